@@ -1,0 +1,50 @@
+# Every command of the project. `make VENV=path` puts the virtual environment elsewhere.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN ?= runs/demo
+
+.PHONY: help install demo test slow lint check docs clean
+
+help:
+	@echo "make demo    pretrain on the embedded digits, judge the result, write a page (two minutes on two cores)"
+	@echo "make test    run the tests            make slow    run the slow ones too"
+	@echo "make lint    ruff and pyright         make check   lint and test"
+	@echo "make docs    build the documentation  make clean   remove what was made"
+
+$(VENV)/.pip: Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[onnx]" --group $*
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	$(BIN)/fullrank pretrain digits --out $(RUN) --overwrite
+	$(BIN)/fullrank evaluate $(RUN)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+slow: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+check: lint test
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,42 @@
+"""Self-supervised learning of images by joint embedding, seen through the spectrum of the embeddings.
+
+The public names are imported when they are first used, so that `import fullrank` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fullrank.errors import UserError
+    from fullrank.evaluation import evaluate
+    from fullrank.loading import Model, load
+    from fullrank.pretraining import pretrain
+    from fullrank.recipes import RECIPES, Recipe
+    from fullrank.run import Run
+    from fullrank.spectrum import Spectrum
+
+__all__ = ["RECIPES", "Model", "Recipe", "Run", "Spectrum", "UserError", "evaluate", "load", "pretrain"]
+
+_HOME = {
+    "RECIPES": "recipes",
+    "Model": "loading",
+    "Recipe": "recipes",
+    "Run": "run",
+    "Spectrum": "spectrum",
+    "UserError": "errors",
+    "evaluate": "evaluation",
+    "load": "loading",
+    "pretrain": "pretraining",
+}
+
+
+def __getattr__(name: str) -> Any:      # PEP 562
+    if name not in _HOME:
+        raise AttributeError(f"module 'fullrank' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"fullrank.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

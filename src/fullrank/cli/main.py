@@ -1,0 +1,65 @@
+"""Dispatch to a verb. Nothing heavy is imported before a verb is known, so that the help is there at once."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from fullrank.errors import UserError, pick
+
+VERBS = {
+    "pretrain": "learn a backbone from unlabelled images",
+    "evaluate": "linear probes and kNN on the frozen backbone, beside raw pixels and the untrained network",
+    "spectrum": "eigenvalues of the embeddings, effective rank, condition number, entropy, dead dimensions",
+    "embed": "write the embeddings of a set of images to Parquet",
+    "export": "write the backbone as safetensors for timm, or as ONNX",
+    "report": "one self-contained HTML page from one run or several",
+    "recipes": "list the recipes, or print one",
+}
+
+HELP = """usage: fullrank VERB …
+
+Self-supervised learning of images by joint embedding, seen through the spectrum of the embeddings.
+
+{verbs}
+
+SOURCE of images: digits (embedded), a path (folder or Parquet), folder:PATH, parquet:PATH, hf:NAME
+MODEL: a run directory, RUN@STEP, timm:NAME, file:PATH
+
+Try it:                fullrank pretrain digits
+Your own photos:       fullrank pretrain path/to/folder
+Help on a verb:        fullrank pretrain --help
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0 done, 2 something the user can mend, 128 + n stopped by signal n."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, VERBS))
+        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in VERBS.items())), end="")
+        return 0
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"fullrank {version('fullrank')}")
+        return 0
+    try:
+        pick(arguments[0], VERBS, "verb")
+        verb = importlib.import_module(f"fullrank.cli.{arguments[0]}")
+        verb.run(arguments[1:])
+    except UserError as error:
+        print(f"fullrank: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:      # `fullrank … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("fullrank: stopped", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if type(error).__name__ != "Interrupted":      # the class lives beside torch, which the help must not import
+            raise
+        print(f"fullrank: {error}", file=sys.stderr)
+        return 128 + error.signum      # pyright: ignore[reportAttributeAccessIssue]
+    return 0

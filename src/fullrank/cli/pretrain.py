@@ -1,0 +1,159 @@
+"""`fullrank pretrain`: two passes over the flags, recipe and objective first, then the typed flags of what they chose."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from fullrank.cli.flags import parse
+from fullrank.errors import UserError, perhaps, pick
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe
+
+USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
+       fullrank pretrain --resume RUN
+
+Learn a backbone from unlabelled images. RECIPE: {recipes}; or a recipe.json.
+SOURCE: a folder or Parquet file of your own images, for which a general recipe is chosen and shown.
+
+  fullrank pretrain digits                                      a minute on two cores, without a download
+  fullrank pretrain digits --objective vicreg                   another objective: {objectives}
+  fullrank pretrain cifar10-small --data path/to/parquet        a recipe on your own copy of the data
+  fullrank pretrain path/to/photos --preview                    look at the views first
+  fullrank pretrain digits --help                               all flags of a recipe, with their defaults
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run does beside its recipe."""
+
+    data: str | None = None
+    """Source of the images, in place of the recipe's own."""
+    split: str | None = None
+    """Name of the split to train on, in place of the recipe's own."""
+    out: Path | None = None
+    """Run directory; by default the next free runs/NAME."""
+    overwrite: bool = False
+    """Replace the run that --out holds."""
+    preview: bool = False
+    """Write views.png, a grid of images and their views, and stop."""
+    wandb: bool = False
+    """Log to Weights & Biases too."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and pretrain."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE.format(recipes=", ".join(RECIPES), objectives=", ".join(OBJECTIVES)), end="")
+        return
+    console = Console(stderr=True)
+    resume, arguments = take(arguments, "--resume")
+    if resume is not None:
+        resume_run(Path(resume), list(arguments), console)
+        return
+    if arguments[0].startswith("-"):
+        raise UserError(f"expected a recipe or a path first, got {arguments[0]}; such as: fullrank pretrain digits {arguments[0]} …")
+    recipe = recipe_of(arguments[0], data=take(arguments, "--data")[0], console=console)
+    recipe, options = parse_flags(recipe, arguments[1:])
+    start(recipe, options, console)
+
+
+def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
+    """Return the value of a flag, as `--flag value` or `--flag=value`, and the other arguments.
+
+    >>> take(["digits", "--objective", "vicreg", "--epochs", "3"], "--objective")
+    ('vicreg', ['digits', '--epochs', '3'])
+    """
+    for i, argument in enumerate(arguments):
+        if argument == flag:
+            if i + 1 == len(arguments):
+                raise UserError(f"{flag} has no value; give one behind it")
+            return arguments[i + 1], [*arguments[:i], *arguments[i + 2 :]]
+        if argument.startswith(flag + "="):
+            return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
+    return None, arguments
+
+
+def recipe_of(name: str, *, data: str | None = None, console: Console) -> Recipe:
+    """Return the recipe of that name, the recipe in a JSON file, or the general recipe for a source of images.
+
+    Raises:
+        UserError: neither a recipe nor a source.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    if name == "photos" and data is not None:
+        name = data
+    if name.endswith(".json") and Path(name).is_file():
+        return read_recipe(Path(name))
+    if not (Path(name).exists() or ":" in name):
+        like_a_path = "/" in name or "\\" in name or "." in name
+        expected = "an existing path" if like_a_path else f"a recipe ({', '.join(RECIPES)}) or an existing path"
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{perhaps(name, RECIPES)}")
+    import torch
+
+    from fullrank.images import survey, train_and_test
+
+    recipe, reasons = photos(name, survey(train_and_test(name).train), gpu=torch.cuda.is_available())
+    console.print("A general recipe for these images (flags that change it in brackets):", highlight=False)
+    for reason in reasons:
+        console.print(f"  {reason}", highlight=False, markup=False)
+    return recipe
+
+
+def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
+    """Second pass: the flags of the recipe, of its objective's numbers and of the run."""
+    objective, arguments = take(arguments, "--objective")
+    if objective is not None and objective != recipe.objective:
+        pick(objective, OBJECTIVES, "objective")
+        recipe = replace(recipe, objective=objective, hyper={})
+    numbers: Any = keywords(OBJECTIVES[recipe.objective])
+
+    @dataclass(frozen=True)
+    class Flags:
+        options: Annotated[Options, tyro.conf.arg(name="")]
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        hyper: numbers      # pyright: ignore[reportInvalidTypeForm]
+
+    default = Flags(Options(), recipe, numbers(**recipe.hyper))
+    flags = parse(Flags, arguments, verb=f"pretrain {recipe.name}", default=default, description=f"Pretrain with {recipe.objective}.")
+    recipe = replace(flags.recipe, hyper=vars(flags.hyper))
+    data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
+    return replace(recipe, data=data), flags.options
+
+
+def start(recipe: Recipe, options: Options, console: Console) -> None:
+    """Run the recipe, then write the report."""
+    from fullrank.pretraining import preview, pretrain
+
+    if options.preview:
+        path = preview(recipe, out=options.out, console=console)
+        console.print(f"views: {path}", highlight=False)
+        return
+    finish(pretrain(recipe, out=options.out, overwrite=options.overwrite, wandb=options.wandb, console=console).path, console)
+
+
+def resume_run(path: Path, rest: list[str], console: Console) -> None:
+    """Continue a run; a recipe given beside it has to be its own."""
+    from fullrank.pretraining import pretrain
+
+    wandb = "--wandb" in rest
+    rest = [argument for argument in rest if argument != "--wandb"]
+    recipe = None
+    if rest:
+        recipe, options = parse_flags(recipe_of(rest[0], console=console), rest[1:])
+        if options.out is not None:
+            raise UserError(f"--resume {path} writes into that run; leave out --out {options.out}")
+    finish(pretrain(recipe, resume=path, wandb=wandb, console=console).path, console)
+
+
+def finish(path: Path, console: Console) -> None:
+    """Write the report of a finished run and say what comes next."""
+    from fullrank.report import write_report
+
+    write_report([path], path / "report.html")
+    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}", highlight=False)

@@ -1,0 +1,35 @@
+"""What the user can mend: one exception type, and one way to look a name up."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend: one line that says what was received, what was expected, and the remedy.
+
+    The command line prints the line alone and exits with status 2. Every other exception is our own bug and keeps its traceback.
+    """
+
+
+def perhaps(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
+    """Return `; perhaps you meant 'x'?` for the nearest option, or an empty string.
+
+    >>> perhaps("vicregg", ["simclr", "vicreg"])
+    "; perhaps you meant 'vicreg'?"
+    """
+    near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
+    return f"; perhaps you meant '{near[0]}'?" if near else ""
+
+
+def pick(name: str, options: Mapping[str, T], what: str) -> T:
+    """Look `name` up in `options`.
+
+    Raises:
+        UserError: no such name; the line lists the options and suggests the nearest one.
+    """
+    if name in options:
+        return options[name]
+    raise UserError(f"unknown {what} '{name}'; choose from {', '.join(sorted(options))}{perhaps(name, options)}")

@@ -1,0 +1,38 @@
+"""Barlow Twins: the cross-correlation between the features of two views should be the identity."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import centered, off_diagonal, unit
+from fullrank.objectives.terms import Terms
+
+
+def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Terms:
+    """Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
+
+        ℒ = Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²
+
+    A feature that does not vary has correlation 0 with every other. The loss ignores scale and shift of each feature of each view.
+
+    Args:
+        Z: embeddings of exactly two views of N samples.
+        redundancy: weight of the correlations between different features, the paper's λ.
+
+    Returns:
+        The terms "invariance" and "redundancy".
+
+    Source: Zbontar et al. 2021, Barlow Twins: Self-Supervised Learning via Redundancy Reduction, eq. 1 and 2.
+
+    Two views that agree, with uncorrelated features, reach zero:
+
+    >>> import torch
+    >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    >>> barlow_twins(torch.stack([Z, 3 * Z + 1]))
+    {'invariance': tensor(0.), 'redundancy': tensor(0.)}
+    """
+    Z1, Z2 = unit(centered(Z), dim=-2)
+    M = Z1.mT @ Z2
+    return {
+        "invariance": (1 - M.diagonal()).square().sum(),
+        "redundancy": redundancy * off_diagonal(M).square().sum(),
+    }

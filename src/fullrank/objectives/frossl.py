@@ -1,0 +1,68 @@
+"""FroSSL: spread the eigenvalues of each view through the Frobenius norm of its covariance, and pull the views together."""
+
+import math
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.errors import pick
+from fullrank.objectives.algebra import centered, unit
+from fullrank.objectives.terms import Terms
+
+# Each makes the trace of Z'Z a constant (D, D and N), so that a small ‖Z'Z‖_F can only mean equal eigenvalues.
+NORMALIZE = {
+    "columns": lambda A: unit(A, dim=-2),
+    "matrix": lambda A: unit(A, dim=(-2, -1)) * math.sqrt(A.shape[-1]),
+    "rows": lambda A: unit(A, dim=-1),
+}
+
+
+def frossl(
+    Z: Float[Tensor, "V N D"],
+    *,
+    invariance: float = 1.0,
+    log: bool = True,
+    center: bool = True,
+    normalize: Literal["columns", "matrix", "rows"] = "columns",
+) -> Terms:
+    """FroSSL, for any number of views: each Z_v is centred over the batch and its columns scaled to unit norm, then
+
+        ℒ = Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
+
+    A column that does not vary stays zero. At total collapse the variance term is 0, the value of a single living column, and the
+    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two is formed.
+
+    Args:
+        Z: embeddings of V ≥ 2 views of N samples.
+        invariance: weight of the distance between views.
+        log: False takes ‖Z_vᵀZ_v‖_F² itself.
+        center: False leaves the mean over the samples in.
+        normalize: "columns" of unit norm; the whole "matrix" to ‖Z_v‖_F = √D (Appendix A), which makes the loss invariant under
+            rotations of the embedding space; or "rows" of unit norm after centring (Prop. 3.2).
+
+    Returns:
+        The terms "variance" and "invariance".
+
+    Raises:
+        UserError: `normalize` is none of the three.
+
+    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning, eq. 6, with the
+    columns of unit norm, the one reading that agrees with its Section 3.2; the authors' code has the same gradients.
+
+    Two views that agree, with equal and uncorrelated columns, are an optimum, with V log D:
+
+    >>> import torch
+    >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).expand(2, 4, 2)
+    >>> frossl(Z)
+    {'variance': tensor(1.3863), 'invariance': tensor(0.)}
+    """
+    _, N, D = Z.shape
+    Z = pick(normalize, NORMALIZE, "normalize")(centered(Z) if center else Z)
+    C = Z.mT @ Z if D <= N else Z @ Z.mT  # (V, D, D) or (V, N, N)
+    spread = C.square().sum((-2, -1))  # ‖Z_vᵀZ_v‖_F²
+    if log:
+        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts at total collapse alone.
+        spread = spread.clamp_min(1).log()
+    distance = len(Z) * (Z - Z.mean(0)).square().sum() / N  # Σ_{v<w} ‖Z_v − Z_w‖² = V Σ_v ‖Z_v − mean‖²
+    return {"variance": spread.sum(), "invariance": invariance * distance}

@@ -1,0 +1,44 @@
+"""SimCLR: each view of a sample is told apart from every other sample by its likeness to the sample's other views (NT-Xent)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.terms import Terms
+
+
+def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
+    """The normalised temperature-scaled cross-entropy (NT-Xent), for any number of views. With u the unit rows of all views, s their
+    cosines divided by the temperature, and P(a) the V − 1 other views of the sample of anchor a,
+
+        ℒ = − mean_a mean_{p ∈ P(a)} log ( exp s_ap / Σ_{b ≠ a} exp s_ab )
+
+    which splits exactly into alignment, − mean_a mean_p s_ap, and uniformity, mean_a log Σ_{b ≠ a} exp s_ab (Wang and Isola 2020).
+
+    Args:
+        Z: embeddings of V ≥ 2 views of N samples.
+        temperature: divides the cosines.
+
+    Returns:
+        The terms "alignment" and "uniformity".
+
+    Source: Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations, eq. 1; for V > 2 the mean over
+    positives outside the logarithm, as in Khosla et al. 2020, Supervised Contrastive Learning, eq. 2.
+
+    When all embeddings are equal, the loss is that of a guess, log(V N − 1):
+
+    >>> terms = simclr(torch.ones(2, 8, 3))
+    >>> terms["alignment"] + terms["uniformity"], torch.tensor(15.0).log()
+    (tensor(2.7081), tensor(2.7081))
+    """
+    V, N, _ = Z.shape
+    U = unit(Z, dim=-1)
+    flat = U.flatten(0, 1)  # (V N, D)
+    S = flat @ flat.mT / temperature
+    others = S.masked_fill(torch.eye(V * N, dtype=torch.bool, device=Z.device), -torch.inf)
+    positives = U.sum(0).square().sum() - U.square().sum()  # Σ_i Σ_{v≠w} u_vi·u_wi
+    return {
+        "alignment": -positives / (temperature * N * V * (V - 1)),
+        "uniformity": others.logsumexp(-1).mean(),
+    }

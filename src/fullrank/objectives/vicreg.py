@@ -1,0 +1,49 @@
+"""VICReg: two views agree (invariance), every feature varies (variance), no two features vary together (covariance)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import centered, off_diagonal
+from fullrank.objectives.terms import Terms
+
+# Added to each variance under the root, so that the gradient is finite at a constant feature (paper, eq. 1: ε; value of the released code).
+EPSILON = 1e-4
+
+
+def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Terms:
+    """VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
+
+        ℒ = invariance · mean_{n,d} (z¹ − z²)²
+          + variance   · ½ Σ_v mean_d max(0, 1 − √((C_v)_dd + 10⁻⁴))
+          + covariance · Σ_v (1/D) Σ_{i≠j} (C_v)_ij²
+
+    The paper divides the first term by N only and does not halve the second: for its loss, multiply `invariance` by D and `variance` by 2.
+
+    Args:
+        Z: embeddings of exactly two views of N ≥ 2 samples.
+        invariance: weight of the distance between views.
+        variance: weight of the hinge on each feature's standard deviation.
+        covariance: weight of the covariances between features.
+
+    Returns:
+        The terms "invariance", "variance" and "covariance".
+
+    Source: Bardes et al. 2022, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, eq. 1 to 6.
+
+    Two views that agree, with uncorrelated features of standard deviation above 1, reach zero:
+
+    >>> import torch
+    >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    >>> vicreg(torch.stack([Z, Z]))
+    {'invariance': tensor(0.), 'variance': tensor(0.), 'covariance': tensor(0.)}
+    """
+    _, N, D = Z.shape
+    A = centered(Z)
+    C = A.mT @ A / (N - 1)  # (2, D, D)
+    std = (C.diagonal(dim1=-2, dim2=-1) + EPSILON).sqrt()  # (2, D)
+    return {
+        "invariance": invariance * (Z[0] - Z[1]).square().mean(),
+        "variance": variance * torch.relu(1 - std).mean(-1).sum() / 2,
+        "covariance": covariance * off_diagonal(C).square().sum() / D,
+    }

@@ -1,0 +1,170 @@
+"""A whole run, from recipe to run directory: probe, watch, log, checkpoints and signals around the generator of `training`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from lightning.fabric import Fabric
+from rich.console import Console
+
+from fullrank.distributed import synchronise
+from fullrank.errors import UserError, pick
+from fullrank.evaluation import OnlineProbe
+from fullrank.methods import Method, features_of
+from fullrank.recipes import RECIPES, Assembly, Recipe, assemble, check, differences, read_recipe, to_dict
+from fullrank.run import Interrupted, Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
+from fullrank.run.data import batches_of, write_preview
+from fullrank.training import Checkpoint, build_optimizer, factor, fit
+from fullrank.views.draw import mix
+
+T = TypeVar("T")
+
+
+def pretrain(
+    recipe: Recipe | str | None = None,
+    data: str | None = None,
+    out: str | Path | None = None,
+    *,
+    resume: str | Path | None = None,
+    overwrite: bool = False,
+    wandb: bool = False,
+    console: Console | None = None,
+) -> Run:
+    """Pretrain a backbone on unlabelled images and return the run.
+
+    Args:
+        recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
+        data: source of the images, in place of the recipe's own.
+        out: run directory; None: the next free `runs/NAME`.
+        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given beside it has to be its own.
+        overwrite: replace the run that `out` holds.
+        wandb: log to Weights & Biases too.
+        console: where to print; None: standard error.
+
+    Raises:
+        UserError: anything that the user can mend, in one line.
+        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+    """
+    console = console or Console(stderr=True)
+    if isinstance(recipe, str):
+        recipe = pick(recipe, RECIPES, "recipe")
+    if recipe is not None and data is not None:
+        recipe = replace(recipe, data=replace(recipe.data, source=data))
+    if resume is not None:
+        return _continue(Path(resume), recipe, wandb=wandb, console=console)
+    if recipe is None:
+        raise UserError(f"no recipe; give one of {', '.join(RECIPES)}, a folder of images, or --resume RUN")
+    check(recipe)
+    recipe, prepared = prepare(recipe, say=console.print)
+    assembly = assemble(recipe)
+    path = create(Path(out) if out is not None else None, recipe.name, overwrite=overwrite)
+    with locked(path):
+        write_json(path / "recipe.json", to_dict(recipe))
+        write_json(path / "environment.json", describe(recipe))
+        write_preview(path / "views.png", recipe, assembly.views, prepared)
+        _train(path, recipe, assembly, prepared, start=None, wandb=wandb, console=console)
+    return Run(path)
+
+
+def preview(recipe: Recipe, out: Path | None = None, *, console: Console | None = None) -> Path:
+    """Write a grid of images and their views, without training: `out`, or views.png here; an existing file is replaced."""
+    path = out or Path("views.png")
+    recipe, prepared = prepare(recipe, say=(console or Console(stderr=True)).print)
+    write_preview(path, recipe, assemble(recipe).views, prepared)
+    return path
+
+
+def _continue(path: Path, recipe: Recipe | None, *, wandb: bool, console: Console) -> Run:
+    stored = read_recipe(path / "recipe.json")
+    if recipe is not None:
+        measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
+        if changes := differences(stored, replace(recipe, data=measured)):
+            raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run")
+    with locked(path):
+        checkpoint = Run(path).checkpoint()
+        if checkpoint.meta().get("recipe") != stored.fingerprint:
+            raise UserError(f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run")
+        same, prepared = prepare(stored, say=console.print)
+        _train(path, same, assemble(same), prepared, start=checkpoint, wandb=wandb, console=console)
+    return Run(path)
+
+
+def _train(
+    path: Path, recipe: Recipe, assembly: Assembly, data: TrainingData, *, start: Checkpoint | None, wandb: bool, console: Console
+) -> None:
+    """Run the recipe from `start`, or from the first step, to its end."""
+    fabric = launch(recipe)
+    bare = synchronise(assembly.method)
+    if recipe.machine.channels_last:
+        bare = bare.to(memory_format=torch.channels_last)      # pyright: ignore[reportCallIssue]
+    bare_optimizer = build_optimizer(recipe.optimizer, bare)
+    probe = OnlineProbe(features_of(bare.backbone), max(len(data.classes), 2), lr=recipe.probe.lr).to(fabric.device)
+    done = restore(start, bare, bare_optimizer, probe) if start else 0
+    if recipe.machine.compile:
+        bare.compile()
+    method, optimizer = fabric.setup(bare, bare_optimizer)
+
+    steps_per_epoch = data.images // recipe.batch
+    total = recipe.epochs * steps_per_epoch
+    waiting = Waiting()
+    batches = waiting.over(seeded(batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total), recipe.seed, done))
+
+    def learning_rate(step: int) -> float:
+        return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+
+    recorder = Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
+    with recorder, stop_on_signals() as flag:
+        for step in fit(fabric, method, optimizer, batches, learning_rate, start=done):
+            recorder.after(step, waited=waiting.seconds)
+            if flag.signum and step.step < total:
+                recorder.checkpoint(step.step)
+                raise Interrupted(flag.signum, f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {path}")
+
+
+def launch(recipe: Recipe) -> Fabric:
+    """Start Lightning Fabric on the recipe's machine.
+
+    Raises:
+        UserError: an accelerator that is not there.
+    """
+    machine = recipe.machine
+    try:
+        fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))      # pyright: ignore[reportArgumentType]
+    except (ValueError, RuntimeError) as error:      # Fabric answers a missing accelerator with either
+        raise UserError(f"--machine.accelerator {machine.accelerator} with {machine.devices} devices is not available ({error}); use auto") from error
+    fabric.launch()
+    return fabric
+
+
+def precision_of(recipe: Recipe) -> str:
+    """Return the precision that 'auto' stands for on this machine."""
+    if recipe.machine.precision != "auto":
+        return recipe.machine.precision
+    gpu = recipe.machine.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return "bf16-mixed" if gpu else "32-true"
+
+
+def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
+    """Load a checkpoint into method, optimizer and probe; return the number of steps it stands at.
+
+    Raises:
+        UserError: the checkpoint is damaged, or does not fit the recipe's networks.
+    """
+    weights, state = checkpoint.weights(), checkpoint.state()
+    try:
+        method.load_state_dict(weights)
+        optimizer.load_state_dict(state["optimizer"])
+        probe.load_state_dict(state["probe"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run") from error
+    return checkpoint.step
+
+
+def seeded(batches: Iterable[T], seed: int, start: int) -> Iterator[T]:
+    """Seed torch's global generator before each step, so that a network's own dropout is a function of (seed, step) too."""
+    for step, batch in enumerate(batches, start=start):
+        torch.manual_seed(mix(seed, step))
+        yield batch

@@ -1,0 +1,34 @@
+"""Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
+
+from fullrank.recipes.assemble import Assembly, assemble, build_method, check, preprocess_of
+from fullrank.recipes.cifar import CIFAR10, CIFAR10_SMALL, CIFAR100
+from fullrank.recipes.digits import DIGITS
+from fullrank.recipes.imagenet import IMAGENET
+from fullrank.recipes.keywords import complete, keywords
+from fullrank.recipes.photos import photos
+from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differences, from_dict, read_recipe, to_dict
+from fullrank.recipes.stl10 import STL10
+
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (DIGITS, CIFAR10_SMALL, CIFAR10, CIFAR100, STL10, IMAGENET)}
+"""Name → recipe, for `fullrank pretrain NAME`."""
+
+__all__ = [
+    "RECIPES",
+    "Assembly",
+    "Data",
+    "Machine",
+    "Probe",
+    "Recipe",
+    "Watch",
+    "assemble",
+    "build_method",
+    "check",
+    "complete",
+    "differences",
+    "from_dict",
+    "keywords",
+    "photos",
+    "preprocess_of",
+    "read_recipe",
+    "to_dict",
+]

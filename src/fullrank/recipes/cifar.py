@@ -1,0 +1,37 @@
+"""CIFAR: the paper's recipe, and one for two cores."""
+
+from dataclasses import replace
+
+from fullrank.methods import Backbone, Projector
+from fullrank.training import Optimizer, Schedule
+from fullrank.views import Blur, Jitter, View
+from fullrank.recipes.recipe import Data, Recipe
+
+# FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration: the symmetric views of the small data sets.
+SYMMETRIC = View(size=32, jitter=Jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=Blur(probability=0.5))
+
+CIFAR10 = Recipe(
+    name="cifar10",
+    data=Data(source="hf:uoft-cs/cifar10"),
+    views=(SYMMETRIC,),
+    backbone=Backbone(name="resnet18", stem="small"),
+    projector=Projector(widths=(2048, 2048, 1024)),
+    optimizer=Optimizer(name="lars", lr=0.3, weight_decay=1e-6),
+    schedule=Schedule(warmup=10.0),
+    epochs=1000,
+    batch=256,
+)
+
+CIFAR100 = replace(CIFAR10, name="cifar100", data=Data(source="hf:uoft-cs/cifar100"))
+
+# Two cores, about 20 minutes: a residual network of widths 32-128, and weaker views than a thousand epochs would want.
+CIFAR10_SMALL = replace(
+    CIFAR10,
+    name="cifar10-small",
+    views=(View(size=32, jitter=Jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)),),
+    backbone=Backbone(name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=Projector(widths=(512, 256)),
+    optimizer=Optimizer(name="adamw", lr=2e-3, weight_decay=1e-4),
+    schedule=Schedule(warmup=1.0),
+    epochs=12,
+)

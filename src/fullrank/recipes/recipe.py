@@ -1,0 +1,164 @@
+"""A recipe: everything that decides a run, as nested frozen dataclasses that are saved as JSON beside it."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import cattrs
+import tyro
+
+from fullrank.errors import UserError, pick
+from fullrank.methods import Backbone, Projector
+from fullrank.objectives import OBJECTIVES
+from fullrank.training import Optimizer, Schedule
+from fullrank.views import View
+from fullrank.recipes.keywords import complete
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Which images, and how they are held."""
+
+    source: str = "digits"
+    """digits, a path (folder or Parquet), folder:PATH, parquet:PATH or hf:NAME."""
+    train: str | None = None
+    """Name of the split to train on; None: 'train', or 80 % by seed where there are no named splits."""
+    test: str | None = None
+    """Name of the held-out split; None: 'test' or 'validation', or 20 % by seed where there are no named splits."""
+    channels: int = 3
+    """Channels of an image: 1 grey, 3 colour; any other number takes images with just as many."""
+    mean: tuple[float, ...] = ()
+    """Mean of each channel, in [0, 1]; empty: measured on the training images, and written into the run's recipe."""
+    std: tuple[float, ...] = ()
+    """Standard deviation of each channel, likewise."""
+    keep: Literal["auto", "memory", "stream"] = "auto"
+    """'memory': the whole set as one uint8 tensor on the device; 'stream': decoded anew by workers; 'auto' decides by size."""
+    size: int = 0
+    """Side at which images are held in memory; 0: as they are, which asks for one size."""
+    workers: int = -1
+    """Decoding processes of a stream; -1: one a core, less the trainer's."""
+    tolerate: float = 0.1
+    """Share of unreadable files beyond which the run stops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """The online linear probe; its loss is never part of the objective."""
+
+    lr: float = 1e-2
+    """Learning rate of its own optimizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """The spectrum watch."""
+
+    every: int = 0
+    """Steps between two spectra of held-out images; 0: as often as 2 % of the run allows, at least 20 times."""
+    samples: int = 0
+    """Held-out images in a spectrum; 0: ten for each embedding dimension, or all there are."""
+    batch_every: int = 10
+    """Steps between two looks at the training batch's leading eigenvalues."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where and how fast; 'auto' takes what the machine offers."""
+
+    accelerator: str = "auto"
+    """auto, cpu, cuda or mps."""
+    devices: int = 1
+    """Number of devices (processes)."""
+    precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
+    """auto: bf16-mixed on a GPU that has it, 32-true elsewhere. The objective itself is always taken in float32 or better."""
+    compile: bool = False
+    """Pass the method through torch.compile."""
+    channels_last: bool = True
+    """Hold convolution weights in the channels-last layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides a run."""
+
+    name: tyro.conf.Suppress[str] = "recipe"
+    """What the run is called."""
+    objective: tyro.conf.Suppress[str] = "frossl"
+    """A name in `fullrank.objectives.OBJECTIVES`."""
+    hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """The objective's numbers; completed from its signature."""
+    data: Data = Data()
+    views: tuple[View, ...] = (View(),)
+    """The distributions of the views."""
+    backbone: Backbone = Backbone()
+    projector: Projector = Projector()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    epochs: int = 100
+    """Passes over the images."""
+    batch: int = 256
+    """Images of the whole batch, over all devices."""
+    seed: int = 0
+    """Of the weights, the order and the views."""
+    checkpoints: int = 10
+    """Checkpoints over the run, evenly spaced, the last step's included."""
+    log_every: int = 10
+    """Steps between two lines of metrics.jsonl."""
+    probe: Probe = Probe()
+    watch: Watch = Watch()
+    machine: Machine = Machine()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hyper", complete(pick(self.objective, OBJECTIVES, "objective"), self.hyper))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the recipe, which a checkpoint carries."""
+        return hashlib.sha256(json.dumps(to_dict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def to_dict(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe as what JSON can hold."""
+    return json.loads(json.dumps(dataclasses.asdict(recipe)))
+
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+def from_dict(values: dict[str, Any]) -> Recipe:
+    """Build a recipe from `to_dict`'s result.
+
+    Raises:
+        UserError: a field that does not exist or has the wrong type.
+    """
+    try:
+        return _converter.structure(values, Recipe)
+    except cattrs.BaseValidationError as error:
+        raise UserError(f"not a recipe: {'; '.join(cattrs.transform_error(error))}") from error
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read `recipe.json`. Raises UserError where it is missing or damaged."""
+    try:
+        values = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"no run at {path.parent}: it has no recipe.json; give the folder that `fullrank pretrain` made") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error})") from error
+    return from_dict(values)
+
+
+def differences(a: Recipe, b: Recipe) -> list[str]:
+    """Return one phrase for each field in which two recipes differ, such as `optimizer.lr 0.3 → 0.1`."""
+    left, right = _flat(to_dict(a)), _flat(to_dict(b))
+    return [f"{name} {left.get(name)} → {right.get(name)}" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+    return flat

@@ -1,0 +1,90 @@
+"""What all figures share: the JSON that plotly.js draws, one colour a run, and few enough numbers for a small page."""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+Figure = dict[str, Any]
+"""`data` and `layout` of plotly.js; a spectrum also has `frames`, one a position of the slider."""
+
+# Each stands out by more than 3:1 (WCAG 1.4.11) from the light page and from the dark one, so that a run keeps its colour.
+COLOURS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+# Pixels: a panel, the room for its title, a legend, and the margin below.
+PANEL, GAP, LEGEND, BOTTOM = 150, 42, 30, 48
+
+
+def line(i: int, label: str, *, faint: bool = False, markers: bool = False) -> dict[str, Any]:
+    """A line of the i-th run, without its points."""
+    colour = COLOURS[i % len(COLOURS)]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if markers else "lines",
+        "name": plain(label),
+        "legendgroup": str(i),
+        "showlegend": not faint,
+        "opacity": 0.4 if faint else 1.0,
+        "line": {"color": colour, "dash": DASHES[i // len(COLOURS) % len(DASHES)], "width": 1.25 if faint else 2},
+        "marker": {"color": colour, "size": 4},
+    }
+
+
+def layout(inner: int, *, runs: int) -> dict[str, Any]:
+    """The layout of a figure, `inner` pixels high between its margins, with a legend where there are several runs."""
+    top = LEGEND if runs > 1 else 0
+    return {
+        "height": top + inner + BOTTOM,
+        "margin": {"l": 52, "r": 10, "t": top, "b": BOTTOM},
+        "font": {"family": "system-ui, sans-serif", "size": 12},
+        "showlegend": runs > 1,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "hovermode": "x unified",
+        "uirevision": "keep",
+    }
+
+
+def title(text: str, top: float) -> dict[str, Any]:
+    """The title of a panel whose upper edge is at `top` of the height."""
+    where = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "bottom"}
+    return {"text": f"<b>{plain(text)}</b>", "showarrow": False} | where
+
+
+def describe(figure: Figure) -> str:
+    """A figure in words, for those who do not see it: where each curve begins and ends."""
+    axis = figure["layout"]["xaxis"]["title"]["text"]
+    curves = []
+    for trace in figure["data"]:
+        points = [(x, y) for x, y in zip(trace["x"], trace["y"], strict=True) if y is not None]
+        if points and trace["opacity"] == 1.0:
+            (x0, y0), (x1, y1) = points[0], points[-1]
+            curves.append(f"{trace['meta']['quantity']} of {trace['meta']['run']}: {y0:g} at {axis} {x0}, {y1:g} at {x1}")
+    return f"Line chart. {'; '.join(curves)}."
+
+
+def thin(n: int, most: int) -> list[int]:
+    """At most `most` (two or more) of the indices 0 … n−1, evenly spread, with the first and the last.
+
+    >>> thin(10, 4), thin(3, 4)
+    ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return np.linspace(0, n - 1, min(n, max(most, 2))).round().astype(int).tolist()
+
+
+def significant(value: int | float | None) -> float | None:
+    """A number as a figure needs it, with four significant digits; None (a gap) where it is not finite.
+
+    >>> significant(0.000123456), significant(float("inf"))
+    (0.0001235, None)
+    """
+    return float(f"{value:.4g}") if value is not None and np.isfinite(value) else None
+
+
+def plain(text: str) -> str:
+    """Text that plotly draws as it stands: its labels read a subset of HTML, and %{x} as a field.
+
+    >>> plain("<b>%{x}")
+    '&lt;b&gt;%&#123;x}'
+    """
+    return escape(text, quote=False).replace("%{", "%&#123;")

@@ -1,0 +1,160 @@
+const page = JSON.parse(document.getElementById("data").textContent);
+const names = Object.keys(page.figures);
+const root = document.documentElement;
+const state = { position: page.positions.length - 1, relative: false, printing: false };
+
+const figureOf = name => document.getElementById(`figure-${name}`);
+const plotOf = name => figureOf(name).querySelector(".plot");
+
+/* The colours of the style sheet under a colour scheme, resolved by the browser: "" is the one of the page. */
+function colours(scheme) {
+  const probe = document.createElement("div");
+  probe.className = "plot";
+  probe.style.colorScheme = scheme;
+  document.body.append(probe);
+  const { color, backgroundColor, outlineColor, borderTopColor } = getComputedStyle(probe);
+  probe.remove();
+  return { ink: color, paper: backgroundColor, rule: outlineColor, soft: borderTopColor };
+}
+
+/* A figure as it is drawn now: the spectra of the slider's position, divided if wished, in the colours of a scheme. */
+function view(name, scheme, width = undefined) {
+  const { data, layout, frames } = page.figures[name];
+  const { ink, paper, rule, soft } = colours(scheme);
+  const drawn = structuredClone(layout);
+  Object.assign(drawn, { paper_bgcolor: paper, plot_bgcolor: paper, autosize: !width, width });
+  drawn.font.color = ink;
+  drawn.hoverlabel = { bgcolor: paper, bordercolor: soft, font: { color: ink } };
+  for (const key of Object.keys(drawn).filter(key => /^[xy]axis\d*$/.test(key))) {
+    Object.assign(drawn[key], { gridcolor: rule, zerolinecolor: rule, linecolor: soft, tickfont: { ...drawn[key].tickfont, color: soft }, automargin: true });
+  }
+  if (!frames) return { data, layout: drawn };
+  drawn.yaxis.range = layout.meta.ranges[Number(state.relative)];
+  drawn.uirevision = String(state.relative);
+  const frame = frames[Math.min(state.position, frames.length - 1)];
+  return { data: data.map((trace, i) => ({ ...trace, y: scaled(i < frame.length ? frame[i].y : trace.y) })), layout: drawn };
+}
+
+const scaled = y => (state.relative ? y.map(value => (value === null ? null : value / (y[0] || 1))) : y);
+
+function draw(name) {
+  const { data, layout } = state.printing ? view(name, "light", 640) : view(name, "");
+  const svg = { name: "svg", title: "Download as SVG", icon: Plotly.Icons.camera, click: () => saveSvg(name) };
+  return Plotly.react(plotOf(name), data, layout, {
+    responsive: true, displaylogo: false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", svg]],
+  });
+}
+
+const drawAll = () => names.forEach(draw);
+
+/* Downloads. A figure is saved for paper, in light colours; its numbers as the figure holds them, all positions of the slider included. */
+function save(url, file) {
+  const link = document.createElement("a");
+  Object.assign(link, { href: url, download: file });
+  link.click();
+}
+
+async function saveSvg(name) {
+  const { data, layout } = view(name, "light", 760);
+  save(await Plotly.toImage({ data, layout }, { format: "svg", width: 760, height: layout.height }), `${name}.svg`);
+}
+
+function saveCsv(name) {
+  const url = URL.createObjectURL(new Blob([csv(page.figures[name])], { type: "text/csv" }));
+  save(url, `${name}.csv`);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+function csv({ data, layout, frames }) {
+  const head = frames ? ["run", "part", "step", "index", "eigenvalue"] : ["run", "quantity", "step", "value"];
+  const rows = frames
+    ? frames.flatMap(frame => frame.flatMap(({ step, y }, i) => y.map((value, k) => [data[i].meta.run, layout.meta.part, step, data[i].x[k], value])))
+    : data.flatMap(({ meta, x, y }) => x.map((step, k) => [meta.run, meta.quantity, step, y[k]]));
+  const lines = [head, ...rows].map(row => row.map(field).join(","));
+  return [...new Set(lines)].join("\r\n") + "\r\n"; // a run with fewer spectra shows one at several positions
+}
+
+function field(value) {
+  const text = String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/* Controls. */
+function move(position) {
+  state.position = position;
+  const slider = document.getElementById("position");
+  slider.value = position;
+  document.getElementById("where").textContent = page.positions[position];
+  slider.setAttribute("aria-valuetext", page.positions[position]);
+  names.filter(name => page.figures[name].frames).forEach(draw);
+}
+
+function listen(id, event, action) {
+  document.getElementById(id)?.addEventListener(event, action);
+}
+
+let player = null;
+
+function stop() {
+  clearInterval(player);
+  player = null;
+  document.getElementById("play").textContent = "Play";
+}
+
+function play() {
+  if (player) return stop();
+  const last = page.positions.length - 1;
+  if (state.position === last) move(0);
+  document.getElementById("play").textContent = "Stop";
+  player = setInterval(() => (state.position < last ? move(state.position + 1) : stop()), 120);
+}
+
+const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+function theme() {
+  document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
+  drawAll();
+}
+
+function onPaper(printing) {
+  state.printing = printing;
+  document.querySelectorAll("details").forEach(details => {
+    if (printing) details.dataset.open = details.open;
+    details.open = printing || details.dataset.open === "true";
+  });
+  drawAll();
+}
+
+/* plotly.js lies in the page as base64 of gzip. As text of a script element it runs under the page's policy, which names its hash. */
+async function unpack() {
+  const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
+  const script = document.createElement("script");
+  script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  document.head.append(script);
+}
+
+async function main() {
+  listen("theme", "click", () => { root.dataset.theme = isDark() ? "light" : "dark"; theme(); });
+  if (names.length) await unpack();
+  theme();
+  listen("position", "input", event => { stop(); move(Number(event.target.value)); });
+  listen("play", "click", play);
+  listen("relative", "change", event => { state.relative = event.target.checked; move(state.position); });
+  if (document.getElementById("position")) move(state.position);
+  for (const name of names) {
+    figureOf(name).addEventListener("click", ({ target }) => {
+      if (target.dataset.get === "svg") saveSvg(name);
+      if (target.dataset.get === "csv") saveCsv(name);
+    });
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
+  addEventListener("beforeprint", () => onPaper(true));
+  addEventListener("afterprint", () => onPaper(false));
+  root.dataset.ready = "";
+}
+
+main().catch(error => {
+  const trouble = document.getElementById("trouble");
+  trouble.textContent = `The figures cannot be drawn in this browser (${error.message}); the tables are complete.`;
+  trouble.hidden = false;
+});

@@ -1,0 +1,179 @@
+"""The page: sections from records, around one template, with styles, scripts and numbers inside the one file."""
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from PIL import Image
+from plotly.offline import get_plotlyjs
+
+from fullrank.errors import UserError
+from fullrank.report import tables
+from fullrank.report.curves import losses, progress
+from fullrank.report.figures import Figure, describe
+from fullrank.report.read import PARTS, Record, look_up, read_run
+from fullrank.report.spectrum import captions, spectrum
+
+PICTURE_BYTES = 600_000
+"""What the pictures of all runs may weigh together; larger ones are made smaller."""
+
+CAPTIONS = {
+    "losses": "The weighted terms as the objective returns them; their sum is the loss that is minimised.",
+    "progress": "Effective rank: exp(−Σ p log p) with p the singular values of the centred embeddings divided by their sum (Roy and "
+    "Vetterli 2007). Faint: the same number on the training batch, which is too small to show more dimensions than it has samples.",
+    "backbone": "Eigenvalues of the centred covariance of the backbone's features. Faint: the first spectrum of the run. "
+    "A dimension that dies falls out of the frame.",
+    "projector": "Eigenvalues of the centred covariance of the projector's embeddings, on which the objective acts. Faint: the first "
+    "spectrum of the run.",
+}
+
+
+def write_report(runs: Sequence[Path], out: Path, *, images: bool = True) -> Path:
+    """Write one HTML page about one run, or about several beside each other.
+
+    The page needs no network and no other file. Files that a run does not have are named on the page, which shows the rest.
+
+    Args:
+        runs: Run directories, as `fullrank pretrain` writes them.
+        out: The file to write; its directory is made where it is missing.
+        images: Whether the page shows the pictures of images and their views; without them it holds no pixel of the data.
+
+    Returns:
+        `out`.
+
+    Raises:
+        UserError: no run, not a run directory, a damaged file in it, or an `out` that is a directory.
+
+    >>> import tempfile
+    >>> run = Path(tempfile.mkdtemp(), "first-try")
+    >>> run.mkdir()
+    >>> _ = (run / "recipe.json").write_text('{"name": "digits", "objective": "frossl"}')
+    >>> page = write_report([run], run / "report.html")
+    >>> "<h1>first-try</h1>" in page.read_text(encoding="utf-8")
+    True
+    """
+    if not runs:
+        raise UserError("received no run, expected at least one run directory; give the directory that `fullrank pretrain` wrote")
+    if out.is_dir():
+        raise UserError(f"'{out}' is a directory, expected the name of a file; give for example {out / 'report.html'}")
+    records = _distinct([read_run(Path(run)) for run in runs])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render(records, images=images), encoding="utf-8")
+    return out
+
+
+def _distinct(records: list[Record]) -> list[Record]:
+    """Runs of one name are numbered."""
+    labels = [record.label for record in records]
+    return [
+        replace(record, label=f"{record.label} ({labels[: i + 1].count(record.label)})") if labels.count(record.label) > 1 else record
+        for i, record in enumerate(records)
+    ]
+
+
+def render(runs: Sequence[Record], *, images: bool) -> str:
+    """The page as text: a pure function of the records."""
+    drawn = {"losses": losses(runs), "progress": progress(runs)} | {part: spectrum(runs, part) for part in PARTS}
+    shown = {name: figure for name, figure in drawn.items() if figure}
+    blocks = {name: _figure(name, figure) for name, figure in shown.items()}
+    positions = captions(runs)
+    sections = {
+        "Summary": tables.summary_table(runs) + tables.limits(runs),
+        "Loss": blocks.get("losses", ""),
+        "Accuracy and rank": blocks.get("progress", ""),
+        "Spectrum": (_slider(len(positions)) if positions else "") + "".join(blocks.get(part, "") for part in PARTS),
+        "Evaluation": tables.evaluation_table(runs) + tables.statements(runs),
+        "Images": "".join(_picture(i, run, runs) for i, run in enumerate(runs)) if images else "",
+        "Alarms": tables.warnings(runs),
+        "Recipe": tables.differences(runs) + "".join(tables.folded(f"Complete recipe of {run.label}", run.recipe) for run in runs),
+        "Environment": "".join(tables.folded(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
+    }
+    title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
+    plotly, script = get_plotlyjs(), _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
+        "base-uri 'none'; form-action 'none'",
+        title=escape(title),
+        style=_asset("page.css"),
+        verdicts=tables.verdicts(runs),
+        contents="".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name, body in sections.items() if body),
+        sections="\n".join(f'<section id="{_anchor(name)}"><h2>{name}</h2>\n{body}\n</section>' for name, body in sections.items() if body),
+        data=_json({"figures": shown, "positions": positions}),
+        plotly=_packed(plotly),
+        script=script,
+    )
+
+
+def _figure(name: str, figure: Figure) -> str:
+    height, said = figure["layout"]["height"], escape(describe(figure))
+    return (
+        f'<figure id="figure-{name}"><div class="plot" role="img" aria-label="{said}" style="height:{height}px"></div>'
+        f'<figcaption>{escape(CAPTIONS[name])} <span class="get"><button type="button" data-get="svg">SVG</button>'
+        '<button type="button" data-get="csv">CSV</button></span></figcaption></figure>'
+    )
+
+
+def _slider(positions: int) -> str:
+    last = positions - 1
+    return (
+        f'<div class="slider"><label for="position">Training</label>'
+        f'<input type="range" id="position" min="0" max="{last}" value="{last}" step="1">'
+        '<button type="button" id="play">Play</button>'
+        '<label><input type="checkbox" id="relative"> divided by the largest</label>'
+        '<output for="position" id="where"></output></div>'
+    )
+
+
+def _picture(i: int, run: Record, runs: Sequence[Record]) -> str:
+    if run.views is None:
+        return ""
+    source = _data_uri(run.views, PICTURE_BYTES // len(runs))
+    data = look_up(run.recipe, "data", "source") or "the data"
+    text = escape(f"Images of {data} with their augmented views, as the network sees them")
+    name = f"{tables.named(i, run)}. " if len(runs) > 1 else ""
+    return f'<figure><img alt="{text}" src="{source}"><figcaption>{name}{text}.</figcaption></figure>'
+
+
+def _data_uri(picture: bytes, budget: int) -> str:
+    """The picture as it is where it is small enough, otherwise as a JPEG, made smaller until that is."""
+    kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
+    while len(picture) > budget:
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=85)
+        kind, picture = "jpeg", stream.getvalue()
+        image = image.reduce(2)
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+
+
+def _json(tree: Any) -> str:
+    """JSON that cannot end the element that holds it."""
+    text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _packed(script: str) -> str:
+    return base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
+
+
+def _hash(script: str) -> str:
+    """A script that the page may run, as its content security policy names it: no other one runs, were any escaping ever to fail."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files("fullrank.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _anchor(name: str) -> str:
+    return name.lower().replace(" ", "-")

@@ -1,0 +1,143 @@
+"""A run in words: its facts in a row, its verdict in a sentence, and what limits the reading of its numbers."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from fullrank.report.read import PARTS, Record, look_up
+
+UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    level: str
+    """`good`, `alarm`, `failed` or `unknown`."""
+    text: str
+
+
+def verdict(run: Record) -> Verdict:
+    """Whether the run is healthy, as far as its own log says: a loss that is not finite, then the alarms raised, then the last spectrum."""
+    if not run.train and not run.watch:
+        return Verdict(level="unknown", text="There is no log to judge by.")
+    steps, values = run.series("train", "loss")
+    if values and values[-1] is None:
+        return Verdict(level="failed", text=f"Failed: the loss is not finite at step {count(steps[-1])}, the last one logged.")
+    if run.warnings:
+        last, n = run.warnings[-1], len(run.warnings)
+        raised = f"{n} alarms, the last" if n > 1 else "An alarm"
+        text = f"{raised} at step {count(last['step'])}: {last.get('message', '')}."
+        return Verdict(level="alarm", text=f"{text} {_dead(run) or 'At the end no dimension is dead.'}" if run.watch else text)
+    if _dead(run):
+        return Verdict(level="alarm", text=f"No alarm was raised, but: {_dead(run)}")
+    ranks = [f"{rank} dimensions of the {part}" for part in PARTS if (rank := effective_rank(run, part))]
+    if not ranks:
+        return Verdict(level="unknown", text="No alarm was raised, but no spectrum was measured either.")
+    return Verdict(level="good", text=f"No alarm. At the end the embeddings fill {' and '.join(ranks)} (effective rank).")
+
+
+def facts(run: Record) -> dict[str, str]:
+    """The summary row: what was trained, on what, for how long, and how well."""
+    ranks = [effective_rank(run, part) or UNKNOWN for part in PARTS]
+    return {
+        "objective": str(look_up(run.recipe, "objective") or UNKNOWN),
+        "backbone": _backbone(run),
+        "data": str(look_up(run.recipe, "data", "source") or UNKNOWN),
+        "training": _length(run),
+        "duration": duration(look_up(run.environment, "duration_seconds")),
+        "accuracy": _last_accuracy(run),
+        "backbone rank": ranks[0],
+        "projector rank": ranks[1],
+    }
+
+
+def cautions(run: Record) -> list[str]:
+    """What is missing, damaged or too small to be trusted, a sentence each."""
+    found = list(run.notes)
+    if run.train and not any(value is not None for value in run.series("watch", "probe_accuracy")[1]):
+        found.append("No online accuracy was logged: images without labels have no probe.")
+    bad = [step for step, value in zip(*run.series("train", "loss"), strict=True) if value is None]
+    if bad:
+        found.append(f"The loss is not finite at {len(bad)} logged steps, first at step {count(bad[0])}; the curves have gaps there.")
+    epoch, epochs = look_up(run.train[-1], "epoch") if run.train else None, look_up(run.recipe, "epochs")
+    if epoch is not None and epochs is not None and epochs - epoch >= 1:
+        found.append(f"The log ends in epoch {epoch:.4g} of {epochs}: the run was stopped, or is still under way.")
+    few = [f"{count(n)} images for the {count(width)} dimensions of the {part}" for part in PARTS if (n := _measure(run, part, "samples"))
+           and (width := _measure(run, part, "dimensions")) and n < 10 * width]  # fmt: skip
+    if few:
+        found.append(f"The spectrum rests on {' and '.join(few)}: under ten images a dimension, the effective rank comes out too small.")
+    if run.skipped:
+        found.append(f"{count(run.skipped)} files could not be read as images and were skipped; skipped.jsonl lists them.")
+    return found
+
+
+def effective_rank(run: Record, part: str) -> str:
+    """`45.2 of 512`, as last measured; empty where it never was."""
+    _, values = run.series("watch", part, "effective_rank")
+    if not values or values[-1] is None:
+        return ""
+    width = _measure(run, part, "dimensions")
+    return f"{values[-1]:.1f}" + (f" of {count(width)}" if width else "")
+
+
+def _dead(run: Record) -> str:
+    """How many dimensions the last spectrum finds dead, empty where none is."""
+    found = [f"{count(dead)} dimensions of the {part}" for part in PARTS if (dead := _measure(run, part, "dead_dimensions"))]
+    return f"At the end {' and '.join(found)} are dead." if found else ""
+
+
+def _measure(run: Record, part: str, key: str) -> int | float | None:
+    """A number of the last spectrum measured."""
+    return look_up(run.watch[-1], part, key) if run.watch else None
+
+
+def _last_accuracy(run: Record) -> str:
+    _, values = run.series("watch", "probe_accuracy")
+    return percent(values[-1]) if values and values[-1] is not None else "not measured"
+
+
+def _backbone(run: Record) -> str:
+    spec: Any = look_up(run.recipe, "backbone")
+    if not isinstance(spec, dict):
+        return str(spec or UNKNOWN)
+    arguments = ", ".join(f"{key}={value}" for key, value in (spec.get("arguments") or {}).items())
+    return f"{spec.get('name', UNKNOWN)}" + (f" ({arguments})" if arguments else "")
+
+
+def _length(run: Record) -> str:
+    if not run.train:
+        return UNKNOWN
+    epoch = run.train[-1].get("epoch")
+    return f"{count(run.train[-1]['step'])} steps" + (f", {epoch:.4g} epochs" if epoch is not None else "")
+
+
+def count(n: int | float) -> str:
+    """A whole number with thin spaces between its thousands.
+
+    >>> count(1234567).split("\N{NARROW NO-BREAK SPACE}")
+    ['1', '234', '567']
+    """
+    return f"{n:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def percent(share: int | float) -> str:
+    """A share in percent.
+
+    >>> percent(0.9123).split()
+    ['91.2', '%']
+    """
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def duration(seconds: int | float | None) -> str:
+    """A duration in its two largest units.
+
+    >>> duration(7384), duration(42.3), duration(100_000), duration(None)
+    ('2 h 3 min', '42 s', '1 d 3 h', 'not recorded')
+    """
+    if seconds is None or not isfinite(seconds):
+        return UNKNOWN
+    days, hours, minutes, rest = (int(seconds // 86400), int(seconds // 3600 % 24), int(seconds // 60 % 60), int(seconds % 60))
+    parts = [f"{value} {unit}" for value, unit in zip((days, hours, minutes, rest), ("d", "h", "min", "s"), strict=True)]
+    first = next((k for k, value in enumerate((days, hours, minutes, rest)) if value), 3)
+    return " ".join(parts[first : first + 2])

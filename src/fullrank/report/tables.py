@@ -1,0 +1,143 @@
+"""Tables and lists of the page: every text that comes from a run is escaped here, once."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from fullrank.report.figures import COLOURS
+from fullrank.report.read import Record, look_up
+from fullrank.report.summary import cautions, count, facts, percent, verdict
+
+
+def summary_table(runs: Sequence[Record]) -> str:
+    """A row a run: what was trained, and how it ended."""
+    rows = [[named(i, run), *(escape(fact) for fact in facts(run).values())] for i, run in enumerate(runs)]
+    return table(["run", *facts(runs[0])], rows, caption="Each run in a row; accuracy and effective rank as last measured.", stacks=True)
+
+
+def verdicts(runs: Sequence[Record]) -> str:
+    """A line a run: its name, where there are several, and its verdict; the colour only repeats what the words say."""
+    lines = []
+    for i, run in enumerate(runs):
+        said = verdict(run)
+        name = f"{named(i, run)}: " if len(runs) > 1 else ""
+        lines.append(f'<p class="verdict {said.level}">{name}{escape(said.text)}</p>')
+    return "\n".join(lines)
+
+
+def evaluation_table(runs: Sequence[Record]) -> str:
+    """Probes down, features across, each cell mean ± standard deviation; empty where nothing was evaluated."""
+    scores = [(i, run, score) for i, run in enumerate(runs) if run.evaluation for score in run.evaluation.get("scores", [])]
+    if not scores:
+        return ""
+    probes = dict.fromkeys(score["probe"] for _, _, score in scores)
+    features = dict.fromkeys(score["features"] for _, _, score in scores)
+    cells = {(score["probe"], i, score["features"]): _score(score) for i, _, score in scores}
+    rows = [
+        [escape(probe), *([named(i, run)] if len(runs) > 1 else []), *(cells.get((probe, i, name), "–") for name in features)]
+        for probe in probes
+        for i, run in enumerate(runs)
+        if any((probe, i, name) in cells for name in features)
+    ]
+    head = ["probe", *(["run"] if len(runs) > 1 else []), *features]
+    return table(
+        head,
+        rows,
+        caption="Accuracy on the test images: mean ± standard deviation over n repetitions where there are several.",
+        stacks=True,
+    )
+
+
+def _score(score: Mapping[str, Any]) -> str:
+    mean = percent(score["accuracy"])
+    if score.get("sd") is not None:
+        mean = mean.replace("%", f"± {100 * score['sd']:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
+    repeated = f" <small>n = {count(score['n'])}</small>" if score.get("n", 1) > 1 else ""
+    return mean + repeated
+
+
+def differences(runs: Sequence[Record]) -> str:
+    """The entries in which the recipes differ, a column a run; empty for one run and for equal recipes."""
+    flat = [flatten(run.recipe) for run in runs]
+    keys = [key for key in dict.fromkeys(key for recipe in flat for key in recipe) if len({recipe.get(key) for recipe in flat}) > 1]
+    if not keys:
+        return ""
+    rows = [[f"<code>{escape(key)}</code>", *(f"<code>{escape(recipe.get(key, '–'))}</code>" for recipe in flat)] for key in keys]
+    return table(["entry", *(run.label for run in runs)], rows, caption="Where the recipes differ.")
+
+
+def flatten(tree: Any, prefix: str = "") -> dict[str, str]:
+    """The leaves of a nested recipe as dotted names and JSON text.
+
+    >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}]})
+    {'hyper.log': 'true', 'views.0.size': '32'}
+    """
+    branches = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
+    if not branches:
+        return {prefix: json.dumps(tree)}
+    return {name: leaf for key, branch in branches for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()}
+
+
+def warnings(runs: Sequence[Record]) -> str:
+    """The alarms of all runs with their remedies; empty where there is no log that could hold one."""
+    if not any(run.train or run.watch for run in runs):
+        return ""
+    rows = [
+        [count(line["step"]), *([named(i, run)] if len(runs) > 1 else []), *(escape(str(line.get(k, ""))) for k in ("message", "remedy"))]
+        for i, run in enumerate(runs)
+        for line in run.warnings
+    ]
+    head = ["step", *(["run"] if len(runs) > 1 else []), "what happened", "what to do"]
+    return table(head, rows, caption="Each alarm with the step at which it was raised.") if rows else "<p>No alarm was raised.</p>"
+
+
+def limits(runs: Sequence[Record]) -> str:
+    """What is missing, damaged or uncertain, of all runs."""
+    return _shared(runs, [(i, text) for i, run in enumerate(runs) for text in cautions(run)])
+
+
+def statements(runs: Sequence[Record]) -> str:
+    """Which images were scored, and what was left out, in the words of the evaluation."""
+    said = []
+    for i, run in enumerate(runs):
+        sizes = [f"{count(n)} {name}" for name in ("train", "test") if (n := look_up(run.evaluation, f"{name}_images")) is not None]
+        said += [(i, f"{' and '.join(sizes)} images.")] if sizes else []
+        said += [(i, str(statement))] if (statement := look_up(run.evaluation, "statement")) else []
+        said += [(i, f"Left out: {text}") for text in look_up(run.evaluation, "skipped") or []]
+    return _shared(runs, said)
+
+
+def _shared(runs: Sequence[Record], said: Iterable[tuple[int, str]]) -> str:
+    """A list of sentences, each once, after the runs of which it is true; those that are true of all name none."""
+    true_of: dict[str, list[int]] = {}
+    for i, text in said:
+        true_of.setdefault(text, []).append(i)
+    subjects = {text: "" if len(of) == len(runs) else ", ".join(named(i, runs[i]) for i in of) + ": " for text, of in true_of.items()}
+    lines = "".join(f"<li>{subject}{escape(text)}</li>" for text, subject in subjects.items())
+    return f'<ul class="limits">{lines}</ul>' if lines else ""
+
+
+def folded(title: str, tree: Any) -> str:
+    """Pretty JSON behind a line that opens it."""
+    text = json.dumps(tree, indent=2, ensure_ascii=False)
+    return f'<details><summary>{escape(title)}</summary><pre tabindex="0">{escape(text)}</pre></details>'
+
+
+def named(i: int, run: Record) -> str:
+    """The label of a run after a bar of its colour."""
+    return f'<span class="run" style="border-color:{COLOURS[i % len(COLOURS)]}">{escape(run.label)}</span>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False) -> str:
+    """An HTML table whose first column names the row; `head` is text, cells are HTML; if it `stacks`, its rows are cards on a phone."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(f'<td data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    kind = ' class="stacks"' if stacks else ""
+    inner = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table{kind}>{inner}</table></div>'

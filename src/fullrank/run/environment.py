@@ -1,0 +1,66 @@
+"""On what a run ran: versions, hardware, command. No user name, no host name, no path of the machine's own."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fullrank.recipes import Recipe
+
+PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "datasets", "numpy")
+
+
+def describe(recipe: Recipe) -> dict[str, Any]:
+    """Return what environment.json holds."""
+    return {
+        **{name: version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "hardware": hardware(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": commit(),
+        "seed": recipe.seed,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "duration_seconds": 0.0,
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Return processor, cores, threads used, and GPUs."""
+    return {
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def processor() -> str:
+    """Return the processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def commit() -> str | None:
+    """Return the commit of the package's own checkout, with a mark where it was changed; None outside a checkout."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here)]
+    try:
+        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=False)
+        if tracked.returncode:
+            return None
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+changes" if changed else "")

@@ -1,0 +1,129 @@
+"""The spectrum watch: eigenvalues of held-out images over training, at a cost that is planned before the first step."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.images import Preprocess
+from fullrank.methods import Method
+from fullrank.spectrum import Moments, Spectrum
+
+SHARE = 0.02        # of a run's work that the watch may cost …
+AT_LEAST = 20       # … and how many spectra there are whatever the cost
+AT_MOST = 100       # more than a slider can use
+
+
+def plan_interval(*, steps: int, batch: int, views: int, samples: int) -> int:
+    """Return how many steps lie between two spectra.
+
+    One spectrum is a forward pass over `samples` images; one step is a forward and a backward pass (twice a forward) over
+    `views` × `batch`. So a spectrum costs samples / (3 · views · batch) steps, and 2 % of the run buys as many as fit.
+
+    >>> plan_interval(steps=10_000, batch=256, views=2, samples=5120)
+    167
+    """
+    cost = samples / (3 * views * batch)
+    spectra = min(max(int(SHARE * steps / cost), AT_LEAST), AT_MOST)
+    return max(steps // spectra, 1)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What one spectrum says, in numbers."""
+
+    effective_rank: float
+    condition_number: float | None
+    entropy: float
+    dead_dimensions: int
+    dimensions: int
+    samples: int
+
+    @classmethod
+    def of(cls, spectrum: Spectrum) -> "Measures":
+        """Take the measures of a spectrum; a condition number that is not finite is None, as JSON has no infinity."""
+        condition = spectrum.condition_number()
+        return cls(
+            effective_rank=spectrum.effective_rank(),
+            condition_number=condition if np.isfinite(condition) else None,
+            entropy=spectrum.entropy(),
+            dead_dimensions=spectrum.dead_dimensions(),
+            dimensions=spectrum.D,
+            samples=spectrum.n,
+        )
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the held-out images."""
+
+    spectra: dict[str, Spectrum]
+    features: Tensor
+    """(n, D_b) representations in eval mode."""
+
+    def measures(self) -> dict[str, dict[str, float | int | None]]:
+        """Return the measures of each spectrum, as a row of metrics.jsonl holds them."""
+        return {name: asdict(Measures.of(spectrum)) for name, spectrum in self.spectra.items()}
+
+
+@torch.no_grad()
+def look(method: Method, pixels: Tensor, preprocess: Preprocess, *, batch: int = 512) -> Look:
+    """Measure backbone and projector on held-out images, in eval mode, streamed; the method is left as it was found.
+
+    Args:
+        method: a `Method` with `backbone` and `projector`.
+        pixels: uint8 (n, C, S, S).
+        preprocess: how pixels become the network's input.
+        batch: images passed at a time.
+    """
+    modes = {module: module.training for module in method.modules()}
+    method.eval()
+    moments: dict[str, Moments] = {}
+    features = []
+    for chunk in pixels.split(batch):
+        R = method.backbone(preprocess.normalize(chunk)).float()
+        features.append(R)
+        for name, Z in (("backbone", R), ("projector", method.projector(R).float())):
+            update = Moments.from_embeddings(Z)
+            moments[name] = moments[name].merge(update) if name in moments else update
+    for module, mode in modes.items():
+        module.training = mode
+    return Look({name: Spectrum.from_moments(m) for name, m in moments.items()}, torch.cat(features))
+
+
+class SpectrumFile:
+    """`spectrum.npz`, rewritten whole at each look, so that a reader never finds half of one.
+
+    Args:
+        path: the file.
+        after: on resume, spectra of later steps are dropped.
+        before: what the file held.
+    """
+
+    def __init__(self, path: Path, *, after: int = 0, before: dict[str, np.ndarray] | None = None) -> None:
+        self._path = path
+        self._rows: list[dict[str, np.ndarray]] = []
+        if before:
+            self._rows = [{name: values[t] for name, values in before.items()} for t in np.flatnonzero(before["steps"] <= after)]
+
+    def append(self, step: int, spectra: dict[str, Spectrum]) -> None:
+        """Add the eigenvalues of one look."""
+        row = {"steps": np.array(step), "samples": np.array(min(s.n for s in spectra.values()))}
+        row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
+        self._rows.append(row)
+        draft = self._path.with_name(".spectrum.draft.npz")
+        np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})      # pyright: ignore[reportArgumentType]
+        draft.replace(self._path)
+
+
+def advice(measures: dict[str, float | int | None], where: str) -> tuple[str, str] | None:
+    """Return (warning, remedy) where held-out embeddings have dead dimensions, else None."""
+    dead, dimensions = measures["dead_dimensions"] or 0, measures["dimensions"] or 0
+    if not dead:
+        return None
+    message = f"{where}: {dead} of {dimensions} dimensions are dead on {measures['samples']} held-out images"
+    if where == "backbone":
+        return message, "lower the learning rate, weaken the views (crop scale), or train longer; a projector protects the backbone"
+    return message, "raise the weight of the variance or covariance terms, enlarge the batch, narrow the projector, or lower the learning rate"

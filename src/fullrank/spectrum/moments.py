@@ -1,0 +1,87 @@
+"""Mean and centred scatter of embeddings that arrive in pieces: from batches or from processes, exact in either case."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from fullrank.distributed import all_sum, world_size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moments:
+    """Count, mean and scatter Σ_i (z_i − mean)(z_i − mean)ᵀ of n embeddings, in float64 and without gradient.
+
+    The scatter is kept centred: Σ z zᵀ − n mean meanᵀ would lose the small eigenvalues of embeddings that lie far from the origin.
+
+    >>> a, b = torch.randn(30, 4), torch.randn(20, 4)
+    >>> whole = Moments.from_embeddings(torch.cat([a, b]))
+    >>> merged = Moments.from_embeddings(a).merge(Moments.from_embeddings(b))
+    >>> merged.n, torch.allclose(merged.scatter, whole.scatter)
+    (50, True)
+    """
+
+    n: int
+    """How many embeddings."""
+    mean: Float64[Tensor, " D"]
+    """Their mean; zero where n = 0."""
+    scatter: Float64[Tensor, "D D"]
+    """Their centred sum of products."""
+
+    @classmethod
+    def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
+        """Moments of a batch, in two passes."""
+        n = len(Z)
+        Z = Z.detach().double()
+        mean = Z.sum(0) / max(n, 1)
+        A = Z - mean
+        return cls(n=n, mean=mean, scatter=A.mT @ A)
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[Float[Tensor, "_n D"]]) -> "Moments":
+        """Moments of a stream of at least one batch."""
+        return reduce(Moments.merge, map(cls.from_embeddings, batches))
+
+    def update(self, Z: Float[Tensor, "n D"]) -> "Moments":
+        """Moments of these embeddings and those of one more batch."""
+        return self.merge(self.from_embeddings(Z))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Moments of both sets of embeddings together.
+
+        With δ = mean_b − mean_a and n = n_a + n_b: mean = mean_a + δ n_b/n, scatter = scatter_a + scatter_b + δδᵀ n_a n_b/n
+        (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance, eq. 2.1).
+        """
+        n = self.n + other.n
+        delta = other.mean - self.mean
+        share = other.n / max(n, 1)
+        return Moments(
+            n=n,
+            mean=self.mean + share * delta,
+            scatter=self.scatter + other.scatter + self.n * share * torch.outer(delta, delta),
+        )
+
+    def all_reduce(self) -> "Moments":
+        """Moments of the embeddings of all processes together, on each of them; without a process group, these moments.
+
+        The n-fold form of the merge: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. Processes may hold different counts.
+        """
+        if world_size() == 1:
+            return self
+        n = all_sum(torch.full_like(self.mean[:1], self.n))
+        mean = all_sum(self.n * self.mean) / n.clamp_min(1)
+        delta = self.mean - mean
+        return Moments(n=int(n), mean=mean, scatter=all_sum(self.scatter + self.n * torch.outer(delta, delta)))
+
+    @property
+    def covariance(self) -> Float64[Tensor, "D D"]:
+        """Covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n: divided by n, not by n − 1."""
+        return self.scatter / self.n
+
+    @property
+    def second_moment(self) -> Float64[Tensor, "D D"]:
+        """Second moment about the origin, Σ_i z_i z_iᵀ / n."""
+        return self.covariance + torch.outer(self.mean, self.mean)

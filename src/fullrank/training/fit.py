@@ -1,0 +1,75 @@
+"""The training loop as a generator: one optimizer step after another, for whoever wants to look between them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullrank.distributed import gather
+from fullrank.methods import Method
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step leaves behind; tensors are detached, stay on the device, and cover the whole batch."""
+
+    step: int
+    """Number of steps taken, this one included."""
+    terms: dict[str, Tensor]
+    """The objective's weighted terms; their sum is the loss."""
+    lr: float
+    """Learning rate of this step."""
+    R: Tensor
+    """Representations (V_0, N, D_b) of the full-size views."""
+    embeddings: dict[str, Tensor]
+    """The tensors that the objective took, such as Z (V, N, D)."""
+    labels: Tensor
+    """(N,) labels of the batch, −1 where there is none."""
+
+
+def fit(
+    fabric: Any,
+    method: Any,
+    optimizer: Any,
+    batches: Iterable[tuple[list[Tensor], Tensor]],
+    learning_rate: Callable[[int], float],
+    *,
+    start: int = 0,
+) -> Iterator[Step]:
+    """Take one optimizer step for each of `batches`, and yield after each.
+
+    `method` and `optimizer` come from `fabric.setup`. Each process embeds its share of the batch; the embeddings are gathered with
+    gradient and the objective is taken once, on the whole batch, so that loss and gradient do not depend on the number of processes.
+
+    Args:
+        fabric: a launched `lightning.fabric.Fabric`.
+        method: a `Method`, set up.
+        optimizer: its optimizer, set up.
+        batches: pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
+        learning_rate: step (from 0) to learning rate.
+        start: number of steps already taken.
+    """
+    inner: Method = method.module
+    for index, (views, labels) in enumerate(batches, start=start):
+        lr = learning_rate(index)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        method.train()
+        local = method(views)
+        embeddings = {name: gather(local[name]) for name in inner.needs}
+        terms = inner.terms(embeddings)
+        loss = torch.stack(list(terms.values())).sum()
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        inner.after_step(index)
+        yield Step(
+            step=index + 1,
+            terms={name: term.detach() for name, term in terms.items()},
+            lr=lr,
+            R=gather(local["R"].detach()),
+            embeddings={name: Z.detach() for name, Z in embeddings.items()},
+            labels=gather(labels, dim=0),
+        )

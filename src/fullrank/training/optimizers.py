@@ -1,0 +1,55 @@
+"""Optimizers, with biases and norms kept out of weight decay and of LARS's adaptation."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from timm.optim import Lars
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """Which optimizer, at which peak learning rate."""
+
+    name: Literal["lars", "sgd", "adamw"] = "lars"
+    """'lars' adapts the step of each weight (You et al. 2017), with the clip of LARC, as the public recipes do."""
+    lr: float = 0.3
+    """Peak learning rate, used as it stands: a recipe's value belongs to its batch size."""
+    weight_decay: float = 1e-4
+    """Decay of the weights; biases and norms have none."""
+    momentum: float = 0.9
+    """Momentum of LARS and SGD; the first beta of AdamW."""
+
+
+def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
+    """Build the optimizer of all trainable parameters of `module`, in two groups: decayed and not."""
+    decayed, plain = split_parameters(module)
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    if spec.name == "sgd":
+        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum)
+    if spec.name == "adamw":
+        return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.momentum, 0.999))
+    # timm adapts a group when it has weight decay or is told to always: the weights always, biases and norms never.
+    groups[0]["always_adapt"] = True
+    return Lars(groups, lr=spec.lr, momentum=spec.momentum, trust_coeff=0.02, trust_clip=True)      # public recipes: eta 0.02, clipped
+
+
+def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return (weights, the rest): the rest are vectors (biases, norms) and what timm's models list themselves (position embeddings …)."""
+    listed = {id(p) for p in _listed_by_timm(module)}
+    weights, rest = [], []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            (rest if parameter.ndim <= 1 or id(parameter) in listed else weights).append(parameter)
+    return weights, rest
+
+
+def _listed_by_timm(module: nn.Module) -> list[nn.Parameter]:
+    return [
+        submodule.get_parameter(name)
+        for submodule in module.modules()
+        if callable(names := getattr(submodule, "no_weight_decay", None))
+        for name in names()
+        if name in dict(submodule.named_parameters())
+    ]

@@ -1,0 +1,70 @@
+"""Colour, in place: brightness, contrast, saturation and grayscale are one blend, hue is a turn of the colour circle."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601, as torchvision rounds it
+
+
+def gray(x: Float[Tensor, "*b C H W"]) -> Float[Tensor, "*b 1 H W"]:
+    """Luma of RGB; of any other number of channels, their mean.
+
+    >>> gray(torch.ones(3, 1, 1))
+    tensor([[[0.9999]]])
+    """
+    if x.shape[-3] != 3:
+        return x.mean(-3, keepdim=True)
+    r, g, b = x.split(1, dim=-3)
+    return (r * LUMA[0]).add_(g, alpha=LUMA[1]).add_(b, alpha=LUMA[2])
+
+
+def blend_(x: Float[Tensor, "*b C H W"], weights: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b C H W"]:
+    """x ← clamp(α x + β g + γ ḡ) to [0, 1], with the luma g of each pixel and its mean ḡ over the image.
+
+    (f, 0, 0) is torchvision's brightness, (f, 0, 1-f) its contrast, (f, 1-f, 0) its saturation, (0, 1, 0) its grayscale
+    and (1, 0, 0) does nothing.
+
+    Args:
+        x: values in [0, 1]; overwritten.
+        weights: (α, β, γ) of each image.
+
+    Returns:
+        x.
+
+    >>> blend_(torch.tensor([[[0.25]]]), torch.tensor([2.0, 0.0, 0.0])).item()
+    0.5
+    """
+    alpha, beta, gamma = weights[..., None, None, None].unbind(-4)
+    g = gray(x)
+    mean = g.mean((-2, -1), keepdim=True)
+    return x.mul_(alpha).add_((g * beta).add_(mean.mul_(gamma))).clamp_(0, 1)
+
+
+def hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tensor, "*b 3 H W"]:
+    """Turn the hue by `shift`, a share of the colour circle in [-1, 1].
+
+    With the smallest and the largest channel m and M, the hue h in [-½, ½] obeys 6h = 1 + (g + b - r - m) / (M - m) on
+    the half of the circle where g >= b, and the other half is its mirror image. Back: the channel whose peak stands at p
+    (red 0, green ⅓, blue ⅔) takes the value m + 6 (M - m) (⅓ - d), with d = |h + shift - p| around the circle, clamped
+    to [⅙, ⅓].
+
+    Args:
+        x: values in [0, 1]; overwritten.
+        shift: of each image.
+
+    Returns:
+        x; equal to torchvision's `adjust_hue`, whose six sectors (Smith, Color gamut transform pairs, SIGGRAPH 1978)
+        the mirror image and the three peaks replace.
+
+    >>> hue_(torch.tensor([[[1.0]], [[0.0]], [[0.0]]]), torch.tensor(1 / 3)).flatten().round(decimals=3).abs()
+    tensor([0., 1., 0.])
+    """
+    r, g, b = x.split(1, dim=-3)
+    m, M = torch.minimum(torch.minimum(r, g), b), torch.maximum(torch.maximum(r, g), b)
+    range6 = (M - m).mul_(6)
+    h = (g + b).sub_(r).sub_(m).div_(range6.clamp(min=torch.finfo(x.dtype).tiny)).add_(1 / 6).copysign_(g - b)
+    h.add_(shift[..., None, None, None] + 2.5)  # 2 keeps it positive, ½ puts the peak in the middle of its period
+    p = torch.arange(3, device=x.device)[:, None, None] / 3
+    d = x.copy_(h).sub_(p).frac_().sub_(0.5).abs_().clamp_(1 / 6, 1 / 3)
+    return d.mul_(range6.neg_()).add_(M.mul_(2).sub_(m))

@@ -1,0 +1,150 @@
+"""What a view is: the distribution of one augmented image, as plain numbers that a file or a command line can hold."""
+
+from dataclasses import dataclass, field, fields, is_dataclass
+
+from fullrank.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crop:
+    """A random box of the image, resized to the size of the view (torchvision's RandomResizedCrop)."""
+
+    probability: float = 1.0
+    """How often a box is drawn; otherwise the whole image is resized."""
+    scale: tuple[float, float] = (0.08, 1.0)
+    """Smallest and largest area of the box, as a share of the image's area."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Smallest and largest width / height of the box; its logarithm is uniform."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Affine:
+    """Rotation, translation, zoom and shear about the centre, bilinear, black outside (torchvision's RandomAffine)."""
+
+    probability: float = 0.0
+    """How often it happens."""
+    degrees: float = 0.0
+    """Largest rotation, either way."""
+    translate: tuple[float, float] = (0.0, 0.0)
+    """Largest shift along x and y, as a share of the view's side; whole pixels."""
+    scale: tuple[float, float] = (1.0, 1.0)
+    """Smallest and largest zoom."""
+    shear: tuple[float, float] = (0.0, 0.0)
+    """Largest shear along x and y in degrees, either way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jitter:
+    """Brightness, contrast, saturation and hue, in an order that each view draws for itself (torchvision's ColorJitter)."""
+
+    probability: float = 0.8
+    """How often it happens."""
+    brightness: float = 0.4
+    """The factor is uniform in [max(0, 1 - brightness), 1 + brightness]."""
+    contrast: float = 0.4
+    """The factor is uniform in [max(0, 1 - contrast), 1 + contrast]."""
+    saturation: float = 0.4
+    """The factor is uniform in [max(0, 1 - saturation), 1 + saturation]; needs RGB, does nothing to grey images."""
+    hue: float = 0.1
+    """The shift is uniform in [-hue, hue], as a share of the colour circle, at most 0.5; needs RGB, does nothing to grey images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blur:
+    """Gaussian blur (torchvision's GaussianBlur, reflected border, kernel cut at four times the largest sigma)."""
+
+    probability: float = 0.0
+    """How often it happens."""
+    sigma: tuple[float, float] = (0.1, 2.0)
+    """Smallest and largest standard deviation, in pixels of the view."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solarize:
+    """Values at or above the threshold are inverted (torchvision's RandomSolarize)."""
+
+    probability: float = 0.0
+    """How often it happens."""
+    threshold: float = 0.5
+    """In [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Gaussian noise, independent for each value, clamped to [0, 1] (torchvision's GaussianNoise)."""
+
+    probability: float = 0.0
+    """How often it happens."""
+    std: float = 0.1
+    """Standard deviation, where images lie in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The distribution of one view; the default is the usual symmetric recipe for small images.
+
+    The order is fixed: crop, affine, quarter turns, flips, jitter, grayscale, blur, solarize, noise, normalisation.
+    A probability of 0 switches a step off.
+
+    >>> View(size=96, blur=Blur(probability=0.5)).crop.scale
+    (0.08, 1.0)
+    """
+
+    count: int = 2
+    """How many views are drawn from this distribution."""
+    size: int = 32
+    """Side of the view in pixels."""
+    crop: Crop = field(default_factory=Crop)
+    """Random resized crop."""
+    affine: Affine = field(default_factory=Affine)
+    """Rotation, translation, zoom, shear."""
+    quarter_turns: float = 0.0
+    """Probability of a turn by 90, 180 or 270 degrees, each as likely."""
+    flip: float = 0.5
+    """Probability of a flip left to right."""
+    vertical_flip: float = 0.0
+    """Probability of a flip top to bottom."""
+    jitter: Jitter = field(default_factory=Jitter)
+    """Brightness, contrast, saturation, hue."""
+    grayscale: float = 0.2
+    """Probability that the colours are removed; needs RGB, does nothing to grey images."""
+    blur: Blur = field(default_factory=Blur)
+    """Gaussian blur."""
+    solarize: Solarize = field(default_factory=Solarize)
+    """Inversion of bright values."""
+    noise: Noise = field(default_factory=Noise)
+    """Gaussian noise."""
+
+    def __post_init__(self):
+        for name in ("count", "size"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name, value in numbers(self):
+            if name.split(".")[-1] in ("probability", "quarter_turns", "flip", "vertical_flip", "grayscale", "threshold"):
+                _check(0 <= value <= 1, name, value, "between 0 and 1")
+            elif name == "jitter.hue":
+                _check(0 <= value <= 0.5, name, value, "between 0 and 0.5")
+            elif name.endswith(("sigma", "scale", "ratio")):
+                _check(0 < value[0] <= value[1], name, value, "two positive numbers, the smaller one first")
+            elif name == "affine.translate":
+                _check(min(value) >= 0 and max(value) <= 1, name, value, "two numbers between 0 and 1")
+            elif not isinstance(value, tuple):
+                _check(value >= 0, name, value, "0 or more")
+
+
+def numbers(view, prefix: str = ""):
+    """Yield the dotted name and the value of each leaf of a nested dataclass.
+
+    >>> dict(numbers(View()))["blur.sigma"]
+    (0.1, 2.0)
+    """
+    for f in fields(view):
+        value = getattr(view, f.name)
+        if is_dataclass(value):
+            yield from numbers(value, f"{prefix}{f.name}.")
+        else:
+            yield prefix + f.name, value
+
+
+def _check(good: bool, name: str, value: object, expected: str):
+    if not good:
+        raise UserError(f"view.{name} is {value}, but has to be {expected}")

@@ -1,0 +1,192 @@
+"""Views of a batch: drawn once for all processes, then cropped here or in a worker, coloured and normalised in batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import torch
+from jaxtyping import Float32, UInt8
+from PIL import Image
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.views.apply import EAGER, apply_, move
+from fullrank.views.boxes import boxes
+from fullrank.views.draw import Draws, draw, mix, named
+from fullrank.views.parameters import PARAMETERS, parameters, turns
+from fullrank.views.resample import crop
+from fullrank.views.spec import View
+from fullrank.views.tone import normalize_
+from fullrank.views.worker import GAP, cut, pixels, side
+
+Extra = Callable[[Tensor, torch.Generator], Tensor]
+CACHE = 2**20  # bytes of float32 that a CPU works on at a time, about what a core's cache holds
+MEMORY = 2**31  # the same elsewhere: few launches, and room for the temporary results
+
+
+@dataclass(frozen=True)
+class Group:
+    """The views of one size: they are applied together."""
+
+    size: int
+    index: list[int]  # places among all views
+    specs: list[View]  # one a view
+
+    @property
+    def radius(self) -> int:
+        """Of the blur's kernel: four standard deviations, at most half the view."""
+        return min(self.size // 2, max(ceil(4 * spec.blur.sigma[1]) for spec in self.specs))
+
+
+class Views:
+    """Augmented versions of images, as batched tensor functions with the distribution of torchvision's transforms.
+
+    Images are uint8; colours are computed in float32 in [0, 1]. All that is random is drawn for the global batch from
+    (seed, step) on the CPU, so any number of processes makes the same views, on any device.
+
+    Args:
+        specs: the distribution of each view, or of `count` views each; sizes may differ.
+        mean: of each channel, for the normalisation.
+        std: of each channel, for the normalisation.
+        channels: of the images.
+        extra: further steps `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and a CPU
+            generator. A process draws for its own samples, so what is random in an extra step depends on their number.
+        compile: fuse the steps with torch.compile; worth it where a run is long.
+
+    Raises:
+        UserError: a colour step that the number of channels does not allow, or a mean or std of the wrong length.
+
+    >>> views = Views(View(size=8), mean=(0.5,), std=(0.25,), channels=1)
+    >>> images = torch.zeros(4, 1, 10, 12, dtype=torch.uint8)
+    >>> [x.shape for x in views(images, views.draw(0, 0, 4))]
+    [torch.Size([2, 4, 1, 8, 8])]
+    """
+
+    def __init__(
+        self,
+        specs: View | Sequence[View],
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        channels: int,
+        extra: Sequence[Extra] = (),
+        compile: bool = False,
+    ):
+        self.specs = (specs,) if isinstance(specs, View) else tuple(specs)
+        self.channels, self.extra = channels, tuple(extra)
+        self.mean, self.std = torch.tensor(mean), torch.tensor(std)
+        _check(self.specs, mean=len(self.mean), std=len(self.std), channels=channels)
+        each = [spec for spec in self.specs for _ in range(spec.count)]
+        self.count = len(each)
+        self.sizes = sorted({spec.size for spec in each}, reverse=True)
+        self.groups = []
+        for size in self.sizes:
+            index = [v for v, spec in enumerate(each) if spec.size == size]
+            self.groups.append(Group(size=size, index=index, specs=[each[v] for v in index]))
+        functions = {"crop": crop, "normalize_": normalize_, **EAGER}
+        self.steps = {name: torch.compile(f, fullgraph=True) if compile else f for name, f in functions.items()}
+
+    def draw(self, seed: int, step: int, n: int) -> Draws:
+        """Draw every random number of the global batch of n samples."""
+        return draw(self.count, n, seed=seed, step=step)
+
+    def rows(self, draws: Draws, samples: slice) -> Draws:
+        """The share of one process: some of the samples."""
+        return draws.rows(samples)
+
+    def __call__(self, images: UInt8[Tensor, "n C H W"], draws: Draws) -> list[Float32[Tensor, "_ n C _ _"]]:
+        """The views of images in memory, on their device.
+
+        Returns:
+            For each size, largest first, the normalised views (V_k, n, C, s, s), in the order of the specs.
+        """
+
+        def fill(x: Tensor, group: Group, own: Draws, table: Tensor) -> Callable[[slice], None]:
+            box = move(boxes(own, group.specs, images.shape[-2], images.shape[-1]).float(), images.device)
+            flips = named(table, PARAMETERS, "flips")
+
+            def fill_rows(rows: slice):
+                x[:, rows] = self.steps["crop"](images[rows], box[:, rows], flips[:, rows], size=group.size)
+
+            return fill_rows
+
+        return self._run(images.device, draws, fill)
+
+    def crops(self, image: Image.Image | np.ndarray, draws: Draws, i: int) -> list[UInt8[Tensor, "_ C _ _"]]:
+        """Sample i's crops from one image, a Pillow image (decoded or not) or an array (H, W, C) of uint8; for `finish`.
+
+        A large JPEG is decoded at a half, a quarter or an eighth of its size where the boxes leave enough pixels.
+        """
+        draws = draws.rows(slice(i, i + 1))
+        height, width = side(image)
+        box = [boxes(draws.views(group.index), group.specs, height, width)[:, 0] for group in self.groups]
+        shrink = min(b[:, 2:].min().item() / (GAP * group.size) for b, group in zip(box, self.groups, strict=True))
+        decoded = pixels(image, channels=self.channels, shrink=shrink)
+        scale = torch.tensor([decoded.shape[0] / height, decoded.shape[1] / width] * 2)
+        out = []
+        for b, group in zip(box, self.groups, strict=True):
+            flips = turns(draws.views(group.index), group.specs)[0][:, 0]
+            out.append(cut(decoded, (b * scale).round().long(), flips, size=group.size))
+        return out
+
+    def finish(self, crops: list[UInt8[Tensor, "_ n C _ _"]], draws: Draws) -> list[Float32[Tensor, "_ n C _ _"]]:
+        """Everything after the crop, for batches of `crops`, (V_k, n, C, s, s) a size; returns what `__call__` returns."""
+        left = iter(crops)
+
+        def fill(x: Tensor, group: Group, own: Draws, table: Tensor) -> Callable[[slice], None]:
+            crop = next(left)
+
+            def fill_rows(rows: slice):
+                x[:, rows].copy_(crop[:, rows]).mul_(1 / 255)
+
+            return fill_rows
+
+        return self._run(crops[0].device, draws, fill)
+
+    @torch.no_grad()
+    def _run(self, device: torch.device, draws: Draws, fill) -> list[Tensor]:
+        mean, std = move(self.mean, device), move(self.std, device)
+        out = []
+        with torch.autocast(device.type, enabled=False):
+            for k, group in enumerate(self.groups):
+                own = draws.views(group.index)
+                host = parameters(own, group.specs)
+                table = move(host, device)
+                x = torch.empty(len(group.specs), len(draws), self.channels, group.size, group.size, device=device)
+                crop_rows = fill(x, group, own, table)
+                for rows in _chunks(x):
+                    crop_rows(rows)
+                    apply_(x[:, rows], host[:, rows], table[:, rows], radius=group.radius, steps=self.steps)
+                    if not self.extra:
+                        self.steps["normalize_"](x[:, rows], mean, std)
+                out.append(normalize_(self._extra(x, draws, k), mean, std) if self.extra else x)
+        return out
+
+    def _extra(self, x: Tensor, draws: Draws, k: int) -> Tensor:
+        generator = torch.Generator().manual_seed(mix(draws.seed, draws.first, k, draws.step))
+        for step in self.extra:
+            x = step(x, generator)
+        return x
+
+
+def _chunks(x: Tensor) -> Iterator[slice]:
+    """Cut the samples into equal parts that are worked on one after the other."""
+    budget = CACHE if x.device.type == "cpu" else MEMORY
+    parts = ceil(x.numel() * x.element_size() / budget)
+    rows = max(1, ceil(x.shape[1] / max(1, parts)))
+    return (slice(start, start + rows) for start in range(0, x.shape[1], rows))
+
+
+def _check(specs: Sequence[View], *, mean: int, std: int, channels: int):
+    for name, length in (("mean", mean), ("std", std)):
+        if length != channels:
+            raise UserError(f"{name} has {length} numbers and the images have {channels} channels; give one number a channel")
+    if channels in (1, 3):
+        return
+    for spec in specs:
+        jitter = spec.jitter if spec.jitter.probability > 0 else None
+        used = {"jitter.saturation": jitter and jitter.saturation, "jitter.hue": jitter and jitter.hue, "grayscale": spec.grayscale}
+        for name, value in used.items():
+            if value:
+                raise UserError(f"view.{name} is {value}, which needs RGB or grey images; these have {channels} channels, so set it to 0")

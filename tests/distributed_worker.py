@@ -1,0 +1,120 @@
+"""One step of everything that is exact over processes: imported by one process, or run by each of several.
+
+`python distributed_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
+Processes hold different data: the second half of each batch has another mean and scale.
+"""
+
+import sys
+from pathlib import Path
+
+import timm
+import torch
+import torch.distributed as dist
+from timm.layers.norm_act import BatchNormAct2d
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fullrank.distributed import gather, rank, share, synchronise, world_size
+from fullrank.errors import UserError
+from fullrank.objectives import OBJECTIVES, TWO_VIEWS
+from fullrank.spectrum import Moments
+
+UNEVEN = (3, 7)
+"""How many of ten samples each of two processes holds."""
+
+
+def data(*shape, dim):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(*shape, generator=rng, dtype=torch.float64)
+    first, second = x.tensor_split(2, dim)
+    return torch.cat([first, 3 * second + 2], dim)
+
+
+def mine(x):
+    """The uneven part of a batch of ten that this process holds."""
+    return x.split(UNEVEN)[rank()] if world_size() > 1 else x
+
+
+def train(net):
+    """A module ready to train: the same parameters everywhere, BatchNorm synchronised, gradients averaged."""
+    rng = torch.Generator().manual_seed(1)
+    for parameter in net.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+    net = synchronise(net.double())
+    return DistributedDataParallel(net) if world_size() > 1 else net
+
+
+def step(objective, views):
+    """Loss and gradients of an objective behind a small network."""
+    net = train(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)))
+    images = data(views, 12, 6, dim=1)[:, share(12)]
+    Z = net(images.flatten(0, 1)).unflatten(0, (views, -1))
+    loss = sum(objective(gather(Z)).values())
+    loss.backward()
+    return loss.detach(), [p.grad for p in net.parameters()]
+
+
+def normalisation(layer, x, *, steps=2):
+    """Outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and what it does in evaluation."""
+    layer = synchronise(layer.double())
+    x = mine(x).requires_grad_()
+    for _ in range(steps):
+        y = layer(x)
+    grads = torch.autograd.grad((y.sin() * y.detach().cos()).sum(), [x, *layer.parameters()])
+    return {
+        "shards": [y.detach(), grads[0]],
+        "sums": list(grads[1:]),
+        "same": [buffer.clone() for buffer in layer.buffers()],
+        "eval": [layer.eval()(x).detach()],
+    }
+
+
+def layers():
+    relu = BatchNormAct2d(3, act_layer=nn.SiLU)
+    nn.init.uniform_(relu.weight, generator=torch.Generator().manual_seed(2))
+    flat, image, volume = data(10, 4, dim=0), data(10, 3, 4, 5, dim=0), data(10, 3, 2, 2, 2, dim=0)
+    return {
+        "1d": normalisation(nn.BatchNorm1d(4), flat),
+        "2d": normalisation(nn.BatchNorm2d(3), image),
+        "3d": normalisation(nn.BatchNorm3d(3), volume),
+        "timm's with activation": normalisation(relu, image),
+        "average of all batches": normalisation(nn.BatchNorm1d(4, momentum=None), flat),
+        "not affine": normalisation(nn.BatchNorm1d(4, affine=False), flat),
+        "without running statistics": normalisation(nn.BatchNorm1d(4, track_running_stats=False), flat, steps=1),
+    }
+
+
+def backbone():
+    """Gradients of a small network of timm, whose every BatchNorm carries an activation."""
+    net = train(timm.create_model("test_efficientnet", num_classes=0))
+    Z = net(data(4, 3, 32, 32, dim=0)[share(4)])
+    gather(Z, dim=0).square().sum().backward()
+    return [p.grad for p in net.parameters()]
+
+
+def refusal():
+    try:
+        share(13)
+    except UserError as error:
+        return str(error)
+
+
+def everything():
+    moments = Moments.from_embeddings(mine(data(10, 4, dim=0))).all_reduce()
+    numbers = torch.arange(24.0).view(2, 4, 3)
+    return {
+        "objectives": {name: step(f, 2 if f in TWO_VIEWS else 3) for name, f in OBJECTIVES.items()},
+        "layers": layers(),
+        "backbone": backbone(),
+        "moments": (moments.n, moments.mean, moments.scatter),
+        "gather": [gather(numbers[:, share(4)]), gather(numbers[share(2)], dim=0), gather(numbers[:, share(4)].long())],
+        "refusal": refusal(),
+    }
+
+
+if __name__ == "__main__":
+    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
+    torch.save(everything(), folder / f"{number}.pt")
+    dist.destroy_process_group()

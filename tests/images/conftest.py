@@ -1,0 +1,59 @@
+import io
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+DATA = Path("../shared/data")
+
+
+@pytest.fixture
+def real():
+    if not DATA.exists():
+        pytest.skip(f"real data sets are not at {DATA}")
+    return DATA
+
+
+@pytest.fixture
+def photo():
+    """Smooth colours, so that JPEG and resizing change them little."""
+    ramp = np.linspace(0, 255, 64 * 48).reshape(48, 64)
+    return Image.fromarray(np.stack([ramp, ramp[::-1], ramp[:, ::-1]], -1).astype(np.uint8))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write small images, each with a colour of its own, and return the folder."""
+
+    def write_files(*names, folder="photos", size=(8, 6)):
+        for k, name in enumerate(names):
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", size, (k % 256, 100, 200)).save(path)
+        return tmp_path / folder
+
+    return write_files
+
+
+def encoded(k, size=(8, 6)):
+    file = io.BytesIO()
+    Image.new("RGB", size, (k % 256, 100, 200)).save(file, "png")
+    return file.getvalue()
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """Write a Parquet file in the layout of the hub: 12 images of 3 classes."""
+
+    def write_parquet(name="train-00000-of-00001.parquet", n=12, column="image", names=("cat", "dog", "emu"), broken=()):
+        path = tmp_path / "tables" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cells = [{"bytes": b"no image" if k in broken else encoded(k), "path": f"{k}.png"} for k in range(n)]
+        features = datasets.Features({column: datasets.Image(), "label": datasets.ClassLabel(names=list(names)), "size": datasets.Value("float32")})
+        table = datasets.Dataset.from_dict({column: cells, "label": [k % len(names) for k in range(n)], "size": [0.5] * n}, features=features)
+        table.to_parquet(path)
+        return path
+
+    return write_parquet

@@ -1,0 +1,171 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from fullrank.errors import UserError
+from fullrank.images import BadImage, decode
+from fullrank.images.decode import open_bytes, open_cell
+
+
+def through(image, format, **options):
+    """Save and open again."""
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return open_bytes(file.getvalue(), "x")
+
+
+def test_colour_files_become_rgb_and_grey_on_request(photo):
+    assert np.array_equal(decode(through(photo, "png"), 3), photo)
+    assert np.array_equal(decode(through(photo, "png"), 1), photo.convert("L"))
+
+
+def test_grey_is_repeated_in_three_channels(photo):
+    grey = photo.convert("L")
+    assert np.array_equal(decode(through(grey, "png"), 3), np.dstack([grey] * 3))
+
+
+@pytest.mark.parametrize(
+    ("mode", "format"), [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("I", "tiff"), ("RGBA", "webp")]
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_mode_becomes_grey_or_colour(photo, mode, format, channels):
+    source = photo.convert("L").convert("I") if mode == "I" else photo.convert("RGB" if mode == "LAB" else mode)
+    source = Image.frombytes("LAB", (64, 48), source.tobytes()) if mode == "LAB" else source
+    image = decode(through(source, format), channels)
+    assert (image.mode, image.size) == ({1: "L", 3: "RGB"}[channels], (64, 48))
+
+
+def test_a_palette_is_looked_up(photo):
+    palette = photo.quantize(16)
+    assert np.array_equal(decode(through(palette, "png"), 3), palette.convert("RGB"))
+
+
+def test_cmyk_keeps_its_colours(photo):
+    error = np.abs(np.asarray(decode(through(photo.convert("CMYK"), "tiff"), 3), float) - np.asarray(photo, float))
+    assert error.max() <= 1
+
+
+@pytest.mark.parametrize("format", ["png", "tiff", "ppm"])
+def test_sixteen_bits_are_scaled_from_their_full_range(format):
+    values = np.array([[0, 128, 129, 257, 32768, 65535]], dtype=np.uint16)
+    pixels = np.asarray(decode(through(Image.fromarray(values), format), 1))
+    assert np.array_equal(pixels, np.round(values / 257).astype(np.uint8))
+
+
+def test_transparent_pixels_are_laid_over_white():
+    pixels = np.array([[[10, 20, 30, 0], [10, 20, 30, 255], [0, 0, 0, 51]]], dtype=np.uint8)
+    assert np.asarray(decode(through(Image.fromarray(pixels), "png"), 3)).tolist() == [[[255, 255, 255], [10, 20, 30], [204, 204, 204]]]
+
+
+def test_the_transparent_colour_of_a_palette_is_white():
+    image = Image.new("P", (2, 1))
+    image.putpalette([9, 9, 9, 50, 60, 70])
+    image.putpixel((1, 0), 1)
+    assert np.asarray(decode(through(image, "png", transparency=0), 3)).tolist() == [[[255, 255, 255], [50, 60, 70]]]
+
+
+@pytest.mark.parametrize("format", ["jpeg", "png", "webp", "tiff"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_exif_orientation_is_applied(photo, format, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    turns = [None, *(Image.Transpose[name] for name in "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split())]
+    turn = turns[orientation - 1]
+    upright = photo if turn is None else photo.transpose(turn)
+    decoded = decode(through(photo, format, exif=exif, **({"lossless": True} if format == "webp" else {})), 3)
+    assert decoded.size == upright.size
+    assert np.abs(np.asarray(decoded, float) - np.asarray(upright, float)).mean() < 3
+
+
+def test_a_broken_exif_does_not_make_a_bad_image(photo):
+    assert decode(through(photo, "jpeg", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff rubbish"), 3).size == (64, 48)
+
+
+def test_a_jpeg_is_decoded_at_a_reduced_scale_that_keeps_the_shorter_side(photo):
+    big = photo.resize((800, 600))
+    for shorter, size in [(75, (100, 75)), (76, (200, 150)), (300, (400, 300)), (301, (800, 600)), (9999, (800, 600))]:
+        assert decode(through(big, "jpeg"), 3, shorter=shorter).size == size
+    assert decode(through(big, "png"), 3, shorter=75).size == (800, 600)
+
+
+def test_the_first_frame_of_an_animation_counts():
+    frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
+    assert decode(through(frames[0], "gif", save_all=True, append_images=frames[1:]), 1).getpixel((0, 0)) == 10
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return open_bytes(file.getvalue(), "x.npy")
+
+
+def test_arrays_with_one_or_three_channels_are_images():
+    grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    assert np.array_equal(decode(npy(grey), 1), grey)
+    assert np.array_equal(decode(npy(grey[..., None]), 3), np.dstack([grey] * 3))
+    colour = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    assert np.array_equal(decode(npy(colour), 3), colour)
+
+
+def test_other_numbers_of_channels_are_kept_when_they_match(photo):
+    array = np.arange(30, dtype=np.uint8).reshape(2, 3, 5)
+    assert np.array_equal(decode(npy(array), 5), array)
+    assert np.array_equal(decode(npy(array.astype(np.uint16) * 257), 5), array)
+    assert decode(through(photo.convert("CMYK"), "tiff"), 4).shape == (48, 64, 4)
+    assert decode(through(photo.convert("LA"), "png"), 2).shape == (48, 64, 2)
+
+
+@pytest.mark.parametrize(("have", "want"), [(5, 3), (5, 1), (5, 4), (3, 4), (1, 2)])
+def test_other_numbers_of_channels_are_refused_when_they_do_not_match(have, want):
+    with pytest.raises(UserError, match=f"'x.npy' has {have} channels, {want} were asked for.*set channels to {have}"):
+        decode(npy(np.zeros((2, 3, have), dtype=np.uint8)), want, name="x.npy")
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.zeros((2, 3)), "array of float64"),
+        (np.zeros((2, 3, 4, 5), dtype=np.uint8), "shape"),
+        (np.zeros((0, 3), dtype=np.uint8), "shape"),
+    ],
+)
+def test_other_arrays_are_bad(array, reason):
+    with pytest.raises(BadImage, match=reason):
+        decode(npy(array), 3)
+
+
+def test_pickled_arrays_are_never_loaded():
+    with pytest.raises(BadImage, match="allow_pickle"):
+        npy(np.array([{}], dtype=object), allow_pickle=True)
+
+
+def test_floats_are_bad_since_their_range_is_unknown(photo):
+    with pytest.raises(BadImage, match="range is not known"):
+        decode(through(photo.convert("L").convert("F"), "tiff"), 3)
+
+
+@pytest.mark.parametrize("format", ["jpeg", "png", "gif", "tiff", "webp", "bmp"])
+def test_a_truncated_file_is_bad(photo, format):
+    file = io.BytesIO()
+    ImageOps.flip(photo).save(file, format)
+    with pytest.raises(BadImage, match="^x: "):
+        decode(open_bytes(file.getvalue()[: len(file.getvalue()) // 2], "x"), 3, name="x")
+
+
+def test_what_is_no_image_is_bad():
+    with pytest.raises(BadImage, match="not an image that Pillow can read"):
+        open_bytes(b"hello, this is text", "x.jpg")
+    with pytest.raises(BadImage, match="empty file"):
+        open_bytes(b"", "x.jpg")
+
+
+def test_a_cell_holds_bytes_or_a_path_or_nothing(write):
+    path = write("a.png") / "a.png"
+    assert open_cell({"bytes": path.read_bytes(), "path": None}, "row").size == (8, 6)
+    assert open_cell({"bytes": None, "path": str(path)}, "row").size == (8, 6)
+    with pytest.raises(BadImage, match="No such file"):
+        open_cell({"bytes": None, "path": f"{path}.gone"}, "row")
+    with pytest.raises(BadImage, match="no image in this row"):
+        open_cell(None, "row")

@@ -1,0 +1,14 @@
+import numpy as np
+from sklearn.datasets import load_digits
+
+from fullrank.images import open_images
+
+
+def test_digits_are_those_of_scikit_learn_in_eight_bits():
+    images, digits = open_images("digits")["all"], load_digits()
+    assert len(images) == 1797
+    assert images.classes == tuple("0123456789")
+    assert np.array_equal(images.labels, digits.target)
+    assert images.open(5).dtype == np.uint8
+    assert np.abs(images.open(5)[..., 0] / 255 - digits.images[5] / 16).max() <= 0.5 / 255
+    assert images.name(5) == "digits[5]"

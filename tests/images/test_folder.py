@@ -1,0 +1,142 @@
+import os
+
+import numpy as np
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import BadImage, open_images
+
+
+def names(images):
+    return [images.name(i) for i in range(len(images))]
+
+
+def test_class_folders_give_labels_in_sorted_order(write):
+    folder = write("dog/b.png", "dog/a.jpg", "ant/deep/er/c.png", "cat/x.PNG")
+    splits = open_images(folder)
+    assert list(splits) == ["all"]
+    images = splits["all"]
+    assert names(images) == ["ant/deep/er/c.png", "cat/x.PNG", "dog/a.jpg", "dog/b.png"]
+    assert images.labels.tolist() == [0, 1, 2, 2]
+    assert images.classes == ("ant", "cat", "dog")
+    assert images.labels.dtype == np.int64
+    assert images.source == str(folder)
+
+
+def test_without_class_folders_there_are_no_labels(write):
+    images = open_images(write("b.png", "a.png"))["all"]
+    assert names(images) == ["a.png", "b.png"]
+    assert images.labels.tolist() == [-1, -1]
+    assert images.classes == ()
+
+
+def test_images_beside_class_folders_are_unlabelled(write):
+    images = open_images(write("z.png", "cat/a.png", "dog/a.png"))["all"]
+    assert dict(zip(names(images), images.labels.tolist(), strict=True)) == {"cat/a.png": 0, "dog/a.png": 1, "z.png": -1}
+
+
+def test_split_folders_share_the_classes_of_the_training_split(write):
+    splits = open_images(write("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png"))
+    assert {split: images.labels.tolist() for split, images in splits.items()} == {"test": [1], "train": [0, 1], "unlabeled": [-1], "val": [-1]}
+    assert all(images.classes == ("cat", "dog") for images in splits.values())
+    assert names(splits["test"]) == ["test/dog/b.png"]
+    assert splits["test"].source.endswith("photos[test]")
+
+
+def test_files_and_folders_beside_two_split_folders_are_splits_as_well(write):
+    splits = open_images(write("train/a.png", "test/b.png", "more/c.png", "d.png"))
+    assert {split: names(images) for split, images in splits.items()} == {
+        "more": ["more/c.png"], "other": ["d.png"], "test": ["test/b.png"], "train": ["train/a.png"]
+    }  # fmt: skip
+
+
+def test_a_class_may_be_called_train(write):
+    images = open_images(write("bus/a.png", "train/a.png", "all/a.png"))["all"]
+    assert images.classes == ("all", "bus", "train")
+    assert images.labels.tolist() == [0, 1, 2]
+
+
+def test_a_single_folder_around_everything_is_looked_through(write):
+    splits = open_images(write("set-160/train/cat/a.png", "set-160/train/dog/a.png", "set-160/val/dog/b.png"))
+    assert list(splits) == ["train", "val"]
+    assert splits["val"].labels.tolist() == [1]
+    assert splits["val"].open(0).size == (8, 6)
+
+
+def test_one_class_folder_is_no_label(write):
+    images = open_images(write("cat/a.png", "cat/b.png"))["all"]
+    assert images.labels.tolist() == [-1, -1]
+    assert images.classes == ()
+
+
+def test_other_files_and_hidden_ones_are_ignored(write):
+    folder = write("a.png", ".hidden.png", ".cache/b.png")
+    (folder / "notes.txt").write_text("x")
+    (folder / "folder.png").mkdir()
+    assert names(open_images(folder)["all"]) == ["a.png"]
+
+
+def test_symlinks_are_followed_and_loops_are_harmless(write):
+    folder = write("cat/a.png", "dog/b.png")
+    (folder / "cat" / "linked.png").symlink_to(folder / "dog" / "b.png")
+    (folder / "emu").symlink_to(folder / "dog")
+    (folder / "dog" / "up").symlink_to(folder)
+    (folder / "cat" / "self").symlink_to(folder / "cat")
+    images = open_images(folder)["all"]
+    assert {"cat/a.png", "cat/linked.png", "dog/b.png", "emu/b.png"} <= set(names(images))
+    assert len(images) < 20
+    assert all(images.open(i).size == (8, 6) for i in range(len(images)))
+
+
+def test_a_dangling_link_is_a_bad_image(write):
+    folder = write("a.png")
+    (folder / "b.png").symlink_to(folder / "gone.png")
+    with pytest.raises(BadImage, match=r"b\.png: No such file"):
+        open_images(folder)["all"].open(1)
+
+
+def test_names_may_be_in_any_script(write):
+    images = open_images(write("Käfer/é 1.png", "猫/写真.png"))["all"]
+    assert names(images) == ["Käfer/é 1.png", "猫/写真.png"]
+    assert images.classes == ("Käfer", "猫")
+    assert images.open(1).size == (8, 6)
+
+
+def test_names_need_not_be_unicode(write):
+    folder = write("a.png")
+    os.rename(os.fsencode(folder / "a.png"), os.fsencode(folder) + b"/\xff.png")
+    images = open_images(folder)["all"]
+    assert images.open(0).size == (8, 6)
+    assert os.fsencode(images.name(0)) == b"\xff.png"
+
+
+def test_a_long_list_of_files_takes_little_room_and_keeps_its_order(write):
+    folder = write("cat/00000.png", "dog/00000.png")
+    for k in range(1, 2000):
+        os.link(folder / "cat/00000.png", folder / f"cat/{k:05}.png")
+    images = open_images(folder)["all"]
+    assert len(images) == 2001
+    assert names(images) == sorted(names(images))
+    assert images.files.nbytes < 50 * len(images)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission_is_refused(write):
+    folder = write("cat/a.png", "dog/b.png")
+    (folder / "dog").chmod(0)
+    try:
+        with pytest.raises(UserError, match=r"cannot read folder '.*dog/': Permission denied; check its permissions"):
+            open_images(folder)
+    finally:
+        (folder / "dog").chmod(0o755)
+
+
+def test_a_folder_that_the_system_refuses_is_one_line(write, monkeypatch):
+    folder = write("cat/a.png")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("fullrank.images.folder.os.scandir", refuse)
+    with pytest.raises(UserError, match=r"cannot read folder '.*photos': Permission denied; check its permissions"):
+        open_images(folder)

@@ -1,0 +1,85 @@
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import open_images
+
+
+def message(source, **options):
+    with pytest.raises(UserError) as caught:
+        open_images(source, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_path_is_the_same_with_its_scheme(write, parquet):
+    folder, table = write("a.png"), parquet()
+    assert open_images(f"folder:{folder}")["all"].name(0) == open_images(folder)["all"].name(0) == "a.png"
+    assert len(open_images(f"parquet:{table}")["train"]) == len(open_images(str(table.parent))["train"]) == 12
+
+
+def test_the_home_folder_is_expanded(write, monkeypatch):
+    monkeypatch.setenv("HOME", str(write("a.png").parent))
+    assert len(open_images("~/photos")["all"]) == 1
+
+
+def test_one_split_may_be_chosen(write):
+    folder = write("train/a.png", "test/b.png")
+    assert list(open_images(folder, split="test")) == ["test"]
+    assert "unknown split of" in message(folder, split="tset")
+    assert message(folder, split="tset").endswith("choose from test, train; perhaps you meant 'test'?")
+
+
+def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
+    monkeypatch.chdir(write("ab:c/a.png").parent)
+    assert len(open_images("photos/ab:c")["all"]) == 1
+    monkeypatch.chdir("photos")
+    assert len(open_images("ab:c")["all"]) == 1
+
+
+def test_an_unknown_scheme_lists_the_known_ones():
+    assert message("parket:x") == (
+        "unknown kind of source 'parket:' in 'parket:x'; "
+        "choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; perhaps you meant 'parquet'?"
+    )
+    assert "unknown kind of source 's3:'" in message("s3://bucket/x")
+
+
+@pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
+def test_a_scheme_needs_something_behind_it(scheme):
+    assert f"nothing after '{scheme}:'" in message(f"{scheme}:")
+
+
+def test_a_missing_path_names_the_nearest_existing_one(write):
+    folder = write("cats/a.png")
+    assert message(folder.parent / "fotos") == f"no file or folder '{folder.parent}/fotos'; the nearest existing name is '{folder}'"
+    assert message(f"folder:{folder}/cat/deeper").endswith(f"the nearest existing name is '{folder}/cats'")
+    assert message(folder / "zzz").endswith(f"there is no 'zzz' in '{folder}'")
+
+
+def test_an_empty_folder_says_so(tmp_path):
+    assert message(tmp_path).startswith(f"folder '{tmp_path}' is empty")
+
+
+def test_a_folder_without_images_says_what_was_looked_for(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    said = message(tmp_path)
+    assert f"folder '{tmp_path}' holds no images" in said
+    assert ".jpg" in said
+    assert ".npy" in said
+    assert "Parquet files (.parquet)" in said
+    assert "holds no Parquet files (.parquet)" in message(f"parquet:{tmp_path}")
+    assert ".parquet" not in message(f"folder:{tmp_path}")
+
+
+def test_a_folder_with_images_and_tables_asks_which(parquet, write):
+    folder = parquet().parent
+    write("a.png", folder="tables")
+    assert message(folder) == f"'{folder}' holds images and Parquet files; say which with folder:{folder} or parquet:{folder}"
+    assert list(open_images(f"parquet:{folder}")) == ["train"]
+    assert len(open_images(f"folder:{folder}")["all"]) == 1
+
+
+def test_a_single_file_is_refused_unless_it_is_parquet(write, parquet):
+    image = write("a.png") / "a.png"
+    assert message(image) == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them"
+    assert "is a file" in message(f"folder:{parquet()}")

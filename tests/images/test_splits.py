@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import hold_out, open_images, train_and_test
+
+
+def names(images):
+    return [images.name(i) for i in range(len(images))]
+
+
+def test_named_splits_are_used(write):
+    splits = train_and_test(write("train/a.png", "train/b.png", "test/c.png", "val/d.png"))
+    assert (names(splits.train), names(splits.test)) == (["train/a.png", "train/b.png"], ["test/c.png"])
+    assert splits.statement.endswith("photos[test] (1 images)")
+    assert "photos[train] (2 images)" in splits.statement
+
+
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "Test"])
+def test_a_validation_split_stands_in_for_a_test_split(write, name):
+    assert names(train_and_test(write("train/a.png", f"{name}/c.png")).test) == [f"{name}/c.png"]
+
+
+def test_splits_may_be_named(write):
+    folder = write("train/a.png", "test/c.png", "unlabeled/d.png", "val/e.png")
+    splits = train_and_test(folder, train="unlabeled", test="val")
+    assert (names(splits.train), names(splits.test)) == (["unlabeled/d.png"], ["val/e.png"])
+    assert names(train_and_test(folder, train="test").test) == ["val/e.png"]  # never the images that train
+
+
+def test_unknown_splits_are_refused_with_a_suggestion(write):
+    folder = write("train/a.png", "test/b.png")
+    with pytest.raises(UserError, match=r"'tran'; choose from test, train; perhaps you meant 'train'\?"):
+        train_and_test(folder, train="tran")
+    with pytest.raises(UserError, match="'tets'; choose from test, train; perhaps you meant 'test'"):
+        train_and_test(folder, test="tets")
+    with pytest.raises(UserError, match="no split 'train'; name the split to train with; it has dev, test"):
+        train_and_test(write("dev/a.png", "test/b.png", folder="others"))
+
+
+def test_a_fifth_is_held_out_of_each_class():
+    splits = train_and_test("digits", seed=3)
+    counts = np.bincount(splits.test.labels)
+    assert np.abs(counts - np.bincount(open_images("digits")["all"].labels) / 5).max() <= 1
+    assert sorted(names(splits.train) + names(splits.test)) == sorted(f"digits[{k}]" for k in range(1797))
+    assert splits.statement == "digits has no split to test with: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
+
+
+def test_the_same_seed_holds_out_the_same_fifth():
+    assert names(train_and_test("digits", seed=1).test) == names(train_and_test("digits", seed=1).test)
+    assert names(train_and_test("digits", seed=1).test) != names(train_and_test("digits", seed=2).test)
+
+
+def test_unlabelled_images_are_held_out_at_random(write):
+    splits = train_and_test(write(*(f"{k:02}.png" for k in range(20))))
+    assert (len(splits.train), len(splits.test)) == (16, 4)
+    assert "drawn at random, seed 0 (train 16, test 4)" in splits.statement
+
+
+def test_a_training_split_alone_is_divided(parquet):
+    splits = train_and_test(parquet())
+    assert (len(splits.train), len(splits.test)) == (10, 2)
+    assert "[train] has no split to test with" in splits.statement
+
+
+def test_too_few_images_cannot_be_divided(write):
+    with pytest.raises(UserError, match="4 images, too few to hold out a fifth"):
+        train_and_test(write(*(f"{k}.png" for k in range(4))))
+    with pytest.raises(UserError, match="too few"):
+        hold_out(open_images("digits")["all"].subset([0]))

@@ -1,0 +1,182 @@
+"""The page in Chromium, with the network watched: what it draws, what its controls do, and what it asks for."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fullrank.report import read_run, write_report
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium or google-chrome on the PATH")
+
+HOSTILE = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(
+            executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """`open_page(*runs, width=1000, color_scheme="light")` -> the page; at the end, nothing was asked for and nothing went wrong."""
+    contexts, requests, troubles = [], [], []
+
+    def open_page(*runs, width=1000, color_scheme="light"):
+        path = write_report(runs, tmp_path / "report.html")
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=color_scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url) if request.url != path.as_uri() else None)
+        page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.route(lambda url: url != path.as_uri() and not url.startswith(("data:", "blob:")), lambda route: route.abort())
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]", state="attached")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == []
+    assert troubles == []
+
+
+def traces(page, name):
+    return page.evaluate(f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))")
+
+
+def test_it_draws_each_figure_without_a_request_or_an_error(open_page, make_run):
+    page = open_page(make_run())
+    for name, lines in {"losses": 3, "progress": 5, "backbone": 2, "projector": 2}.items():
+        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
+
+
+def test_the_slider_shows_the_spectra_of_its_position(open_page, make_run):
+    run = make_run(T=9, D_b=50)
+    expected = read_run(run).spectra.eigenvalues["backbone"]
+    page = open_page(run)
+    for k in (8, 0, 5):
+        page.locator("#position").fill(str(k))
+        np.testing.assert_allclose(traces(page, "backbone")[0]["y"], expected[k], rtol=1e-3)
+        assert f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}") in page.locator("#where").inner_text()
+    path = "#figure-backbone .trace path.js-line"
+    drawn = page.locator(path).first.get_attribute("d")
+    page.locator("#position").press("ArrowLeft")
+    assert page.locator(path).first.get_attribute("d") != drawn
+
+
+def test_spectra_can_be_divided_by_their_largest_eigenvalue(open_page, make_run):
+    run = make_run()
+    page = open_page(run)
+    page.locator("#relative").check()
+    spectrum = read_run(run).spectra.eigenvalues["projector"][-1]
+    np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum / spectrum[0], rtol=2e-3)
+    page.locator("#relative").uncheck()
+    np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum, rtol=1e-3)
+
+
+def test_playing_runs_from_the_first_spectrum_to_the_last(open_page, make_run):
+    page = open_page(make_run(T=3))
+    page.locator("#play").click()
+    assert page.locator("#position").input_value() == "0"
+    playwright.expect(page.locator("#position")).to_have_value("2")
+    playwright.expect(page.locator("#play")).to_have_text("Play")
+
+
+def test_the_csv_holds_all_spectra_and_all_curves(open_page, make_run):
+    runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=3, D_b=20, lines=30)]
+    page = open_page(*runs)
+
+    def rows(name):
+        with page.expect_download() as download:
+            page.locator(f"#figure-{name} [data-get=csv]").click()
+        assert download.value.suggested_filename == f"{name}.csv"
+        with Path(download.value.path()).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    eigenvalues = rows("backbone")
+    assert len(eigenvalues) == (5 + 3) * 20
+    for run in runs:
+        spectra = read_run(run).spectra
+        for step, expected in zip(spectra.steps, spectra.eigenvalues["backbone"], strict=True):
+            found = [float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)]
+            np.testing.assert_allclose(found, expected, rtol=1e-3)
+    losses = rows("losses")
+    assert len(losses) == 2 * 3 * 30
+    assert {row["quantity"] for row in losses} == {"loss", "invariance", "entropy"}
+
+
+def test_the_svg_is_a_light_drawing_even_of_the_dark_page(open_page, make_run):
+    page = open_page(make_run(), color_scheme="dark")
+    with page.expect_download() as download:
+        page.locator("#figure-backbone [data-get=svg]").click()
+    assert download.value.suggested_filename == "backbone.svg"
+    text = Path(download.value.path()).read_text()
+    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "rgb(255, 255, 255)" in text
+    assert "eigenvalues, backbone" in text
+
+
+def test_the_page_follows_the_system_and_the_button_turns_it(open_page, make_run):
+    def paper(page):
+        colours = [page.evaluate("getComputedStyle(document.body).backgroundColor")]
+        colours.append(page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor"))
+        assert len(set(colours)) == 1
+        return colours[0]
+
+    run = make_run()
+    light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 29)"
+    page = open_page(run, color_scheme="dark")
+    assert paper(page) == dark
+    page.locator("#theme").click()
+    assert paper(page) == light
+    assert paper(open_page(run, color_scheme="light")) == light
+
+
+def test_paper_is_light_with_all_details_open(open_page, make_run):
+    page = open_page(make_run(), color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(255, 255, 255)"
+    assert page.locator("details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(21, 24, 29)"
+    assert page.locator("details[open]").count() == 0
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_a_phone_need_not_scroll_sideways(open_page, make_run):
+    runs = [make_run("a-run-with-quite-a-long-name-that-goes-on-and-on-and-on"), make_run("b", warnings=2)]
+    page = open_page(*runs, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+
+def test_no_text_of_a_run_is_executed_or_drawn_as_markup(open_page, make_run):
+    run = make_run("<img src=x onerror=harmed=1>", recipe={"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}})
+    with (run / "metrics.jsonl").open("a") as file:
+        names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
+        file.write(json.dumps({"step": 5000, "kind": "train", "loss": 1.0, "terms": dict.fromkeys(names, 1.0)}) + "\n")
+        file.write(json.dumps({"step": 5000, "kind": "warning", "message": HOSTILE, "remedy": HOSTILE}) + "\n")
+    page = open_page(run, make_run("b"))
+    assert page.evaluate("window.harmed") is None
+    assert page.locator("svg a").count() == 0
+    assert page.locator("#figure-losses .annotation-text").all_text_contents()[-3:] == list(names)
+
+
+def test_a_run_with_nothing_but_a_recipe_still_has_a_page(open_page, tmp_path):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "recipe.json").write_text('{"name": "digits"}')
+    page = open_page(tmp_path / "bare")
+    assert page.locator("h1").inner_text() == "bare"
+    assert page.locator("figure").count() == 0

@@ -1,0 +1,182 @@
+import base64
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from fullrank.errors import UserError
+from fullrank.report import write_report
+
+HOSTILE = "</script><script>window.harmed = true</script><img src=x onerror='window.harmed = true'>"
+
+
+class Page(HTMLParser):
+    """What a browser would make of the file: its tags with their attributes, and the content of its scripts."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.scripts, self.headings, self.inside = [], [], [], ""
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1] += data
+        if self.inside == "h2":
+            self.headings.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def data(self):
+        return json.loads(self.scripts[0])
+
+
+@pytest.fixture
+def page(make_run, tmp_path):
+    return lambda *runs, **keywords: Page(write_report(runs or [make_run()], tmp_path / "report.html", **keywords))
+
+
+def test_a_whole_run_has_all_sections_and_figures(page):
+    whole = page()
+    assert whole.headings == [
+        *("Summary", "Loss", "Accuracy and rank", "Spectrum", "Evaluation", "Images", "Alarms", "Recipe", "Environment"),
+    ]
+    assert list(whole.data["figures"]) == ["losses", "progress", "backbone", "projector"]
+    assert len(whole.data["positions"]) == len(whole.data["figures"]["backbone"]["frames"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("missing", "sections"),
+    [
+        ("metrics.jsonl", {"Loss", "Accuracy and rank", "Alarms"}),
+        ("spectrum.npz", {"Spectrum"}),
+        ("evaluation.json", {"Evaluation"}),
+        ("views.png", {"Images"}),
+        ("environment.json", {"Environment"}),
+    ],
+)
+def test_a_partial_run_lacks_only_the_sections_of_what_is_missing(page, make_run, missing, sections):
+    whole, partial = page(make_run("whole")), page(make_run("partial", without=(missing,)))
+    assert set(whole.headings) - set(partial.headings) == sections
+    assert f"{missing} is missing" in partial.text
+
+
+def test_the_page_refers_to_nothing_outside_of_itself(page):
+    whole = page()
+    links = [attrs.get(key, "") for _, attrs in whole.tags for key in ("src", "href", "srcset", "action", "data", "poster") if key in attrs]
+    assert links
+    assert all(link.startswith(("#", "data:")) for link in links)
+    styles = re.findall(r"<style>(.*?)</style>", whole.text, re.DOTALL)
+    assert not any(word in style for style in styles for word in ("url(", "@import"))
+
+
+def test_its_policy_allows_its_two_scripts_and_no_other_source(page):
+    whole = page()
+    (policy,) = [attrs["content"] for attrs in whole.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    plotly = gzip.decompress(base64.b64decode(whole.scripts[1])).decode()
+    assert plotly == get_plotlyjs()
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in (whole.scripts[2], plotly)]
+    assert rules["script-src"].split() == hashes
+
+
+def test_no_text_of_a_run_reaches_the_page_as_markup(page, make_run):
+    recipe = {"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}, HOSTILE: HOSTILE}
+    run = make_run("<img src=x onerror=alert(1)>", recipe=recipe)
+    row = {"step": 5000, "kind": "train", "loss": 1.0, "terms": {HOSTILE: 1.0}}
+    warning = {"step": 5000, "kind": "warning", "message": HOSTILE, "remedy": HOSTILE}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n" + json.dumps(warning) + "\n")
+    for several in (page(run), page(run, make_run("b"))):
+        assert len(several.all("script")) == 3
+        assert not [attrs for tag, attrs in several.tags if "onerror" in attrs]
+        assert all(attrs["src"].startswith("data:image/") for attrs in several.all("img"))
+        assert HOSTILE in several.data["figures"]["losses"]["data"][-1]["meta"]["quantity"]
+
+
+def test_it_is_small_for_one_run_and_for_many(page, make_run, make_picture):
+    run = make_run("wide", T=100, D_b=2048, D=8192, lines=5_000)
+    (run / "views.png").write_bytes(make_picture(1200, 900))
+    assert (run / "views.png").stat().st_size > 500_000
+    assert len(page(run).text.encode()) < 5_000_000
+    assert len(page(*[run] * 12).text.encode()) < 5_000_000
+
+
+def test_a_small_picture_is_embedded_as_it_is_and_a_large_one_smaller(page, make_run, make_picture):
+    small, large = make_run("small"), make_run("large")
+    (large / "views.png").write_bytes(make_picture(2000, 1600))
+    (image,) = page(small).all("img")
+    assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == (small / "views.png").read_bytes()
+    (image,) = page(large).all("img")
+    assert image["src"].startswith("data:image/jpeg;base64,")
+    assert len(image["src"]) < 900_000
+
+
+def test_pictures_have_a_text_and_figures_tell_what_they_show(page):
+    whole = page()
+    assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
+    told = [attrs["aria-label"] for attrs in whole.all("div") if attrs.get("class") == "plot"]
+    assert len(told) == 4
+    assert all(text.startswith("Line chart. ") for text in told)
+
+
+def test_without_images_the_page_holds_no_pixel_of_the_data(page):
+    bare = page(images=False)
+    assert bare.all("img") == []
+    assert "data:image" not in bare.text
+    assert "Images" not in bare.headings
+
+
+def test_several_runs_have_one_name_each(page, make_run):
+    run, other = make_run("same"), make_run("deep/same")
+    rows = re.findall(r'<th scope="row"><span class="run"[^>]*>(.*?)</span></th>', page(run, other).text)
+    assert rows[:2] == ["same (1)", "same (2)"]
+
+
+def test_the_complete_recipe_can_be_read_back(page, make_run):
+    run = make_run(recipe={"name": "ünï & <co>"})
+    text = re.search(r"Complete recipe of run</summary><pre[^>]*>(.*?)</pre>", page(run).text, re.DOTALL).group(1)
+    unescaped = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&#x27;", "'").replace("&amp;", "&")
+    assert json.loads(unescaped) == json.loads((run / "recipe.json").read_text())
+
+
+def test_the_same_runs_give_the_same_page(page, make_run):
+    run = make_run()
+    assert page(run).text == page(run).text
+
+
+def test_the_directory_of_the_page_is_made(make_run, tmp_path):
+    out = tmp_path / "new" / "report.html"
+    assert write_report([make_run()], out) == out
+    assert out.is_file()
+
+
+def test_no_run_and_a_directory_as_output_are_errors_that_teach(make_run, tmp_path):
+    with pytest.raises(UserError, match="received no run, expected at least one"):
+        write_report([], tmp_path / "report.html")
+    with pytest.raises(UserError, match=r"is a directory, expected the name of a file; .*report\.html"):
+        write_report([make_run()], tmp_path)
+
+
+def test_it_imports_neither_torch_nor_any_training_library():
+    code = "import sys, fullrank.report; print([m for m in ('torch', 'lightning', 'timm', 'datasets', 'torchvision') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

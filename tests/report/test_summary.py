@@ -1,0 +1,87 @@
+import pytest
+
+from fullrank.report import read_run
+from fullrank.report.summary import cautions, duration, facts, verdict
+
+
+def watch(step=100, *, dead=0, samples=10_000):
+    part = {"effective_rank": 45.25, "dimensions": 512, "dead_dimensions": dead, "samples": samples}
+    return {"step": step, "backbone": part, "projector": part, "probe_accuracy": 0.5}
+
+
+def test_the_row_tells_what_was_trained_and_how_well(make_run):
+    row = facts(read_run(make_run(D_b=96, recipe={"backbone": {"name": "vit_tiny", "arguments": {"depth": 6}}})))
+    assert row["objective"] == "frossl"
+    assert row["backbone"] == "vit_tiny (depth=6)"
+    assert row["data"] == "hf:cifar10"
+    assert row["training"] == "4\N{NARROW NO-BREAK SPACE}000 steps, 40 epochs"
+    assert row["duration"] == "2 h 3 min"
+    assert row["accuracy"].split() == ["90.0", "%"]
+    assert row["backbone rank"].endswith(" of 96")
+
+
+def test_what_an_old_run_did_not_record_is_said(make_record):
+    row = facts(make_record(recipe={"objective": "vicreg", "backbone": "resnet18", "data": None}))
+    assert (row["objective"], row["backbone"]) == ("vicreg", "resnet18")
+    assert row["data"] == row["training"] == row["duration"] == row["backbone rank"] == "not recorded"
+    assert row["accuracy"] == "not measured"
+
+
+def test_a_quiet_run_is_good(make_record):
+    said = verdict(make_record(train=({"step": 1, "loss": 0.5},), watch=(watch(),)))
+    assert said.level == "good"
+    assert "45.2 of 512 dimensions of the backbone" in said.text
+
+
+def test_an_alarm_is_told_with_what_became_of_it(make_record):
+    warning = {"step": 50, "message": "3 dimensions died"}
+    died = verdict(make_record(watch=(watch(dead=7),), warnings=(warning,)))
+    healed = verdict(make_record(watch=(watch(),), warnings=(warning, warning)))
+    assert died.level == healed.level == "alarm"
+    assert died.text == (
+        "An alarm at step 50: 3 dimensions died. At the end 7 dimensions of the backbone and 7 dimensions of the projector are dead."
+    )
+    assert healed.text == "2 alarms, the last at step 50: 3 dimensions died. At the end no dimension is dead."
+
+
+def test_dead_dimensions_count_even_if_no_alarm_was_raised(make_record):
+    assert verdict(make_record(watch=(watch(dead=1),))).level == "alarm"
+
+
+def test_a_loss_that_ends_as_no_number_is_a_failure_whatever_else_is_logged(make_record):
+    train = ({"step": 1, "loss": 0.5}, {"step": 2, "loss": float("nan")})
+    said = verdict(make_record(train=train, watch=(watch(),)))
+    assert said.level == "failed"
+    assert "step 2" in said.text
+
+
+def test_without_a_spectrum_or_a_log_no_verdict_is_given(make_record):
+    assert verdict(make_record(train=({"step": 1, "loss": 0.5},))).level == "unknown"
+    assert verdict(make_record()).level == "unknown"
+
+
+def test_few_images_a_dimension_are_a_caution(make_record):
+    few = [text for text in cautions(make_record(watch=(watch(samples=5119),))) if "under ten images a dimension" in text]
+    assert len(few) == 1
+    assert not [text for text in cautions(make_record(watch=(watch(samples=5120),))) if "under ten images" in text]
+
+
+def test_a_run_that_ends_early_is_said_to(make_record):
+    stopped = cautions(make_record(recipe={"epochs": 100}, train=({"step": 1, "epoch": 37.2, "loss": 1.0},), watch=(watch(),)))
+    assert stopped == ["The log ends in epoch 37.2 of 100: the run was stopped, or is still under way."]
+    assert cautions(make_record(recipe={"epochs": 100}, train=({"step": 1, "epoch": 99.8, "loss": 1.0},), watch=(watch(),))) == []
+
+
+def test_gaps_skipped_files_and_missing_labels_are_said(make_record):
+    text = " ".join(cautions(make_record(train=({"step": 7, "loss": None},), skipped=3)))
+    assert "not finite at 1 logged steps, first at step 7" in text
+    assert "3 files could not be read" in text
+    assert "No online accuracy" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (3600, "1 h 0 min"), (float("nan"), "not recorded")],
+)
+def test_a_duration_has_its_two_largest_units(seconds, text):
+    assert duration(seconds) == text

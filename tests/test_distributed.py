@@ -1,0 +1,152 @@
+"""Two processes with different data, in unequal parts where that is allowed, against one process with all of it."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from timm.layers.norm_act import BatchNormAct2d
+from torch import nn
+
+from fullrank.distributed import SyncBatchNorm, all_sum, gather, rank, share, synchronise, world_size
+from fullrank.errors import UserError
+from fullrank.objectives import OBJECTIVES
+
+WORKER = Path(__file__).with_name("distributed_worker.py")
+WORLD = 2
+LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", "not affine", "without running statistics"]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """What each of two processes found."""
+    folder = tmp_path_factory.mktemp("two")
+    processes = [
+        subprocess.Popen([sys.executable, WORKER, str(r), str(WORLD), folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for r in range(WORLD)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
+    return [torch.load(folder / f"{r}.pt") for r in range(WORLD)]
+
+
+@pytest.fixture(scope="module")
+def one():
+    """What one process finds."""
+    return runpy.run_path(str(WORKER))["everything"]()
+
+
+def assert_same_gradients(found, expected):
+    """‖g_W − g_1‖ of each parameter ≤ 1e-10 of the norm of the whole gradient."""
+    whole = torch.cat([g.flatten() for g in expected]).norm()
+    assert whole > 0
+    assert len(found) == len(expected)
+    for g, e in zip(found, expected, strict=True):
+        assert (g - e).norm() <= 1e-10 * whole
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, one, two):
+    loss, gradients = one["objectives"][name]
+    for process in two:
+        assert process["objectives"][name][0].item() == pytest.approx(loss.item(), rel=1e-12)
+        assert_same_gradients(process["objectives"][name][1], gradients)
+
+
+@pytest.mark.ddp
+def test_gradients_of_a_timm_backbone_are_those_of_one_process(one, two):
+    for process in two:
+        assert_same_gradients(process["backbone"], one["backbone"])
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("layer", LAYERS)
+def test_batch_norm_of_unequal_parts_is_that_of_the_whole_batch(layer, one, two):
+    expected, parts = one["layers"][layer], [process["layers"][layer] for process in two]
+    for i, whole in enumerate(expected["shards"]):
+        torch.testing.assert_close(torch.cat([part["shards"][i] for part in parts]), whole, rtol=1e-10, atol=1e-12)
+    for i, whole in enumerate(expected["sums"]):
+        torch.testing.assert_close(sum(part["sums"][i] for part in parts), whole, rtol=1e-10, atol=1e-12)
+    for part in parts:
+        torch.testing.assert_close(part["same"], expected["same"], rtol=1e-12, atol=1e-14)
+    if layer != "without running statistics":  # which evaluates with the statistics of whatever part it is given
+        torch.testing.assert_close(torch.cat([part["eval"][0] for part in parts]), expected["eval"][0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.ddp
+def test_moments_of_unequal_parts_are_those_of_all_embeddings(one, two):
+    n, mean, scatter = one["moments"]
+    for process in two:
+        assert process["moments"][0] == n == 10
+        torch.testing.assert_close(process["moments"][1], mean, rtol=1e-12, atol=0)
+        torch.testing.assert_close(process["moments"][2], scatter, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.ddp
+def test_gather_undoes_share_along_any_dimension_and_for_integers(one, two):
+    for process in two:
+        for found, expected in zip(process["gather"], one["gather"], strict=True):
+            assert found.dtype == expected.dtype
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.ddp
+def test_a_batch_that_cannot_be_shared_equally_is_refused(two):
+    assert [process["refusal"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
+
+
+def test_without_a_process_group_nothing_happens():
+    Z = torch.randn(2, 4, 3)
+    assert gather(Z) is Z
+    assert all_sum(Z) is Z
+    assert (rank(), world_size(), share(7)) == (0, 1, slice(0, 7))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.ModuleDict(
+        {
+            "one": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
+            "two": nn.Sequential(
+                nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, eps=1e-3, momentum=0.3), nn.Sequential(BatchNormAct2d(3, act_layer=nn.GELU))
+            ),
+        }
+    )
+
+
+def test_synchronise_keeps_numbers_names_and_parameters():
+    plain, converted = network(), network()
+    before = dict(converted.named_parameters())
+    assert synchronise(converted) is converted
+    assert all(before[name] is parameter for name, parameter in converted.named_parameters())
+    assert converted.state_dict().keys() == plain.state_dict().keys()
+    for training in (True, False):
+        plain.train(training), converted.train(training)
+        for branch, x in (("one", torch.randn(8, 3)), ("two", torch.randn(4, 1, 6, 6))):
+            assert torch.equal(plain[branch](x), converted[branch](x))
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, converted.state_dict()[name])
+
+
+def test_synchronise_converts_every_batch_norm_once():
+    kinds = [type(m).__name__ for m in synchronise(synchronise(network())).modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert kinds == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
+    assert isinstance(synchronise(nn.BatchNorm1d(3).eval()), SyncBatchNorm)
+    assert not synchronise(nn.BatchNorm1d(3).eval()).training
+
+
+def test_synchronise_refuses_a_layer_that_it_would_change():
+    class Twice(nn.BatchNorm1d):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    with pytest.raises(UserError, match="cannot synchronise Twice"):
+        synchronise(nn.Sequential(Twice(3)))
