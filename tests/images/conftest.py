@@ -9,6 +9,12 @@ from PIL import Image
 DATA = Path("../shared/data")
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """`datasets` sleeps five seconds whenever a shuffled stream of Parquet ends."""
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)
+
+
 @pytest.fixture
 def real():
     if not DATA.exists():
@@ -51,8 +57,12 @@ def parquet(tmp_path):
         path = tmp_path / "tables" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         cells = [{"bytes": b"no image" if k in broken else encoded(k), "path": f"{k}.png"} for k in range(n)]
-        features = datasets.Features({column: datasets.Image(), "label": datasets.ClassLabel(names=list(names)), "size": datasets.Value("float32")})
-        table = datasets.Dataset.from_dict({column: cells, "label": [k % len(names) for k in range(n)], "size": [0.5] * n}, features=features)
+        features = datasets.Features(
+            {column: datasets.Image(), "label": datasets.ClassLabel(names=list(names)), "size": datasets.Value("float32")}
+        )
+        table = datasets.Dataset.from_dict(
+            {column: cells, "label": [k % len(names) for k in range(n)], "size": [0.5] * n}, features=features
+        )
         table.to_parquet(path)
         return path
 

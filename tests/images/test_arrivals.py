@@ -29,7 +29,7 @@ def test_the_order_is_given_by_the_seed_and_the_first_step(parquet):
 def test_processes_share_the_images(parquet):
     stream = open_stream(str(parquet()))
     shares = [arrived(stream, 4, seed=0, rank=rank, world=3) for rank in range(3)]
-    assert sorted(sum(shares, [])) == sorted(f"{k}.png" for k in range(12))
+    assert sorted(name for share in shares for name in share) == sorted(f"{k}.png" for k in range(12))
 
 
 def test_arrivals_have_labels_and_images(parquet):
@@ -51,7 +51,7 @@ def test_splits_and_sources_that_cannot_be_streamed_are_refused(parquet, write):
 
 
 def test_more_processes_than_images_are_refused(parquet):
-    with pytest.raises(UserError, match="nothing arrives from .* for process 3 of 4; use fewer processes"):
+    with pytest.raises(UserError, match=r"nothing arrives from .* for process 3 of 4; use fewer processes"):
         arrived(open_stream(str(parquet(n=2))), 1, seed=0, rank=3, world=4)
 
 

@@ -13,7 +13,7 @@ def test_a_bad_image_survives_the_way_back_from_a_worker():
 
 
 def test_whatever_goes_wrong_while_reading_is_a_bad_image_in_one_line():
-    with pytest.raises(BadImage, match="^x.png: one line and another$"), reading("x.png"):
+    with pytest.raises(BadImage, match=r"^x\.png: one line and another$"), reading("x.png"):
         raise SyntaxError("one line\nand another")
 
 

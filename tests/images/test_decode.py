@@ -2,7 +2,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageCms, ImageOps
 
 from fullrank.errors import UserError
 from fullrank.images import BadImage, decode
@@ -27,7 +27,8 @@ def test_grey_is_repeated_in_three_channels(photo):
 
 
 @pytest.mark.parametrize(
-    ("mode", "format"), [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("I", "tiff"), ("RGBA", "webp")]
+    ("mode", "format"),
+    [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("I", "tiff"), ("RGBA", "webp")],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_becomes_grey_or_colour(photo, mode, format, channels):
@@ -35,6 +36,12 @@ def test_every_mode_becomes_grey_or_colour(photo, mode, format, channels):
     source = Image.frombytes("LAB", (64, 48), source.tobytes()) if mode == "LAB" else source
     image = decode(through(source, format), channels)
     assert (image.mode, image.size) == ({1: "L", 3: "RGB"}[channels], (64, 48))
+
+
+def test_lab_keeps_its_colours(photo):
+    lab = ImageCms.buildTransform(ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB").apply(photo)
+    error = np.abs(np.asarray(decode(through(lab, "tiff"), 3), float) - np.asarray(photo, float))
+    assert error.mean() < 3
 
 
 def test_a_palette_is_looked_up(photo):
@@ -71,9 +78,8 @@ def test_the_transparent_colour_of_a_palette_is_white():
 def test_the_exif_orientation_is_applied(photo, format, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    turns = [None, *(Image.Transpose[name] for name in "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split())]
-    turn = turns[orientation - 1]
-    upright = photo if turn is None else photo.transpose(turn)
+    turn = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
+    upright = photo.transpose(Image.Transpose[turn[orientation]]) if orientation > 1 else photo
     decoded = decode(through(photo, format, exif=exif, **({"lossless": True} if format == "webp" else {})), 3)
     assert decoded.size == upright.size
     assert np.abs(np.asarray(decoded, float) - np.asarray(upright, float)).mean() < 3
@@ -150,7 +156,7 @@ def test_floats_are_bad_since_their_range_is_unknown(photo):
 def test_a_truncated_file_is_bad(photo, format):
     file = io.BytesIO()
     ImageOps.flip(photo).save(file, format)
-    with pytest.raises(BadImage, match="^x: "):
+    with pytest.raises(BadImage, match=r"^x: "):
         decode(open_bytes(file.getvalue()[: len(file.getvalue()) // 2], "x"), 3, name="x")
 
 

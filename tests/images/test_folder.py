@@ -37,10 +37,20 @@ def test_images_beside_class_folders_are_unlabelled(write):
 
 def test_split_folders_share_the_classes_of_the_training_split(write):
     splits = open_images(write("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png"))
-    assert {split: images.labels.tolist() for split, images in splits.items()} == {"test": [1], "train": [0, 1], "unlabeled": [-1], "val": [-1]}
+    assert {split: images.labels.tolist() for split, images in splits.items()} == {
+        "test": [1],
+        "train": [0, 1],
+        "unlabeled": [-1],
+        "val": [-1],
+    }
     assert all(images.classes == ("cat", "dog") for images in splits.values())
     assert names(splits["test"]) == ["test/dog/b.png"]
     assert splits["test"].source.endswith("photos[test]")
+
+
+def test_splits_may_be_capitalised(write):
+    splits = open_images(write("Train/cat/a.png", "Train/dog/a.png", "Test/dog/b.png", "Test/emu/c.png"))
+    assert {split: images.labels.tolist() for split, images in splits.items()} == {"Test": [1, -1], "Train": [0, 1]}
 
 
 def test_files_and_folders_beside_two_split_folders_are_splits_as_well(write):

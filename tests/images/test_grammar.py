@@ -56,6 +56,18 @@ def test_a_missing_path_names_the_nearest_existing_one(write):
     assert message(folder / "zzz").endswith(f"there is no 'zzz' in '{folder}'")
 
 
+def test_a_folder_above_that_may_not_be_read_says_so(write, monkeypatch):
+    folder = write("a.png")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    assert message(folder / "deeper") == (
+        f"no file or folder '{folder}/deeper'; '{folder}' cannot be read: Permission denied; check its permissions"
+    )
+
+
 def test_an_empty_folder_says_so(tmp_path):
     assert message(tmp_path).startswith(f"folder '{tmp_path}' is empty")
 

@@ -50,7 +50,9 @@ def test_an_unknown_name_is_one_line(monkeypatch):
         open_images("hf:a/b")
 
 
-@pytest.mark.parametrize("error", [ValueError("Config name is missing.\nPick one"), RuntimeError("Dataset scripts are no longer supported")])
+@pytest.mark.parametrize(
+    "error", [ValueError("Config name is missing.\nPick one"), RuntimeError("Dataset scripts are no longer supported")]
+)
 def test_any_other_refusal_keeps_its_first_line(monkeypatch, error):
     monkeypatch.setattr(datasets, "load_dataset", refusing(error))
     with pytest.raises(UserError, match=r"cannot load 'hf:a/b': (Config name is missing|Dataset scripts are no longer supported); choose"):

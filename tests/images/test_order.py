@@ -8,7 +8,9 @@ from fullrank.images import batch_indices
 def test_an_epoch_shows_every_image_at_most_once_and_drops_the_rest():
     epoch = torch.cat([batch_indices(0, step, 4, 10) for step in range(2)])
     assert len(epoch.unique()) == 8
-    dropped = {frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist()) for e in range(20)}
+    dropped = {
+        frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist()) for e in range(20)
+    }
     assert len(dropped) > 5
 
 

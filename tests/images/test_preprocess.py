@@ -28,7 +28,7 @@ def test_channels_of_arrays_are_resized_as_those_of_images(photo):
     image = np.asarray(photo)
     many = np.concatenate([image, image[..., :2]], axis=2)
     colour = Preprocess(3, 20, **COLOUR).pixels(photo)
-    assert torch.equal(Preprocess(5, 20, (0,) * 5, (1,) * 5).pixels(many), torch.cat([colour, colour[:2]]))
+    assert torch.equal(Preprocess(5, 20, (0.0,) * 5, (1.0,) * 5).pixels(many), torch.cat([colour, colour[:2]]))
 
 
 def test_a_reduced_jpeg_is_close_to_the_whole(photo, tmp_path):

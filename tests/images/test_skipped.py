@@ -21,7 +21,9 @@ def test_a_share_within_the_limit_is_tolerated():
 def test_a_share_past_the_limit_stops_once_enough_were_tried():
     skipped = Skipped(tolerate=0.1, minimum=100)
     skipped.add(99, map(bad, range(50)))
-    with pytest.raises(UserError, match=r"51 of 100 images could not be read, more than the tolerated 10%; the first is '0.jpg': empty file"):
+    with pytest.raises(
+        UserError, match=r"51 of 100 images could not be read, more than the tolerated 10%; the first is '0.jpg': empty file"
+    ):
         skipped.add(1, [bad(50)])
 
 

@@ -43,7 +43,10 @@ def test_a_fifth_is_held_out_of_each_class():
     counts = np.bincount(splits.test.labels)
     assert np.abs(counts - np.bincount(open_images("digits")["all"].labels) / 5).max() <= 1
     assert sorted(names(splits.train) + names(splits.test)) == sorted(f"digits[{k}]" for k in range(1797))
-    assert splits.statement == "digits has no split to test with: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
+    assert (
+        splits.statement
+        == "digits has no split to test with: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
+    )
 
 
 def test_the_same_seed_holds_out_the_same_fifth():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from fullrank.errors import UserError
 from fullrank.images import Skipped, batch_indices, decode, open_images, open_stream, stream_batches
@@ -20,8 +21,7 @@ def run(images, views=None, **options):
 
 def same(a, b):
     return all(
-        torch.equal(labels, others) and all(map(torch.equal, crops, more))
-        for (crops, labels), (more, others) in zip(a, b, strict=True)
+        torch.equal(labels, others) and all(map(torch.equal, crops, more)) for (crops, labels), (more, others) in zip(a, b, strict=True)
     )
 
 
@@ -105,7 +105,7 @@ def test_nothing_readable_in_a_row_stops_the_stream(write):
     folder = write("a.png", "b.png")
     for name in ("a.png", "b.png"):
         (folder / name).write_text("no image")
-    with pytest.raises(UserError, match="100 images in a row cannot be read, the last is 'b.png'"):
+    with pytest.raises(UserError, match=r"100 images in a row cannot be read, the last is '[ab].png': not an image"):
         run(open_images(folder)["all"], make_views(3), batch=2, skipped=Skipped(tolerate=1.0))
 
 
@@ -123,21 +123,17 @@ def test_a_large_jpeg_is_decoded_reduced_but_no_crop_is_enlarged(tmp_path, orien
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.new("RGB", (1600, 1200)).save(tmp_path / "a.jpg", exif=exif)
-    drafts = []
-    draft = Image.Image.draft
-    from PIL.JpegImagePlugin import JpegImageFile
-
-    original = JpegImageFile.draft
+    drafts, draft = [], JpegImageFile.draft
 
     def watched(self, mode, size):
-        result = original(self, mode, size)
+        result = draft(self, mode, size)
         drafts.append(self.size)
         return result
 
     monkeypatch.setattr(JpegImageFile, "draft", watched)
     views = Views(View(size=64, count=1, crop=Crop(scale=(0.2, 0.2))), mean=(0.5,) * 3, std=(0.5,) * 3, channels=3)
     run(open_images(tmp_path)["all"], views, batch=1, steps=8)
-    assert draft is not original
+    assert len(drafts) == 8
     shorter = np.array([min(size) for size in drafts])
     assert (shorter < 1200).all()
     smallest_crop = (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5  # of the ratio 3:4 or 4:3, in the reduced image

@@ -18,7 +18,7 @@ def test_a_parquet_file_has_images_labels_and_classes(parquet):
     assert images.classes == ("cat", "dog", "emu")
     assert images.name(7) == "train[7]"
     assert images.open(7).size == (8, 6)
-    assert images.open(np.int64(7)).getpixel((0, 0)) == (7, 100, 200)
+    assert images.open(7).getpixel((0, 0)) == (7, 100, 200)
     assert images.source.endswith(".parquet[train]")
 
 
@@ -116,9 +116,9 @@ def test_columns_that_cannot_be_are_refused(tmp_path):
     path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
     with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; perhaps you meant 'image'"):
         open_images(path, image="imge")
-    with pytest.raises(UserError, match="column 'score' of .* labels are integers"):
+    with pytest.raises(UserError, match=r"column 'score' of .* labels are integers"):
         open_images(path, label="score")
-    with pytest.raises(UserError, match="column 'score' of .* images are files"):
+    with pytest.raises(UserError, match=r"column 'score' of .* images are files"):
         open_images(path, image="score")
 
 

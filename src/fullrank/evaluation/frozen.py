@@ -23,7 +23,7 @@ def fingerprint(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

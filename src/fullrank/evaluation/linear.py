@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int64
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
+from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
 from fullrank.evaluation.score import Score, count_classes, labelled, score
@@ -59,21 +59,19 @@ def linear_probe_sgd(
     1.0
     """
     X, y = labelled(X, y)
-    # The problem is convex, so it starts at zero: no draw, and every class equal.
-    probe = nn.utils.skip_init(nn.Linear, X.shape[1], classes, device=X.device).requires_grad_()
-    nn.init.zeros_(probe.weight)
-    nn.init.zeros_(probe.bias)
+    W = X.new_zeros(classes, X.shape[1], requires_grad=True)  # the problem is convex: zero is as good a start as any, without a draw
+    b = X.new_zeros(classes, requires_grad=True)
     lr = min(lr, stable_lr(X, momentum=momentum, generator=generator))
-    optimizer = torch.optim.SGD(probe.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
+    optimizer = torch.optim.SGD([W, b], lr=lr, momentum=momentum, weight_decay=weight_decay)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, decay, gamma=0.1)
     for _ in range(epochs):
         for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch):
             optimizer.zero_grad()
-            cross_entropy(probe(X[rows]), y[rows]).backward()
+            cross_entropy(linear(X[rows], W, b), y[rows]).backward()
             optimizer.step()
         schedule.step()
     with torch.no_grad():
-        return score(probe(X_test), y_test)
+        return score(linear(X_test, W, b), y_test)
 
 
 def stable_lr(X: Float[Tensor, "n D"], *, momentum: float, generator: torch.Generator, iterations: int = 20) -> float:
@@ -170,10 +168,10 @@ def fit_logistic(
 
 
 def logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) -> Float[Tensor, "n classes"]:
-    """Return the model's logits on the CPU, −∞ for classes that it has not seen."""
+    """Return the model's logits, −∞ for classes that it has not seen."""
     seen = torch.from_numpy(model.decision_function(X.cpu().numpy()))
     if seen.ndim == 1:  # of two classes, scikit-learn gives the logit of the second
         seen = torch.stack([torch.zeros_like(seen), seen], dim=1)
     full = seen.new_full((len(X), classes), -torch.inf)
     full[:, torch.from_numpy(model.classes_)] = seen
-    return full
+    return full.to(X.device)

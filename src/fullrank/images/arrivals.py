@@ -40,7 +40,7 @@ class StreamedImages:
         """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed, start)."""
         from datasets.distributed import split_dataset_by_node  # `datasets` takes a second to import
 
-        mixed = int(np.random.SeedSequence((seed, start)).generate_state(1)[0])
+        mixed = int(np.random.SeedSequence(seed, spawn_key=(start,)).generate_state(1)[0])
         rows = split_dataset_by_node(self.rows.shuffle(seed=mixed, buffer_size=self.buffer), rank, world)
         for epoch in count():
             rows.set_epoch(epoch)

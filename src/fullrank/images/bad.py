@@ -25,6 +25,7 @@ def reading(name: str) -> Iterator[None]:
     """Turn whatever goes wrong inside into `BadImage(name, reason)`."""
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # remarks on what Pillow could read all the same, as a broken EXIF
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (BadImage, UserError):

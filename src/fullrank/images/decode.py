@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from fullrank.errors import UserError
 from fullrank.images.bad import BadImage, reading
@@ -121,6 +121,8 @@ def _convert(image: Image.Image, mode: str, name: str) -> Image.Image:
         raise BadImage(name, "32-bit float pixels, whose range is not known; store 8 or 16 bits")
     if image.mode.startswith("I"):  # I;16, I;16B, … and I, in which Pillow keeps 16-bit PGM
         image = Image.fromarray(_eight_bits(np.asarray(image)))
+    elif image.mode == "LAB":
+        image = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB").apply(image)
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

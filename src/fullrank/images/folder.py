@@ -79,7 +79,7 @@ def folder_splits(source: str, root: Path, files: list[str]) -> dict[str, Images
         files = [file.removeprefix(top) for file in files]
     groups = _groups(files)
     inside = groups if ALL in groups else {split: [file.removeprefix(f"{split}/") for file in files] for split, files in groups.items()}
-    teachers = [inside[split] for split in groups if split in TRAIN] or inside.values()
+    teachers = [inside[split] for split in groups if split.lower() in TRAIN] or inside.values()
     classes = sorted({file.split("/")[0] for members in teachers for file in members if "/" in file})
     classes = tuple(classes) if len(classes) > 1 else ()
     number = {name: k for k, name in enumerate(classes)}

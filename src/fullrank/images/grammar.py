@@ -1,6 +1,7 @@
 """The grammar of SOURCE: from the words of a user to images, and to one clear line where that cannot be."""
 
 import difflib
+import os
 import re
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def _open_path(source: str, path: str, scheme: str, image: str | None, label: st
 def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
     """Return the root, the files below it, and whether they are Parquet (else images)."""
     root = Path(path).expanduser()
-    if not root.exists():
+    if not os.path.exists(root):  # unlike Path.exists, False where a folder above may not be read
         raise UserError(f"no file or folder '{path}'{_nearest(root)}")
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
@@ -111,11 +112,11 @@ def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
 
 def _nearest(path: Path) -> str:
     """Say how far the path exists, and which name there comes closest."""
-    while not path.parent.exists():
+    while not os.path.exists(path.parent):
         path = path.parent
     where = path.parent
     try:
         near = difflib.get_close_matches(path.name, [entry.name for entry in where.iterdir()], n=1)
-    except OSError:
-        near = []
+    except OSError as error:
+        return f"; '{where}' cannot be read: {error.strerror}; check its permissions"
     return f"; the nearest existing name is '{where / near[0]}'" if near else f"; there is no '{path.name}' in '{where.absolute()}'"

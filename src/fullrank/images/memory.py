@@ -1,6 +1,7 @@
 """A whole set of images as one tensor of bytes."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Int64, UInt8
@@ -9,7 +10,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.images.decode import decode
 from fullrank.images.iterate import chunks, mixed_sizes
-from fullrank.images.preprocess import fit, to_tensor
+from fullrank.images.preprocess import Preprocess, to_tensor
 from fullrank.images.skipped import Skipped
 from fullrank.images.source import Images, Picture
 
@@ -50,7 +51,8 @@ def load(images: Images, *, channels: int, size: int | None = None, workers: int
     torch.Size([1797, 1, 8, 8])
     """
     pixels, kept = None, []
-    for part, rows in chunks(images, _Decode(channels, size), chunk=CHUNK, workers=workers, skipped=skipped):
+    one = partial(_whole, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
+    for part, rows in chunks(images, one, chunk=CHUNK, workers=workers, skipped=skipped):
         if pixels is None:
             pixels = torch.empty(len(images), *part.shape[1:], dtype=torch.uint8)
         elif part.shape[1:] != pixels.shape[1:]:
@@ -63,12 +65,5 @@ def load(images: Images, *, channels: int, size: int | None = None, workers: int
     return MemoryImages(pixels[: len(kept)], torch.from_numpy(images.labels[kept]), names, images.classes)
 
 
-@dataclass(frozen=True)
-class _Decode:
-    channels: int
-    size: int | None
-
-    def __call__(self, image: Picture, *, name: str) -> Tensor:
-        if self.size is None:
-            return to_tensor(decode(image, self.channels, name=name))
-        return to_tensor(fit(decode(image, self.channels, shorter=2 * self.size, name=name), self.size))
+def _whole(image: Picture, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+    return to_tensor(decode(image, channels, name=name))

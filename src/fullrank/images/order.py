@@ -14,8 +14,9 @@ def batch_indices(seed: int, step: int, batch: int, n: int) -> Int64[Tensor, " b
     """Return the images of one step: a slice of the permutation of its epoch.
 
     An epoch is n // batch steps, and the incomplete batch at its end is dropped (it differs from epoch to epoch). Epoch e is
-    permuted by NumPy's PCG64, whose state `SeedSequence` hashes from the pair (seed, e), so that different pairs have unrelated
-    permutations. (A torch generator on the CPU uses 32 bits of its seed only: a few thousand epochs would soon meet a collision.)
+    permuted by NumPy's PCG64, whose 128 bits of state `SeedSequence(seed, spawn_key=(e,))` hashes from the pair, so that different
+    pairs have unrelated permutations. (A torch generator on the CPU uses 32 bits of its seed only: over many runs of many epochs
+    that is too few to rule a collision out.)
 
     Args:
         seed: Seed of the run.
@@ -39,4 +40,4 @@ def batch_indices(seed: int, step: int, batch: int, n: int) -> Int64[Tensor, " b
 @lru_cache(maxsize=2)
 def permutation(seed: int, epoch: int, n: int) -> np.ndarray:
     """Return the permutation of one epoch; the last two are kept."""
-    return np.random.default_rng((seed, epoch)).permutation(n)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,))).permutation(n)

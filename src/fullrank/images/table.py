@@ -32,7 +32,7 @@ class TableImages(Images):
         return f"{self.split}[{index}]"
 
     def open(self, index: int) -> Picture:
-        return open_cell(self.images[int(index)][self.image], self.name(index))
+        return open_cell(self.images[index][self.image], self.name(index))
 
 
 def image_column(features: Mapping[str, Any], source: str, wanted: str | None = None) -> str:

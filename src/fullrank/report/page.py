@@ -157,8 +157,7 @@ def _data_uri(picture: bytes, budget: int) -> str:
 
 def _json(tree: Any) -> str:
     """JSON that cannot end the element that holds it."""
-    text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return json.dumps(tree, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from torch import Tensor
 from fullrank.distributed import rank, share, world_size
 from fullrank.errors import UserError
 from fullrank.images import (
+    BadImage,
     Images,
     MemoryImages,
     Preprocess,
     Skipped,
     batch_indices,
     channel_statistics,
+    decode,
     iterate,
     load,
     stream_batches,
@@ -29,6 +32,7 @@ from fullrank.training import memory_batches
 from fullrank.views import Views, preview
 
 MEMORY_BUDGET = 4 * 2**30       # bytes of uint8 images that 'auto' holds in memory
+PREVIEWED = 8                   # images in views.png
 MEMORY_SIDE = 128               # … and their largest side: beyond, decoding at reduced scale and cropping from the original win
 
 
@@ -134,14 +138,14 @@ def decoders(asked: int) -> int:
     return asked if asked >= 0 else max((os.cpu_count() or 1) - 1, 1)
 
 
-PREVIEWED = 8      # images in views.png
-
-
 def write_preview(path: Path, recipe: Recipe, views: Views, data: TrainingData) -> None:
     """Write a grid of the first step's images, each with its views."""
     indices = batch_indices(recipe.seed, 0, recipe.batch, data.images)[:PREVIEWED]
     if isinstance(data.train, MemoryImages):
-        pixels = data.train.pixels[indices]
-    else:
-        pixels = next(iter(iterate(data.train.subset(indices.numpy()), preprocess_of(recipe), skipped=data.skipped))).pixels
-    preview(pixels, views, seed=recipe.seed).save(path)
+        preview(data.train.pixels[indices], views, seed=recipe.seed, path=path)
+        return
+    pictures = []
+    for index in indices.tolist():
+        with suppress(BadImage):      # the stream itself will count it
+            pictures.append(decode(data.train.open(index), recipe.data.channels, name=data.train.name(index)))
+    preview(pictures, views, seed=recipe.seed, path=path)

@@ -1,7 +1,6 @@
 """A run directory: its files, read back, and the lock that keeps two processes from writing one run."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 import filelock
 import numpy as np
 
+from fullrank.atomic import draft_of
 from fullrank.errors import UserError
 from fullrank.recipes import Recipe, read_recipe
 from fullrank.training import Checkpoint, list_checkpoints
@@ -101,9 +101,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text)
-    os.replace(draft, path)
+    with draft_of(path, overwrite=True) as draft:
+        draft.write_text(text)
 
 
 def write_json(path: Path, value: Any) -> None:

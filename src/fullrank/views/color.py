@@ -65,6 +65,6 @@ def hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tens
     range6 = (M - m).mul_(6)
     h = (g + b).sub_(r).sub_(m).div_(range6.clamp(min=torch.finfo(x.dtype).tiny)).add_(1 / 6).copysign_(g - b)
     h.add_(shift[..., None, None, None] + 2.5)  # 2 keeps it positive, ½ puts the peak in the middle of its period
-    p = torch.arange(3, device=x.device)[:, None, None] / 3
+    p = torch.arange(3, device=x.device, dtype=x.dtype)[:, None, None] / 3
     d = x.copy_(h).sub_(p).frac_().sub_(0.5).abs_().clamp_(1 / 6, 1 / 3)
     return d.mul_(range6.neg_()).add_(M.mul_(2).sub_(m))

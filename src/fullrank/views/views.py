@@ -75,7 +75,7 @@ class Views:
     ):
         self.specs = (specs,) if isinstance(specs, View) else tuple(specs)
         self.channels, self.extra = channels, tuple(extra)
-        self.mean, self.std = torch.tensor(mean), torch.tensor(std)
+        self.mean, self.std = (torch.tensor(t, dtype=torch.float32) for t in (mean, std))
         _check(self.specs, mean=len(self.mean), std=len(self.std), channels=channels)
         each = [spec for spec in self.specs for _ in range(spec.count)]
         self.count = len(each)

@@ -1,0 +1,38 @@
+"""A file appears whole or not at all, and replaces another one only when asked to."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fullrank.errors import UserError
+
+
+@contextmanager
+def draft_of(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a draft beside `path` to write to; it takes the name of `path` at the end, or is removed if anything fails.
+
+    Raises:
+        UserError: the file is there already and is not to be overwritten, or it cannot be written.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "new" / "one.txt"
+    >>> with draft_of(path) as draft:
+    ...     draft.write_text("all of it"), path.exists()
+    (9, False)
+    >>> path.read_text(), [file.name for file in path.parent.iterdir()]
+    ('all of it', ['one.txt'])
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, expected a file; give a file name in it")
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; choose another file, or ask to overwrite it")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        os.replace(draft, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}); check the disk and its permissions") from error
+    finally:
+        draft.unlink(missing_ok=True)

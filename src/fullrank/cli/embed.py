@@ -1,0 +1,58 @@
+"""`fullrank embed`: the embeddings of a set of images, to Parquet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from fullrank.cli.flags import parse
+from fullrank.cli.sources import device_of, source_of
+from fullrank.embed import embed as write
+from fullrank.errors import UserError
+from fullrank.images import Skipped, open_images
+from fullrank.loading import load
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and embed."""
+    parse(embed, arguments, verb="embed")
+
+
+def embed(
+    model: tyro.conf.Positional[str],
+    /,
+    *,
+    out: Path,
+    data: str | None = None,
+    split: str | None = None,
+    batch: int = 512,
+    accelerator: str = "auto",
+    workers: int = 0,
+    tolerate: float = 0.1,
+    overwrite: bool = False,
+) -> None:
+    """Write name, label and embedding of every image, streaming; a label is null where there is none.
+
+    Args:
+        model: a run directory, RUN@STEP, timm:NAME or file:PATH.
+        out: the Parquet file.
+        data: source of the images; by default those of the run.
+        split: name of the split; needed where there are several.
+        batch: images at a time.
+        accelerator: auto, cpu, cuda or mps.
+        workers: processes that decode.
+        tolerate: share of unreadable files beyond which to stop.
+        overwrite: replace the file.
+    """
+    loaded = load(model)
+    source, _ = source_of(loaded, data)
+    splits = open_images(source, split=split)
+    if len(splits) > 1:
+        raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split")
+    (images,) = splits.values()
+    device, skipped = device_of(accelerator), Skipped(tolerate=tolerate)
+    rows = write(loaded.backbone.to(device), images, loaded.preprocess, out, batch=batch, device=device, workers=workers, skipped=skipped, overwrite=overwrite)
+    Console(stderr=True).print(f"{rows:,} embeddings of {images.source}: {out}", highlight=False)
+    for name, reason in skipped.reasons.items():
+        Console(stderr=True).print(f"skipped {name}: {reason}", highlight=False, markup=False)

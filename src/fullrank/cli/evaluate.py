@@ -1,0 +1,88 @@
+"""`fullrank evaluate`: score a frozen backbone, beside raw pixels and the untrained network."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+from fullrank.cli.flags import parse
+from fullrank.cli.sources import device_of, source_of
+from fullrank.evaluation import evaluate as judge
+from fullrank.evaluation import table
+from fullrank.images import Skipped, train_and_test
+from fullrank.loading import load
+from fullrank.run import write_json
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and evaluate."""
+    parse(evaluate, arguments, verb="evaluate")
+
+
+def evaluate(
+    model: tyro.conf.Positional[str],
+    /,
+    *,
+    data: str | None = None,
+    train: str | None = None,
+    test: str | None = None,
+    probes: tuple[Literal["linear", "linear-sgd", "knn", "few"], ...] = ("linear", "linear-sgd", "knn", "few"),
+    baselines: bool = True,
+    seed: int = 0,
+    out: Path | None = None,
+    accelerator: str = "auto",
+    workers: int = 0,
+    tolerate: float = 0.1,
+) -> None:
+    """Probe a frozen backbone; for a run, write RUN/evaluation.json and its report.
+
+    Args:
+        model: a run directory, RUN@STEP, timm:NAME or file:PATH.
+        data: source of the labelled images; by default those of the run.
+        train: name of the split that the probes learn from.
+        test: name of the split that they are scored on.
+        probes: full-batch linear probe, the papers' SGD protocol, weighted kNN, two labels a class.
+        baselines: score raw pixels and the untrained backbone too.
+        seed: of every draw; the split of images without named splits is that of the run.
+        out: file for the scores; by default RUN/evaluation.json, and none for other models.
+        accelerator: auto, cpu, cuda or mps.
+        workers: processes that decode.
+        tolerate: share of unreadable files beyond which to stop.
+    """
+    console = Console(stderr=True)
+    loaded = load(model)
+    source, of_run = source_of(loaded, data)
+    splits = train_and_test(source, train=train or of_run.train, test=test or of_run.test, seed=loaded.recipe.seed if loaded.recipe else seed)
+    console.print(splits.statement, highlight=False)
+    device = device_of(accelerator)
+    with console.status("") as status:
+        result = judge(
+            loaded.backbone.to(device),
+            loaded.untrained() if baselines else None,
+            loaded.preprocess,
+            splits.train,
+            splits.test,
+            device=device,
+            seed=seed,
+            probes=probes,
+            baselines=baselines,
+            model=model,
+            statement=splits.statement,
+            workers=workers,
+            skipped=Skipped(tolerate=tolerate),
+            progress=status.update,
+        )
+    Console().print(table(result))
+    for note in result["skipped"]:
+        console.print(f"left out: {note}", highlight=False)
+    run_directory = Path(model) if loaded.recipe is not None and Path(model).is_dir() else None
+    target = out or (run_directory / "evaluation.json" if run_directory else None)
+    if target is not None:
+        write_json(target, result)
+        console.print(f"scores: {target}", highlight=False)
+    if run_directory is not None:
+        from fullrank.report import write_report
+
+        console.print(f"report: {write_report([run_directory], run_directory / 'report.html')}", highlight=False)

@@ -1,0 +1,106 @@
+"""`fullrank spectrum`: the eigenvalues of a model's embeddings of a set of images, and what they say."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.atomic import draft_of
+from fullrank.cli.flags import parse
+from fullrank.cli.sources import device_of, images_of
+from fullrank.errors import UserError
+from fullrank.evaluation import extract
+from fullrank.images import Skipped
+from fullrank.loading import load
+from fullrank.spectrum import Spectrum
+
+LEADING = 10
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and measure."""
+    parse(spectrum, arguments, verb="spectrum")
+
+
+def spectrum(
+    model: tyro.conf.Positional[str],
+    /,
+    *,
+    data: str | None = None,
+    split: str | None = None,
+    out: Path | None = None,
+    accelerator: str = "auto",
+    workers: int = 0,
+    tolerate: float = 0.1,
+    overwrite: bool = False,
+) -> None:
+    """Measure the eigenvalues of the centred covariance of a model's embeddings: backbone, and the projector of a run.
+
+    Args:
+        model: a run directory, RUN@STEP, timm:NAME or file:PATH.
+        data: source of the images; by default those of the run.
+        split: name of the split; by default the held-out one.
+        out: write the eigenvalues to FILE.npz, or everything to FILE.json.
+        accelerator: auto, cpu, cuda or mps.
+        workers: processes that decode.
+        tolerate: share of unreadable files beyond which to stop.
+        overwrite: replace the file.
+    """
+    if out is not None and out.suffix not in (".npz", ".json"):
+        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json")
+    loaded = load(model)
+    images, device = images_of(loaded, data, split), device_of(accelerator)
+    features = extract(loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate))
+    spectra = {"backbone": Spectrum.from_embeddings(features.X)}
+    if loaded.projector is not None and len(list(loaded.projector.children())):
+        with torch.inference_mode():
+            spectra["projector"] = Spectrum.from_embeddings(loaded.projector.to(device)(features.X.to(device)))
+    Console().print(table_of(spectra))
+    console = Console(stderr=True)
+    console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n", highlight=False)
+    for name, found in spectra.items():
+        if not found.enough_samples():
+            console.print(f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow", highlight=False)
+    if out is not None:
+        write(out, spectra, overwrite=overwrite)
+
+
+def measures_of(found: Spectrum) -> dict[str, float | int]:
+    """Return every measure of a spectrum by its name."""
+    return {
+        "effective rank": found.effective_rank(),
+        "participation ratio": found.participation_ratio(),
+        "stable rank": found.stable_rank(),
+        "entropy (nats)": found.entropy(),
+        "condition number": found.condition_number(),
+        "dead dimensions": found.dead_dimensions(),
+        "dimensions": found.D,
+    }
+
+
+def table_of(spectra: dict[str, Spectrum]) -> Table:
+    """Lay measures and leading eigenvalues out for a terminal."""
+    table = Table("", *spectra)
+    measures = {name: measures_of(found) for name, found in spectra.items()}
+    for measure in next(iter(measures.values())):
+        table.add_row(measure, *(f"{values[measure]:,.4g}" for values in measures.values()))
+    table.add_section()
+    for j in range(min(LEADING, max(found.D for found in spectra.values()))):
+        table.add_row(f"λ{j + 1}", *(f"{found.eigenvalues[j]:.4g}" if j < found.D else "" for found in spectra.values()))
+    return table
+
+
+def write(out: Path, spectra: dict[str, Spectrum], *, overwrite: bool) -> None:
+    """Write eigenvalues as .npz, or measures and eigenvalues as .json."""
+    with draft_of(out, overwrite=overwrite) as draft:
+        if out.suffix == ".npz":
+            with draft.open("wb") as file:
+                np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})      # pyright: ignore[reportArgumentType]
+            return
+        values = {name: {**measures_of(found), "samples": found.n, "eigenvalues": found.eigenvalues.tolist()} for name, found in spectra.items()}
+        draft.write_text(json.dumps(values, indent=2) + "\n")

@@ -1,0 +1,88 @@
+"""What a backbone has to beat: the pixels themselves, and the same network untrained."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fullrank.evaluation.features import Features, batches, extract
+from fullrank.evaluation.frozen import keep_modes
+from fullrank.images import Images, MemoryImages, Preprocess, Skipped
+
+
+def raw_pixels(
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    side: int = 32,
+    batch: int = 512,
+    workers: int = 0,
+    skipped: Skipped | None = None,
+) -> Features:
+    """Return the normalised pixels as features, of images resized to at most `side`.
+
+    >>> from fullrank.images import open_images
+    >>> raw_pixels(open_images("digits")["all"], Preprocess(1, 64, (0.5,), (0.5,)), side=4).X.shape
+    torch.Size([1797, 16])
+    """
+    small = replace(preprocess, size=min(preprocess.size, side))
+    return extract(nn.Flatten(), images, small, batch=batch, workers=workers, skipped=skipped)
+
+
+def calibrate_batchnorm(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    sample: int = 4096,
+    batch: int = 256,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    skipped: Skipped | None = None,
+    generator: torch.Generator,
+) -> nn.Module:
+    """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
+
+    An untrained network keeps the statistics 0 and 1 of its construction, so that in eval mode it normalises nothing, and a probe on it
+    would be a straw man. Each layer takes the plain average of its batches' statistics (momentum None), with nothing else in train
+    mode; momentum and modes are then as before. Weights are not touched. A network without BatchNorm is returned as it is.
+
+    Args:
+        backbone: the untrained network.
+        images: training images.
+        preprocess: as for the trained backbone.
+        sample: how many images are drawn, at random: batches of a sorted folder would hold one class each.
+        batch: images a forward pass; a shorter last batch is left out, as it would weigh as much as the others.
+        device: where the backbone runs.
+        workers: processes that decode; 0 is this one.
+        skipped: records images that cannot be read.
+        generator: on the CPU; draws the images.
+    """
+    layers = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    if not layers:
+        return backbone
+    rows = torch.randperm(len(images), generator=generator)[:sample]
+    batch = min(batch, len(rows))
+    momenta = [layer.momentum for layer in layers]
+    with keep_modes(backbone):
+        backbone.to(device).eval()
+        for layer in layers:
+            layer.train()
+            layer.reset_running_stats()
+            layer.momentum = None
+        for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, skipped=skipped):
+            if len(part.pixels) == batch:
+                with torch.no_grad():
+                    backbone(preprocess.normalize(part.pixels.to(device)))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    return backbone
+
+
+def subset(images: Images | MemoryImages, rows: torch.Tensor) -> Images | MemoryImages:
+    """Return the images at `rows`, in that order."""
+    if isinstance(images, Images):
+        return images.subset(rows.numpy())
+    at = rows.to(images.pixels.device)
+    return replace(images, pixels=images.pixels[at], labels=images.labels[at], names=tuple(images.names[row] for row in rows.tolist()))

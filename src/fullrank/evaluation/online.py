@@ -1,0 +1,91 @@
+"""A linear probe that learns beside the backbone, and never through it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+
+
+class OnlineProbe(nn.Module):
+    """Linear classifier of detached features with its own optimizer: how good the backbone is, while it trains.
+
+    Features are standardised by running statistics (BatchNorm without parameters), so that the probe does not care about their scale.
+    Its loss is minimised here and is no term of the objective: `step` hands nothing back that has a gradient.
+
+    `state_dict` holds the classifier, the statistics and the optimizer, so that a resumed probe goes on bit for bit. The classifier
+    starts at zero and draws no random number: a run with a probe is the run without it.
+
+    Args:
+        features: dimensions D of the backbone's output.
+        classes: how many.
+        lr: learning rate of SGD.
+        momentum: of SGD.
+
+    >>> probe = OnlineProbe(2, 2)
+    >>> X, labels = torch.tensor([[0.0, 1], [0, -1], [3, 3]], requires_grad=True), torch.tensor([0, 1, -1])
+    >>> {name: round(value.item(), 4) for name, value in probe.step(X, labels).items()}
+    {'loss': 0.6931, 'accuracy': 0.5}
+    >>> X.grad is None, probe.accuracy(X, labels)
+    (True, 1.0)
+    """
+
+    def __init__(self, features: int, classes: int, *, lr: float = 1e-2, momentum: float = 0.9) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(features, affine=False)
+        self.W = nn.Parameter(torch.zeros(classes, features))
+        self.b = nn.Parameter(torch.zeros(classes))
+        self.optimizer = torch.optim.SGD([self.W, self.b], lr=lr, momentum=momentum)
+
+    def forward(self, features: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
+        """Return the logits of the classes, in the precision of the probe and whatever the autocast around it."""
+        with torch.autocast(features.device.type, enabled=False):
+            return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
+
+    def step(
+        self,
+        features: Float[Tensor, "n D"],
+        labels: Int64[Tensor, " n"],
+        *,
+        gather: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    ) -> dict[str, Tensor]:
+        """Take one step on the labelled features; without any, do nothing and return {}.
+
+        Args:
+            features: of the backbone, with or without gradient.
+            labels: -1 for none.
+            gather: concatenates the rows of all processes, in a run of several: then all see the same batch and hold the same probe.
+
+        Returns:
+            The mean "loss" and "accuracy" of the labelled features before the step, as tensors: reading them waits for the device.
+        """
+        features, labels = gather(features.detach()), gather(labels)
+        seen = labels >= 0
+        if not seen.any():
+            return {}
+        self.train()
+        with torch.enable_grad():
+            votes = self(features)[seen]  # unlabelled features still count for the statistics
+            loss = cross_entropy(votes, labels[seen])
+            self.optimizer.zero_grad()
+            loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.detach(), "accuracy": (votes.argmax(1) == labels[seen]).float().mean()}
+
+    @torch.no_grad()
+    def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
+        """Return the share of the labelled features that are classified rightly, with the running statistics."""
+        seen = labels >= 0
+        assert seen.any(), "no feature has a label"
+        self.eval()
+        return (self(features[seen]).argmax(1) == labels[seen]).double().mean().item()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what `state_dict` holds beside parameters and buffers."""
+        return self.optimizer.state_dict()
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take it back."""
+        self.optimizer.load_state_dict(state)

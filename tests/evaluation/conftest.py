@@ -1,0 +1,38 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fullrank.images import MemoryImages, Preprocess, load, open_images
+
+
+@pytest.fixture(scope="session")
+def digits() -> MemoryImages:
+    return load(open_images("digits")["all"], channels=1)
+
+
+@pytest.fixture(scope="session")
+def preprocess() -> Preprocess:
+    return Preprocess(1, 8, (0.3,), (0.38,))
+
+
+@pytest.fixture(scope="session")
+def halves(digits):
+    """300 digits to train on, and 300 others to test with."""
+    return take(digits, range(300)), take(digits, range(300, 600))
+
+
+@pytest.fixture
+def clusters():
+    """Three clusters in ten dimensions, 120 points to train on and 60 to test with: X, y, X_test, y_test."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(180) % 3
+    X = 1.2 * torch.randn(3, 10, generator=generator, dtype=torch.float64)[y] + torch.randn(
+        180, 10, generator=generator, dtype=torch.float64
+    )
+    return X[:120], y[:120], X[120:], y[120:]
+
+
+def take(images: MemoryImages, rows) -> MemoryImages:
+    rows = list(rows)
+    return replace(images, pixels=images.pixels[rows], labels=images.labels[rows], names=tuple(images.names[row] for row in rows))

@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.evaluation import extract, standardize
+from fullrank.images import MemoryImages, Preprocess, Skipped, load, open_images
+
+
+class Counts(nn.Module):
+    """Changes itself whenever it is called, even in eval mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images):
+        self.calls += 1
+        return images.flatten(1)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Twelve colour images of several sizes in two class folders."""
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        folder = tmp_path / ("cat" if i % 2 else "dog")
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)).save(folder / f"{i:02}.png")
+    return tmp_path
+
+
+def test_features_are_those_of_one_pass_in_eval_mode(digits, preprocess):
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Dropout()).train()
+    features = extract(backbone, digits, preprocess, batch=500)
+    backbone.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(features.X, backbone(preprocess.normalize(digits.pixels)))
+    assert features.X.dtype == torch.float32
+    assert torch.equal(features.labels, digits.labels)
+    assert tuple(features.names) == digits.names
+
+
+def test_a_backbone_that_changes_itself_is_refused(digits, preprocess):
+    with pytest.raises(AssertionError, match="Counts changed its own"):
+        extract(Counts(), digits, preprocess)
+
+
+def test_a_backbone_keeps_its_modes_and_gets_no_gradient(digits, preprocess):
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5)).train()
+    backbone[2].eval()
+    extract(backbone, digits, preprocess)
+    assert [part.training for part in backbone] == [True, True, False]
+    assert all(parameter.grad is None for parameter in backbone.parameters())
+
+
+def test_features_can_be_trained_on(digits, preprocess):
+    X = extract(nn.Flatten(), digits, preprocess).X
+    assert not X.is_inference()
+    assert not X.requires_grad
+
+
+def test_half_precision_features_become_single(digits, preprocess):
+    class Half(nn.Module):
+        def forward(self, images):
+            return images.flatten(1).bfloat16()
+
+    assert extract(Half(), digits, preprocess).X.dtype == torch.float32
+
+
+def test_a_source_and_its_copy_in_memory_have_equal_features(pictures):
+    source = open_images(str(pictures))["all"]
+    preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
+    a = extract(nn.Flatten(), source, preprocess, batch=5)
+    b = extract(nn.Flatten(), load(source, channels=3, size=8), preprocess, batch=7)
+    assert torch.equal(a.X, b.X)
+    assert torch.equal(a.labels, b.labels)
+    assert a.names == b.names
+
+
+def test_images_in_memory_are_resized_and_recoloured_as_a_source_is(digits):
+    preprocess = Preprocess(3, 12, (0.5,) * 3, (0.5,) * 3)
+    a = extract(nn.Flatten(), digits, preprocess)
+    b = extract(nn.Flatten(), open_images("digits")["all"], preprocess)
+    assert torch.equal(a.X, b.X)
+
+
+def test_unreadable_images_are_left_out_and_recorded(pictures):
+    (pictures / "cat" / "99.png").write_text("no image")
+    skipped = Skipped()
+    features = extract(nn.Flatten(), open_images(str(pictures))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), skipped=skipped)
+    assert len(features.X) == 12
+    assert [name.endswith("99.png") for name in skipped.reasons] == [True]
+
+
+def test_a_source_without_any_readable_image_is_the_users_to_mend(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
+    with pytest.raises(UserError, match="none of the 1 images can be read"):
+        extract(nn.Flatten(), open_images(str(tmp_path))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), skipped=Skipped(tolerate=1.0))
+
+
+def test_standardised_training_features_have_mean_zero_and_variance_one(clusters):
+    X, _, X_test, _ = clusters
+    Y, Y_test = standardize(3 + 5 * X, 3 + 5 * X_test)
+    torch.testing.assert_close(Y.mean(0), torch.zeros(10, dtype=torch.float64))
+    torch.testing.assert_close(Y.var(0, correction=0), torch.ones(10, dtype=torch.float64))
+    torch.testing.assert_close(Y_test, (X_test - X.mean(0)) / X.std(0, correction=0))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6, 3.3e-30])
+def test_a_column_that_does_not_vary_is_zero_everywhere(value):
+    X = torch.randn(1001, 2, generator=torch.Generator().manual_seed(0))
+    X[:, 0] = value
+    for Y in standardize(X, X + 1):
+        assert torch.equal(Y[:, 0], torch.zeros(1001))
+    assert standardize(X)[0][:, 1].std() > 0.9
+
+
+def test_a_column_of_tiny_scale_is_kept():
+    X = torch.randn(100, 1, generator=torch.Generator().manual_seed(0)) * 1e-20
+    assert standardize(X)[0].std() > 0.9
+
+
+def test_images_in_memory_may_be_fewer_than_a_batch(digits, preprocess):
+    one = replace(digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1])
+    assert isinstance(one, MemoryImages)
+    assert extract(nn.Flatten(), one, preprocess).X.shape == (1, 64)

@@ -1,0 +1,65 @@
+import pytest
+import torch
+from torchvision.transforms.v2 import functional as F
+
+from fullrank.views.color import blend_, gray, hue_
+
+FACTORS = (0.0, 0.3, 1.0, 1.7)
+BLENDS = {
+    "brightness": (F.adjust_brightness, lambda f: (f, 0, 0)),
+    "contrast": (F.adjust_contrast, lambda f: (f, 0, 1 - f)),
+    "saturation": (F.adjust_saturation, lambda f: (f, 1 - f, 0)),
+}
+
+
+def pictures(channels=3):
+    """Real values, and whole grey levels with their ties, blacks, whites and greys."""
+    g = torch.Generator().manual_seed(0)
+    smooth = torch.rand(4, channels, 16, 16, generator=g)
+    coarse = torch.randint(0, 3, (4, channels, 16, 16), generator=g) / 2
+    flat = torch.rand(4, 1, 16, 16, generator=g).expand(4, channels, 16, 16)
+    return torch.cat([smooth, coarse, flat])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", BLENDS)
+def test_blend_equals_torchvision(name, channels):
+    reference, weights = BLENDS[name]
+    x = pictures(channels)
+    factors = torch.tensor(FACTORS).repeat(3)
+    out = blend_(x.clone(), torch.tensor([weights(f.item()) for f in factors]))
+    expected = torch.stack([reference(image, f.item()) for image, f in zip(x, factors, strict=True)])
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)
+
+
+def test_grayscale_equals_torchvision():
+    x = pictures()
+    expected = F.rgb_to_grayscale(x, num_output_channels=3)
+    torch.testing.assert_close(blend_(x.clone(), torch.tensor([0.0, 1, 0]).expand(12, 3)), expected)
+    torch.testing.assert_close(gray(x), expected[:, :1])
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.31, -1 / 6, 0.0, 0.05, 1 / 3, 0.5])
+def test_hue_equals_torchvision(shift):
+    x = pictures()
+    torch.testing.assert_close(hue_(x.clone(), torch.full((12,), shift)), F.adjust_hue(x, shift), atol=5e-6, rtol=0)
+
+
+def test_hue_of_each_image_is_its_own():
+    x, shift = pictures().unflatten(0, (3, 4)), torch.linspace(-0.5, 0.5, 12).view(3, 4)
+    out = hue_(x.clone(), shift)
+    for a, b, s in zip(out.flatten(0, 1), x.flatten(0, 1), shift.flatten(), strict=True):
+        torch.testing.assert_close(a, F.adjust_hue(b, s.item()), atol=5e-6, rtol=0)
+
+
+def test_hue_there_and_back_is_nothing():
+    x = torch.rand(4, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    shift = torch.tensor([0.1, -0.4, 0.5, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(hue_(hue_(x.clone(), shift), -shift), x, atol=1e-12, rtol=0)
+
+
+def test_writes_into_its_argument():
+    x = pictures()
+    assert blend_(x, torch.ones(12, 3)) is x
+    y = x[:, :, 2:10]
+    assert hue_(y, torch.zeros(12)).data_ptr() == y.data_ptr()

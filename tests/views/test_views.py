@@ -1,0 +1,338 @@
+import functools
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+from fullrank.errors import UserError
+from fullrank.views import Affine, Blur, Crop, Jitter, Noise, Solarize, View, Views
+from fullrank.views.affine import warp
+from fullrank.views.blur import blur
+from fullrank.views.boxes import boxes
+from fullrank.views.color import blend_, hue_
+from fullrank.views.parameters import ORDERS
+from fullrank.views.resample import crop
+from fullrank.views.tone import noise_, normalize_, solarize_
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+EVERYTHING = View(
+    count=2,
+    size=20,
+    crop=Crop(probability=0.8, scale=(0.2, 1.0)),
+    affine=Affine(probability=0.6, degrees=40.0, translate=(0.2, 0.1), scale=(0.8, 1.3), shear=(15.0, 10.0)),
+    quarter_turns=0.5,
+    flip=0.5,
+    vertical_flip=0.3,
+    jitter=Jitter(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.3),
+    grayscale=0.3,
+    blur=Blur(probability=0.6, sigma=(0.3, 2.0)),
+    solarize=Solarize(probability=0.4, threshold=0.6),
+)
+PLAIN = View(flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+
+
+def pictures(n=12, channels=3, height=32, width=32, seed=0):
+    """Smooth colours, as far as random numbers can be."""
+    x = torch.rand(n, channels, 6, 6, generator=torch.Generator().manual_seed(seed))
+    x = torch.nn.functional.interpolate(x, size=(height, width), mode="bicubic").clamp(0, 1)
+    return x.mul(255).round().to(torch.uint8)
+
+
+def make(*specs, channels=3, **options):
+    return Views(specs, mean=MEAN[:channels] if channels < 4 else (0.5,) * channels, std=(0.25,) * channels, channels=channels, **options)
+
+
+def by_torchvision(image, spec, draws, v, i):
+    """One view, one torchvision function after another, its parameters read from the uniform numbers."""
+
+    def u(name):
+        return draws[name][v, i].item()
+
+    def between(name, low, high):
+        return low + u(name) * (high - low)
+
+    top, left, h, w = boxes(draws, [spec] * spec.count, *image.shape[-2:])[v, i].tolist()
+    x = F.resized_crop(image.float() / 255, top, left, h, w, [spec.size] * 2, antialias=True)
+    a = spec.affine
+    if u("affine") < a.probability:
+        shift = [round(between(f"shift_{k}", -t * spec.size, t * spec.size)) for k, t in zip("xy", a.translate, strict=True)]
+        shear = [between(f"shear_{k}", -s, s) for k, s in zip("xy", a.shear, strict=True)]
+        angle, zoom = between("angle", -a.degrees, a.degrees), between("zoom", *a.scale)
+        x = F.affine(x, angle, shift, zoom, shear, interpolation=v2.InterpolationMode.BILINEAR)
+    if u("turn") < spec.quarter_turns:
+        x = torch.rot90(x, 1 + int(3 * u("turns")), dims=(-2, -1))
+    x = F.horizontal_flip(x) if u("flip") < spec.flip else x
+    x = F.vertical_flip(x) if u("vertical_flip") < spec.vertical_flip else x
+    if u("jitter") < spec.jitter.probability:
+        for k in ORDERS[int(24 * u("order"))]:
+            name = ("brightness", "contrast", "saturation", "hue")[k]
+            most = getattr(spec.jitter, name)
+            x = getattr(F, f"adjust_{name}")(x, between(name, *((-most, most) if name == "hue" else (1 - most, 1 + most))))
+    x = F.rgb_to_grayscale(x, num_output_channels=3) if u("grayscale") < spec.grayscale else x
+    if u("blur") < spec.blur.probability:
+        x = F.gaussian_blur(x, [2 * 8 + 1] * 2, [between("sigma", *spec.blur.sigma)] * 2)
+    return F.solarize(x, spec.solarize.threshold) if u("solarize") < spec.solarize.probability else x
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (24, 40)])
+def test_equal_torchvision_step_by_step(height, width):
+    images, views = pictures(24, height=height, width=width), Views(EVERYTHING, mean=MEAN, std=STD, channels=3)
+    draws = views.draw(0, 0, len(images))
+    (out,) = views(images, draws)
+    for v in range(2):
+        for i, image in enumerate(images):
+            expected = F.normalize(by_torchvision(image, EVERYTHING, draws, v, i), MEAN, STD)
+            error = (out[v, i] - expected).abs()
+            # A value that rounding carries across the threshold is solarised in one of the two alone.
+            assert error.median() < 1e-5
+            assert (error > 2e-4).double().mean() < 0.005
+
+
+def jittered(image, jitter, n):
+    """Views of one picture that are jittered and nothing else, in [0, 1]."""
+    views = Views(
+        View(count=1, size=8, crop=Crop(probability=0.0), flip=0.0, jitter=jitter, grayscale=0.0),
+        mean=(0.0,) * 3,
+        std=(1.0,) * 3,
+        channels=3,
+    )
+    return views(image.expand(n, -1, -1, -1), views.draw(0, 0, n))[0][0]
+
+
+def p_values(x, y):
+    """Kolmogorov-Smirnov: of the mean and the variance of each channel."""
+    return [
+        kstest(f(x)[:, c].numpy(), f(y)[:, c].numpy()).pvalue
+        for c in range(3)
+        for f in (lambda x: x.mean((-2, -1)), lambda x: x.var((-2, -1)))
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    torch.manual_seed(0)
+    image, transform = pictures(1, height=8, width=8)[0].float() / 255, v2.ColorJitter(0.4, 0.5, 0.6, 0.2)
+    return torch.stack([transform(image) for _ in range(20_000)])
+
+
+def test_the_jitter_has_the_distribution_of_torchvision(reference):
+    jitter = Jitter(probability=1.0, brightness=0.4, contrast=0.5, saturation=0.6, hue=0.2)
+    assert min(p_values(jittered(pictures(1, height=8, width=8), jitter, 20_000), reference)) > 1e-3
+
+
+@pytest.mark.parametrize("planted", [{"brightness": 0.44}, {"contrast": 0.6}, {"saturation": 0.7}, {"hue": 0.22}])
+def test_another_jitter_has_another_distribution(reference, planted):
+    jitter = Jitter(**({"probability": 1.0, "brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.2} | planted))
+    assert min(p_values(jittered(pictures(1, height=8, width=8), jitter, 20_000), reference)) < 1e-3
+
+
+def hue_of(x):
+    r, g, b = x.double().mean((-2, -1)).unbind(-1)
+    return torch.atan2(3**0.5 * (g - b), 2 * r - g - b)
+
+
+def test_the_hue_has_the_distribution_of_torchvision():
+    red = torch.tensor([200, 40, 40], dtype=torch.uint8)[None, :, None, None].expand(1, 3, 8, 8)
+    torch.manual_seed(0)
+    transform = v2.ColorJitter(hue=0.1)
+    theirs = hue_of(torch.stack([transform(red[0, :, :1, :1].float() / 255) for _ in range(20_000)])).numpy()
+    only = functools.partial(Jitter, probability=1.0, brightness=0.0, contrast=0.0, saturation=0.0)
+    assert kstest(hue_of(jittered(red, only(hue=0.1), 20_000)).numpy(), theirs).pvalue > 1e-3
+    assert kstest(hue_of(jittered(red, only(hue=0.11), 20_000)).numpy(), theirs).pvalue < 1e-3
+
+
+def test_are_a_function_of_seed_and_step():
+    images, views = pictures(), make(EVERYTHING)
+    one = views(images, views.draw(1, 2, 12))[0]
+    assert torch.equal(one, views(images, views.draw(1, 2, 12))[0])
+    assert not torch.equal(one, views(images, views.draw(1, 3, 12))[0])
+    assert not torch.equal(one, views(images, views.draw(2, 2, 12))[0])
+    assert not torch.equal(one[0], one[1])
+
+
+@pytest.mark.parametrize("cuts", [(6,), (4, 8), (1, 2, 3, 7)])
+def test_any_number_of_processes_makes_the_same_views(cuts):
+    images, views = pictures(), make(EVERYTHING, View(count=3, size=12, noise=Noise(probability=0.5)))
+    draws = views.draw(0, 7, 12)
+    edges = (0, *cuts, 12)
+    parts = [views(images[a:b], views.rows(draws, slice(a, b))) for a, b in zip(edges, edges[1:], strict=False)]
+    for whole, *pieces in zip(views(images, draws), *parts, strict=True):
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-6, rtol=0)
+
+
+def test_sizes_come_largest_first_and_keep_the_order_of_the_specs():
+    bright, dark = (
+        View(count=1, size=12, flip=0.0, grayscale=0.0, solarize=Solarize(probability=p), jitter=PLAIN.jitter) for p in (0.0, 1.0)
+    )
+    views = make(bright, View(count=2, size=24), dark, View(count=4, size=8))
+    assert views.sizes == [24, 12, 8]
+    assert views.count == 8
+    white = torch.full((5, 3, 30, 20), 255, dtype=torch.uint8)
+    out = views(white, views.draw(0, 0, 5))
+    assert [x.shape for x in out] == [(2, 5, 3, 24, 24), (2, 5, 3, 12, 12), (4, 5, 3, 8, 8)]
+    assert (out[1][0] > out[1][1]).all()  # the solarised one is black
+    assert {x.dtype for x in out} == {torch.float32}
+
+
+def test_asymmetric_views_are_the_views_of_each_spec_alone():
+    images, other = pictures(), View(count=1, size=20, blur=Blur(probability=1.0), solarize=Solarize(probability=0.2))
+    both = make(EVERYTHING, other)
+    draws = both.draw(0, 0, 12)
+    (out,) = both(images, draws)
+    torch.testing.assert_close(make(EVERYTHING)(images, draws.views([0, 1]))[0], out[:2], atol=1e-6, rtol=0)
+    torch.testing.assert_close(make(other)(images, draws.views([2]))[0], out[2:], atol=1e-6, rtol=0)
+
+
+def test_grey_images_know_no_colour():
+    images = pictures(channels=1)
+    plain = make(View(jitter=Jitter(probability=0.0), grayscale=0.0), channels=1)
+    colour = make(View(jitter=Jitter(probability=1.0, brightness=0.0, contrast=0.0, saturation=0.9, hue=0.5), grayscale=1.0), channels=1)
+    draws = plain.draw(0, 0, 12)
+    torch.testing.assert_close(colour(images, draws)[0], plain(images, draws)[0])
+
+
+def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
+    views = make(View(jitter=Jitter(saturation=0.0, hue=0.0), grayscale=0.0, blur=Blur(probability=0.5)), channels=5)
+    images = pictures(channels=5)
+    (out,) = views(images, views.draw(0, 0, 12))
+    assert out.shape == (2, 12, 5, 32, 32)
+    moved = views(images.roll(1, 1), views.draw(0, 0, 12))[0]
+    torch.testing.assert_close(moved.roll(-1, 2), out, atol=1e-5, rtol=0)  # no channel is special
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (View(), "view.jitter.saturation is 0.4, which needs RGB or grey images; these have 4 channels, so set it to 0"),
+        (View(jitter=Jitter(saturation=0.0)), "view.jitter.hue is 0.1, which"),
+        (View(jitter=Jitter(probability=0.0)), "view.grayscale is 0.2, which"),
+    ],
+)
+def test_colour_steps_need_colour(view, message):
+    with pytest.raises(UserError) as error:
+        make(view, channels=4)
+    assert str(error.value).startswith(message)
+
+
+def test_a_mean_of_the_wrong_length_is_named():
+    with pytest.raises(UserError, match="std has 1 numbers and the images have 3 channels; give one number a channel"):
+        Views(View(), mean=MEAN, std=(0.2,), channels=3)
+
+
+def test_extra_steps_come_before_the_normalisation():
+    seen = []
+
+    def extra(x, generator):
+        seen.append((x.min() >= 0, x.max() <= 1, torch.rand(3, generator=generator)))
+        return 1 - x
+
+    images, draws = pictures(), make(EVERYTHING).draw(0, 0, 12)
+    plain, inverted = (Views(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, extra=e)(images, draws)[0] for e in ((), (extra,)))
+    torch.testing.assert_close(inverted, -plain, atol=1e-5, rtol=0)
+    make(EVERYTHING, extra=(extra,))(images, draws)
+    make(EVERYTHING, extra=(extra,))(images, make(EVERYTHING).draw(0, 1, 12))
+    assert all(low and high for low, high, _ in seen)
+    assert torch.equal(seen[0][2], seen[1][2])
+    assert not torch.equal(seen[0][2], seen[2][2])
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])
+def test_the_worker_path_is_the_memory_path(height, width):
+    images = pictures(height=height, width=width)
+    views = Views([EVERYTHING, View(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    draws = views.draw(0, 3, 12)
+    each = [views.crops(image.permute(1, 2, 0).numpy(), draws, i) for i, image in enumerate(images)]
+    out = views.finish([torch.stack(crops, 1) for crops in zip(*each, strict=True)], draws)
+    for a, b in zip(out, views(images, draws), strict=True):
+        error = (a - b).abs()  # rounded to uint8 between, and what is near the threshold is inverted in one of the two
+        assert error.median() < 1 / 255
+        assert (error > 4 / 255).double().mean() < 0.03
+
+
+def test_autocast_does_not_reach_the_pixels():
+    images, views = pictures(), make(EVERYTHING)
+    draws = views.draw(0, 0, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(views(images, draws)[0], views(images, draws)[0].float())
+        inside = views(images, draws)[0]
+    assert torch.equal(inside, views(images, draws)[0])
+
+
+@pytest.fixture
+def unchecked():
+    """The shape checks of the test run stand in the way of torch.compile."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def functions():
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 4, 3, 16, 16, generator=g)
+    one = torch.rand(2, 4, generator=g)
+    flat, few = x.flatten(0, 1), one.flatten() + 0.5
+    box = torch.tensor([1.0, 2, 20, 17]).expand(2, 4, 4)
+    return {
+        "crop": (functools.partial(crop, size=16), (pictures(4), box, (torch.rand(2, 4, 2, generator=g) < 0.5).float())),
+        "warp": (warp, (flat, torch.rand(8, 2, 3, generator=g))),
+        "blend_": (blend_, (x, torch.rand(2, 4, 3, generator=g))),
+        "hue_": (hue_, (x, one)),
+        "blur": (functools.partial(blur, radius=4), (flat, few)),
+        "solarize_": (solarize_, (x, one)),
+        "noise_": (noise_, (x, one, (one * 1000).floor())),
+        "normalize_": (normalize_, (x, torch.tensor(MEAN), torch.tensor(STD))),
+    }
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", functions())
+def test_compiles_as_one_graph(name):
+    f, arguments = functions()[name]
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    out = compiled(*(a.clone() for a in arguments))
+    torch.testing.assert_close(out, f(*(a.clone() for a in arguments)), atol=1e-6, rtol=0)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", functions())
+def test_never_waits_for_the_device(name):
+    # A fake tensor has no values: whatever would ask for one raises.
+    f, arguments = functions()[name]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        f(*(mode.from_tensor(a) for a in arguments))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_compiled_views_are_the_same(monkeypatch):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    images, draws = pictures(), make(EVERYTHING).draw(0, 0, 12)
+    torch.testing.assert_close(make(EVERYTHING, compile=True)(images, draws)[0], make(EVERYTHING)(images, draws)[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_makes_the_same_views_without_waiting():
+    images, views = pictures(64), make(EVERYTHING, View(count=4, size=12, noise=Noise(probability=0.5)))
+    draws = views.draw(0, 0, 64)
+    there = images.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        out = views(there, draws)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for a, b in zip(out, views(images, draws), strict=True):
+        assert ((a.cpu() - b).abs() > 1e-3).double().mean() < 0.005
+
+
+def test_arrays_and_pillow_images_give_the_same_crops():
+    from PIL import Image
+
+    views, array = make(EVERYTHING), pictures(1, height=40, width=50)[0].permute(1, 2, 0).contiguous().numpy()
+    draws = views.draw(0, 0, 2)
+    for a, b in zip(views.crops(array, draws, 1), views.crops(Image.fromarray(np.asarray(array)), draws, 1), strict=True):
+        assert torch.equal(a, b)
