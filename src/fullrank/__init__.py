@@ -30,7 +30,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:      # PEP 562
+def __getattr__(name: str) -> Any:  # PEP 562
     if name not in _HOME:
         raise AttributeError(f"module 'fullrank' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"fullrank.{_HOME[name]}"), name)

@@ -1,5 +1,6 @@
 """A file appears whole or not at all, and replaces another one only when asked to."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,15 @@ def draft_of(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        draft.touch()  # says before the work that it can be written
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror}); choose another folder, or mend its permissions") from error
+    try:
         yield draft
         os.replace(draft, path)
     except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror or error}); check the disk and its permissions") from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"no space left for {path}; free some, or choose another disk") from error
+        raise
     finally:
         draft.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import timm
+import timm.data
 import torch
 from PIL import Image
 from safetensors import SafetensorError, safe_open
@@ -90,9 +91,11 @@ def load_timm(name: str) -> Model:
         raise UserError(f"unknown timm model '{name}'{perhaps(name, timm.list_models())}")
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:      # the hub answers with a dozen types
+    except Exception as error:  # the hub answers with a dozen types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"the weights of timm:{name} cannot be had ({reason}); connect once, so that they are cached, or choose a pretrained name") from error
+        raise UserError(
+            f"the weights of timm:{name} cannot be had ({reason}); connect once, so that they are cached, or choose a pretrained name"
+        ) from error
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
     spec = Backbone(name=name)
@@ -110,17 +113,17 @@ def load_file(path: Path) -> Model:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}      # noqa: SIM118  a method of the file, not a dict
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  a method of the file, not a dict
     except FileNotFoundError:
         raise UserError(f"no file {path}; expected what `fullrank export RUN --out FILE` wrote") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is no safetensors file ({error}); expected what `fullrank export RUN --out FILE` wrote") from error
     try:
-        spec = Backbone(name=metadata["name"], arguments=json.loads(metadata["arguments"]), stem=metadata["stem"])      # pyright: ignore[reportArgumentType]
+        spec = Backbone(name=metadata["name"], arguments=json.loads(metadata["arguments"]), stem=metadata["stem"])  # pyright: ignore[reportArgumentType]
         values = json.loads(metadata["preprocess"])
     except (KeyError, ValueError):
         raise UserError(f"{path} does not say which backbone it holds; expected the metadata that `fullrank export` writes") from None
-    preprocess = Preprocess(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
     network = build_backbone(spec, channels=preprocess.channels)
     try:
         network.load_state_dict(weights)

@@ -13,7 +13,7 @@ from fullrank.distributed import synchronise
 from fullrank.errors import UserError, pick
 from fullrank.evaluation import OnlineProbe
 from fullrank.methods import Method, features_of
-from fullrank.recipes import RECIPES, Assembly, Recipe, assemble, check, differences, read_recipe, to_dict
+from fullrank.recipes import RECIPES, Assembly, Recipe, differences, read_recipe, to_dict
 from fullrank.run import Interrupted, Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
 from fullrank.run.data import batches_of, write_preview
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
@@ -56,9 +56,7 @@ def pretrain(
         return _continue(Path(resume), recipe, wandb=wandb, console=console)
     if recipe is None:
         raise UserError(f"no recipe; give one of {', '.join(RECIPES)}, a folder of images, or --resume RUN")
-    check(recipe)
-    recipe, prepared = prepare(recipe, say=console.print)
-    assembly = assemble(recipe)
+    recipe, assembly, prepared = prepare(recipe, say=console.print)
     path = create(Path(out) if out is not None else None, recipe.name, overwrite=overwrite)
     with locked(path):
         write_json(path / "recipe.json", to_dict(recipe))
@@ -71,8 +69,8 @@ def pretrain(
 def preview(recipe: Recipe, out: Path | None = None, *, console: Console | None = None) -> Path:
     """Write a grid of images and their views, without training: `out`, or views.png here; an existing file is replaced."""
     path = out or Path("views.png")
-    recipe, prepared = prepare(recipe, say=(console or Console(stderr=True)).print)
-    write_preview(path, recipe, assemble(recipe).views, prepared)
+    recipe, assembly, prepared = prepare(recipe, say=(console or Console(stderr=True)).print)
+    write_preview(path, recipe, assembly.views, prepared)
     return path
 
 
@@ -81,13 +79,17 @@ def _continue(path: Path, recipe: Recipe | None, *, wandb: bool, console: Consol
     if recipe is not None:
         measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
         if changes := differences(stored, replace(recipe, data=measured)):
-            raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run")
+            raise UserError(
+                f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run"
+            )
     with locked(path):
         checkpoint = Run(path).checkpoint()
         if checkpoint.meta().get("recipe") != stored.fingerprint:
-            raise UserError(f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run")
-        same, prepared = prepare(stored, say=console.print)
-        _train(path, same, assemble(same), prepared, start=checkpoint, wandb=wandb, console=console)
+            raise UserError(
+                f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
+            )
+        same, assembly, prepared = prepare(stored, say=console.print)
+        _train(path, same, assembly, prepared, start=checkpoint, wandb=wandb, console=console)
     return Run(path)
 
 
@@ -96,9 +98,10 @@ def _train(
 ) -> None:
     """Run the recipe from `start`, or from the first step, to its end."""
     fabric = launch(recipe)
-    bare = synchronise(assembly.method)
+    bare = assembly.method
+    synchronise(bare)
     if recipe.machine.channels_last:
-        bare = bare.to(memory_format=torch.channels_last)      # pyright: ignore[reportCallIssue]
+        bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     bare_optimizer = build_optimizer(recipe.optimizer, bare)
     probe = OnlineProbe(features_of(bare.backbone), max(len(data.classes), 2), lr=recipe.probe.lr).to(fabric.device)
     done = restore(start, bare, bare_optimizer, probe) if start else 0
@@ -120,7 +123,9 @@ def _train(
             recorder.after(step, waited=waiting.seconds)
             if flag.signum and step.step < total:
                 recorder.checkpoint(step.step)
-                raise Interrupted(flag.signum, f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {path}")
+                raise Interrupted(
+                    flag.signum, f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {path}"
+                )
 
 
 def launch(recipe: Recipe) -> Fabric:
@@ -131,9 +136,11 @@ def launch(recipe: Recipe) -> Fabric:
     """
     machine = recipe.machine
     try:
-        fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))      # pyright: ignore[reportArgumentType]
-    except (ValueError, RuntimeError) as error:      # Fabric answers a missing accelerator with either
-        raise UserError(f"--machine.accelerator {machine.accelerator} with {machine.devices} devices is not available ({error}); use auto") from error
+        fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))  # pyright: ignore[reportArgumentType]
+    except (ValueError, RuntimeError) as error:  # Fabric answers a missing accelerator with either
+        raise UserError(
+            f"--machine.accelerator {machine.accelerator} with {machine.devices} devices is not available ({error}); use auto"
+        ) from error
     fabric.launch()
     return fabric
 
@@ -159,7 +166,9 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
         probe.load_state_dict(state["probe"])
     except (RuntimeError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run") from error
+        raise UserError(
+            f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run"
+        ) from error
     return checkpoint.step
 
 

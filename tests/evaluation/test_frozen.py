@@ -56,7 +56,6 @@ def test_frozen_restores_the_modes_after_an_error_and_lets_the_error_through():
 
 
 def test_frozen_fails_where_a_module_is_put_back_in_train_mode_inside():
-    module = network()
+    module, images = network(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(AssertionError, match="Sequential changed its own parameters or buffers"), frozen(module):
-        module.train()
-        module(torch.randn(5, 3))
+        module.train()(images)

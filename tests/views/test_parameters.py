@@ -28,16 +28,16 @@ def test_every_order_of_the_jitter_equals_torchvision_step_by_step(hue):
     assert sorted(ORDERS) == sorted(permutations(range(4)))
     view = View(count=1, jitter=Jitter(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue), grayscale=0.0)
     draws, specs = forced(view, 24, order=(torch.arange(24) + 0.5) / 24)
-    table = parameters(draws, specs)
-    x = torch.rand(1, 24, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    table = parameters(draws, specs)[0]
+    x = torch.rand(24, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     out = apply_(x.clone(), table, table, radius=1)
     factor = {k: 0.2 + 1.6 * draws[name][0] for k, name in enumerate(("brightness", "contrast", "saturation"))}
     factor[3] = (2 * draws["hue"][0] - 1) * hue
     for i, order in enumerate(ORDERS):
-        expected = x[0, i]
+        expected = x[i]
         for k in order:
             expected = ADJUST[k](expected, factor[k][i].item())
-        torch.testing.assert_close(out[0, i], expected, atol=2e-5, rtol=0)
+        torch.testing.assert_close(out[i], expected, atol=2e-5, rtol=0)
 
 
 def test_orders_are_equally_likely():
@@ -60,8 +60,8 @@ def test_flips_and_a_transposition_are_turns_and_then_flips(quarter, x, y):
 
 def test_a_step_that_is_off_is_the_identity():
     view = View(flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
-    table = parameters(draw(1, 8, seed=0, step=0), [view])
-    x = torch.rand(1, 8, 3, 10, 10)
+    table = parameters(draw(1, 8, seed=0, step=0), [view])[0]
+    x = torch.rand(8, 3, 10, 10)
     assert torch.equal(apply_(x.clone(), table, table, radius=1), x)
 
 

@@ -9,8 +9,8 @@ from fullrank.views import Crop, Jitter, View, Views
 from fullrank.views.worker import cut, pixels, side
 
 
-def photo(height, width):
-    y, x = np.mgrid[0:height, 0:width] / 60
+def photo(height, width, scale=60):
+    y, x = np.mgrid[0:height, 0:width] / scale
     channels = [np.sin(x + y), np.cos(2 * x - y), np.sin(3 * y)]
     return Image.fromarray(np.stack([127 + 100 * c for c in channels], -1).astype(np.uint8))
 
@@ -44,8 +44,8 @@ def test_a_large_jpeg_is_decoded_small_where_pixels_are_left():
 def test_a_shrunken_jpeg_shows_the_same_crops():
     spec = View(count=4, size=64, crop=Crop(scale=(0.4, 1.0)), jitter=Jitter(probability=0.0), grayscale=0.0)
     views = Views(spec, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
-    file, draws = jpeg(photo(1600, 2400)), views.draw(0, 0, 1)
-    array = np.array(jpeg(photo(1600, 2400)))
+    file, draws = jpeg(photo(1600, 2400, scale=600)), views.draw(0, 0, 1)
+    array = np.array(jpeg(photo(1600, 2400, scale=600)))
     small, large = views.crops(file, draws, 0)[0], views.crops(array, draws, 0)[0]
     assert side(file)[0] < 1600
     assert (small.int() - large.int()).abs().double().mean() < 2

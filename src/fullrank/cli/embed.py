@@ -52,7 +52,17 @@ def embed(
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split")
     (images,) = splits.values()
     device, skipped = device_of(accelerator), Skipped(tolerate=tolerate)
-    rows = write(loaded.backbone.to(device), images, loaded.preprocess, out, batch=batch, device=device, workers=workers, skipped=skipped, overwrite=overwrite)
+    rows = write(
+        loaded.backbone.to(device),
+        images,
+        loaded.preprocess,
+        out,
+        batch=batch,
+        device=device,
+        workers=workers,
+        skipped=skipped,
+        overwrite=overwrite,
+    )
     Console(stderr=True).print(f"{rows:,} embeddings of {images.source}: {out}", highlight=False)
     for name, reason in skipped.reasons.items():
         Console(stderr=True).print(f"skipped {name}: {reason}", highlight=False, markup=False)

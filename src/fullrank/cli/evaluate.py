@@ -54,7 +54,9 @@ def evaluate(
     console = Console(stderr=True)
     loaded = load(model)
     source, of_run = source_of(loaded, data)
-    splits = train_and_test(source, train=train or of_run.train, test=test or of_run.test, seed=loaded.recipe.seed if loaded.recipe else seed)
+    splits = train_and_test(
+        source, train=train or of_run.train, test=test or of_run.test, seed=loaded.recipe.seed if loaded.recipe else seed
+    )
     console.print(splits.statement, highlight=False)
     device = device_of(accelerator)
     with console.status("") as status:

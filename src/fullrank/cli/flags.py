@@ -33,10 +33,10 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, defaul
 
 
 def one_line(box: str) -> str:
-    """Fold the text of a box of tyro's into a line.
+    r"""Fold the text of a box of tyro's into a line.
 
-    >>> one_line("╭─ Unrecognized options ─╮\\n│ Unrecognized options: --lr │\\n│ ───── │\\n│ Perhaps you meant: │\\n│     --optimizer.lr FLOAT │\\n╰──╯")
-    'Unrecognized options: --lr; Perhaps you meant: --optimizer.lr FLOAT'
+    >>> one_line("╭─ Options ─╮\n│ Unrecognized: --lr │\n│ ───── │\n│ Perhaps you meant: │\n│     --optimizer.lr FLOAT │\n╰──╯")
+    'Unrecognized: --lr; Perhaps you meant: --optimizer.lr FLOAT'
     """
     rows = [row.strip().strip("│").strip() for row in box.splitlines() if not row.startswith(("╭", "╰"))]
     text = " ".join(";" if row and set(row) == {"─"} else row for row in rows if row and "full helptext" not in row)

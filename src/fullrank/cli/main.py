@@ -51,15 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fullrank: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:      # `fullrank … | head`
+    except BrokenPipeError:  # `fullrank … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print("fullrank: stopped", file=sys.stderr)
         return 130
     except Exception as error:
-        if type(error).__name__ != "Interrupted":      # the class lives beside torch, which the help must not import
+        if type(error).__name__ != "Interrupted":  # the class lives beside torch, which the help must not import
             raise
         print(f"fullrank: {error}", file=sys.stderr)
-        return 128 + error.signum      # pyright: ignore[reportAttributeAccessIssue]
+        return 128 + error.signum  # pyright: ignore[reportAttributeAccessIssue]
     return 0

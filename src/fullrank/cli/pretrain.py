@@ -117,7 +117,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
     class Flags:
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-        hyper: numbers      # pyright: ignore[reportInvalidTypeForm]
+        hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
 
     default = Flags(Options(), recipe, numbers(**recipe.hyper))
     flags = parse(Flags, arguments, verb=f"pretrain {recipe.name}", default=default, description=f"Pretrain with {recipe.objective}.")
@@ -128,7 +128,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
 
 def start(recipe: Recipe, options: Options, console: Console) -> None:
     """Run the recipe, then write the report."""
-    from fullrank.pretraining import preview, pretrain
+    from fullrank.pretraining import pretrain, preview
 
     if options.preview:
         path = preview(recipe, out=options.out, console=console)

@@ -39,5 +39,7 @@ def device_of(accelerator: str) -> torch.device:
     if accelerator == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if there[name]))
     if not there.get(accelerator):
-        raise UserError(f"accelerator '{accelerator}' is not there; choose from auto, {', '.join(name for name, yes in there.items() if yes)}")
+        raise UserError(
+            f"accelerator '{accelerator}' is not there; choose from auto, {', '.join(name for name, yes in there.items() if yes)}"
+        )
     return torch.device(accelerator)

@@ -55,7 +55,9 @@ def spectrum(
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json")
     loaded = load(model)
     images, device = images_of(loaded, data, split), device_of(accelerator)
-    features = extract(loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate))
+    features = extract(
+        loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate)
+    )
     spectra = {"backbone": Spectrum.from_embeddings(features.X)}
     if loaded.projector is not None and len(list(loaded.projector.children())):
         with torch.inference_mode():
@@ -65,7 +67,9 @@ def spectrum(
     console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n", highlight=False)
     for name, found in spectra.items():
         if not found.enough_samples():
-            console.print(f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow", highlight=False)
+            console.print(
+                f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow", highlight=False
+            )
     if out is not None:
         write(out, spectra, overwrite=overwrite)
 
@@ -100,7 +104,9 @@ def write(out: Path, spectra: dict[str, Spectrum], *, overwrite: bool) -> None:
     with draft_of(out, overwrite=overwrite) as draft:
         if out.suffix == ".npz":
             with draft.open("wb") as file:
-                np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})      # pyright: ignore[reportArgumentType]
+                np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})  # pyright: ignore[reportArgumentType]
             return
-        values = {name: {**measures_of(found), "samples": found.n, "eigenvalues": found.eigenvalues.tolist()} for name, found in spectra.items()}
+        values = {
+            name: {**measures_of(found), "samples": found.n, "eigenvalues": found.eigenvalues.tolist()} for name, found in spectra.items()
+        }
         draft.write_text(json.dumps(values, indent=2) + "\n")

@@ -34,15 +34,14 @@ class OnlineProbe(nn.Module):
 
     def __init__(self, features: int, classes: int, *, lr: float = 1e-2, momentum: float = 0.9) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(features, affine=False)
+        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # a sick backbone has small features that are no less separable
         self.W = nn.Parameter(torch.zeros(classes, features))
         self.b = nn.Parameter(torch.zeros(classes))
         self.optimizer = torch.optim.SGD([self.W, self.b], lr=lr, momentum=momentum)
 
     def forward(self, features: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
-        """Return the logits of the classes, in the precision of the probe and whatever the autocast around it."""
-        with torch.autocast(features.device.type, enabled=False):
-            return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
+        """Return the logits of the classes; no gradient reaches the features."""
+        return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
 
     def step(
         self,
@@ -66,7 +65,7 @@ class OnlineProbe(nn.Module):
         if not seen.any():
             return {}
         self.train()
-        with torch.enable_grad():
+        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # backward follows the autocast around it, too
             votes = self(features)[seen]  # unlabelled features still count for the statistics
             loss = cross_entropy(votes, labels[seen])
             self.optimizer.zero_grad()
@@ -80,7 +79,9 @@ class OnlineProbe(nn.Module):
         seen = labels >= 0
         assert seen.any(), "no feature has a label"
         self.eval()
-        return (self(features[seen]).argmax(1) == labels[seen]).double().mean().item()
+        with torch.autocast(features.device.type, enabled=False):
+            votes = self(features[seen])
+        return (votes.argmax(1) == labels[seen]).double().mean().item()
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return what `state_dict` holds beside parameters and buffers."""

@@ -10,7 +10,7 @@ import numpy as np
 from fullrank.errors import UserError, pick
 from fullrank.images.decode import open_cell
 from fullrank.images.grammar import find_files, parse
-from fullrank.images.source import Picture
+from fullrank.images.source import Images, Picture
 
 
 class Arrival(NamedTuple):
@@ -50,6 +50,12 @@ class StreamedImages:
             if number < 0:
                 raise UserError(f"nothing arrives from {self.source} for process {rank} of {world}; use fewer processes")
 
+    def first(self, count: int, *, seed: int = 0) -> "Arrived":
+        """Wait for `count` images, or all there are in one epoch, and keep them undecoded."""
+        mixed = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        rows = self.rows.shuffle(seed=mixed, buffer_size=self.buffer).take(count)
+        return Arrived(self, [self._arrival(row, f"{self.source} arrival {number}") for number, row in enumerate(rows)])
+
     def _arrival(self, row: dict[str, Any], place: str) -> Arrival:
         cell = row[self.image]
         label = row[self.label_column] if self.label_column else None
@@ -64,6 +70,21 @@ class StreamedImages:
     def open(self, arrival: Arrival) -> Picture:
         """Open an image that arrived; see `Images.open`."""
         return open_cell(arrival.cell, arrival.name)
+
+
+class Arrived(Images):
+    """Some images of a stream, kept: random access to what has arrived."""
+
+    def __init__(self, stream: StreamedImages, arrivals: list[Arrival]):
+        self.stream, self.arrivals = stream, arrivals
+        self.source, self.classes = stream.source, stream.classes
+        self.labels = np.array([arrival.label for arrival in arrivals], dtype=np.int64)
+
+    def name(self, index: int) -> str:
+        return self.arrivals[index].name
+
+    def open(self, index: int) -> Picture:
+        return self.stream.open(self.arrivals[index])
 
 
 def open_stream(

@@ -11,7 +11,6 @@ from torch import nn
 
 from fullrank.errors import UserError, perhaps
 
-
 Json = Annotated[
     dict[str, Any],
     tyro.constructors.PrimitiveConstructorSpec(
@@ -34,24 +33,35 @@ class Backbone:
     arguments: Json = field(default_factory=dict)
     """Further arguments of `timm.create_model`, as JSON, such as {"channels": [32, 64, 96, 128]}."""
     stem: Literal["standard", "small"] = "standard"
-    """'small' replaces the first convolution of a timm ResNet by 3×3 with stride 1 and drops its max-pooling (for images of about 32 px)."""
+    """'small', for images of about 32 px: a timm ResNet begins with a 3×3 convolution of stride 1, without max-pooling."""
 
 
 def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
-    """Build the network: float32 images (n, channels, S, S) to pooled features (n, `features_of(network)`).
+    """Build the network: images (n, channels, S, S) to pooled features (n, D), with D = `features_of(network)`.
 
-    The number of features is read from the network's own attributes: no image is passed through it, so that the statistics
-    of its BatchNorm are still those of its construction.
+    No image is passed through it to learn D, so that the statistics of its BatchNorm are still those of its construction.
+    Weights are drawn from torch's global generator, as every `nn.Module` draws them.
+
+    Args:
+        spec: which network.
+        channels: of the images.
 
     Raises:
         UserError: no such model, arguments that it does not take, or a small stem asked of anything but a plain timm ResNet.
+
+    >>> build_backbone(Backbone(name="resnet18", stem="small"), channels=1).conv1
+    Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
     """
     if not timm.is_model(spec.name):
         raise UserError(f"unknown backbone '{spec.name}'; choose a timm model such as resnet18{perhaps(spec.name, timm.list_models())}")
+    if spec.arguments.get("features_only") or spec.arguments.get("global_pool") == "":
+        raise UserError(f"backbone arguments {spec.arguments} leave out the pooling, expected a network that gives one vector an image")
     try:
-        network = timm.create_model(spec.name, num_classes=0, in_chans=channels, **spec.arguments)
-    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"backbone '{spec.name}' cannot be built with arguments {spec.arguments}: {error}; see timm.create_model") from error
+        # `pretrained` is given, so that it cannot come in among the arguments: what is learnt here is learnt from the images.
+        network = timm.create_model(spec.name, pretrained=False, num_classes=0, in_chans=channels, **spec.arguments)
+    except Exception as error:  # timm's constructors answer an argument that they cannot use with any type
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise UserError(f"backbone '{spec.name}' cannot be built with {spec.arguments} ({reason}); mend --backbone.arguments") from error
     if spec.stem == "small":
         use_small_stem(network, spec.name)
     return network
@@ -61,15 +71,25 @@ def use_small_stem(network: nn.Module, name: str) -> None:
     """Replace the stem of a timm ResNet by one 3×3 convolution of stride 1, padding 1, without max-pooling.
 
     The padding is 1, so that a map of 32×32 stays one: the padding of 2 in several public recipes is an inherited slip.
+
+    Raises:
+        UserError: any other network, or a ResNet with a deep stem, of three convolutions.
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
         raise UserError(f"stem 'small' is defined for timm's plain ResNets, got backbone '{name}'; use --backbone.stem standard")
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
-    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")      # as timm initialises a ResNet
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm initialises a ResNet
     network.maxpool = nn.Identity()
 
 
 def features_of(network: nn.Module) -> int:
-    """Return the number of features of a timm network that was built with `num_classes=0`."""
-    return int(network.head_hidden_size)      # pyright: ignore[reportArgumentType]  every timm model has it
+    """Return the number D of features of a timm network that was built with `num_classes=0`.
+
+    It is timm's `head_hidden_size` and not its `num_features`, which leaves out a layer between pooling and classifier.
+
+    >>> network = build_backbone(Backbone(name="mobilenetv3_small_050"))
+    >>> features_of(network), network.num_features
+    (1024, 288)
+    """
+    return int(network.head_hidden_size)  # pyright: ignore[reportArgumentType]  every timm model has it

@@ -17,8 +17,12 @@ class Projector:
     """BatchNorm in the hidden layers."""
 
 
-def build_projector(spec: Projector, features: int) -> nn.Module:
-    """Build the projector for a representation with `features` dimensions."""
+def build_projector(spec: Projector, features: int) -> nn.Sequential:
+    """Build the projector: representations (n, `features`) to embeddings (n, D), D the last of `spec.widths`.
+
+    >>> [type(layer).__name__ for layer in build_projector(Projector(widths=(64, 16)), features=32)]
+    ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
+    """
     return nn.Sequential(*_layers(spec, (features, *spec.widths)))
 
 
@@ -26,7 +30,7 @@ def _layers(spec: Projector, widths: tuple[int, ...]) -> Iterator[nn.Module]:
     for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         last = layer == len(widths) - 1
         hidden_norm = spec.batchnorm and not last
-        yield nn.Linear(inputs, outputs, bias=not hidden_norm)      # BatchNorm has a shift of its own
+        yield nn.Linear(inputs, outputs, bias=not hidden_norm)  # BatchNorm has a shift of its own
         if hidden_norm:
             yield nn.BatchNorm1d(outputs)
         if not last:

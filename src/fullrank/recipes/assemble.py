@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 import torch
 
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import METHODS, Method, build_backbone, build_projector, features_of
 from fullrank.objectives import OBJECTIVES, TWO_VIEWS
-from fullrank.views import Views
 from fullrank.recipes.recipe import Recipe
+from fullrank.views import Views
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,26 @@ def assemble(recipe: Recipe) -> Assembly:
 
     Raises:
         UserError: a recipe that cannot run, with the field to change.
+
+    >>> from fullrank.recipes import Data, Recipe
+    >>> data = Data(channels=1, mean=(0.5,), std=(0.25,))
+    >>> method, views, _ = vars(assemble(Recipe(data=data, projector=Projector(widths=(64,))))).values()
+    >>> method(views(torch.zeros(4, 1, 40, 40, dtype=torch.uint8), views.draw(0, 0, 4)))["Z"].shape
+    torch.Size([2, 4, 64])
     """
     check(recipe)
     return Assembly(method=build_method(recipe), views=build_views(recipe), preprocess=preprocess_of(recipe))
 
 
 def build_method(recipe: Recipe) -> Method:
-    """Build the networks around the objective, initialised by the recipe's seed."""
-    objective = partial(pick(recipe.objective, OBJECTIVES, "objective"), **recipe.hyper)
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
+    """Build the networks around the objective, on the CPU, initialised by the recipe's seed.
+
+    Raises:
+        UserError: a backbone that timm does not know or cannot build.
+    """
+    objective = partial(OBJECTIVES[recipe.objective], **recipe.hyper)
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(recipe.seed)  # torch.manual_seed would seed the GPUs' generators too
         backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
         projector = build_projector(recipe.projector, features_of(backbone))
     return METHODS[recipe.objective](backbone, projector, objective)
@@ -55,32 +66,58 @@ def preprocess_of(recipe: Recipe) -> Preprocess:
 
 
 def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel. Raises UserError where they do not fit the channels."""
+    """Return mean and standard deviation of each channel.
+
+    Raises:
+        UserError: they do not fit the number of channels, or a standard deviation is zero.
+    """
     for name, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
         if len(values) != recipe.data.channels:
             raise UserError(f"data.{name} has {len(values)} numbers, expected one for each of the {recipe.data.channels} channels")
+    if min(recipe.data.std) <= 0:
+        raise UserError(f"data.std is {recipe.data.std}, but has to be positive; are the images all of one colour?")
     return recipe.data.mean, recipe.data.std
+
+
+LEAST = dict.fromkeys(("epochs", "checkpoints", "log_every", "watch.batch_every", "machine.devices", "data.channels"), 1) | dict.fromkeys(
+    (
+        *("seed", "optimizer.lr", "optimizer.weight_decay", "probe.lr", "schedule.warmup", "schedule.floor", "schedule.period"),
+        *("schedule.decay", "data.size", "data.tolerate", "watch.every", "watch.samples"),
+    ),
+    0,
+)
+"""The least value of each number of a recipe that has one."""
 
 
 def check(recipe: Recipe, images: int | None = None) -> None:
     """Check the numbers of a recipe: views V, batch N, dimensions D, and where `images` is given that there is a batch of them.
 
+    What an objective asks of its tensors is checked here alone; the objectives themselves check nothing.
+
     Raises:
         UserError: with what was received, what was expected, and the flag to change.
+
+    >>> from fullrank.recipes import RECIPES
+    >>> check(RECIPES["digits"], images=1438)
     """
     V = sum(view.count for view in recipe.views)
     if V < 2:
         raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
     if V != 2 and OBJECTIVES[recipe.objective] in TWO_VIEWS:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
+    for field, least in LEAST.items():
+        value = attrgetter(field)(recipe)
+        if not value >= least:  # also where it is NaN
+            raise UserError(f"{field} is {value}, but has to be at least {least}; change --{field}")
+    if not 0 <= recipe.optimizer.momentum < 1:
+        raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
     if recipe.batch < 2:
         raise UserError(f"batch of {recipe.batch}, but every objective compares images: it has to be at least 2 (256 is usual)")
     if recipe.batch % recipe.machine.devices:
-        raise UserError(f"batch of {recipe.batch} cannot be shared by {recipe.machine.devices} devices; take a multiple of {recipe.machine.devices}")
-    for name in ("epochs", "checkpoints", "log_every"):
-        if getattr(recipe, name) < 1:
-            raise UserError(f"{name} is {getattr(recipe, name)}, but has to be at least 1")
+        devices = recipe.machine.devices
+        raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
     if any(width < 1 for width in recipe.projector.widths):
-        raise UserError(f"projector.widths are {recipe.projector.widths}, but each has to be at least 1")
+        raise UserError(f"projector.widths is {recipe.projector.widths}, but each has to be at least 1")
     if images is not None and images < recipe.batch:
-        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; give --batch {max(images // 2, 2)} or more images")
+        remedy = f"give --batch {max(images // 2, 2)} or more images"
+        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; {remedy}")

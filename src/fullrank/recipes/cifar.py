@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from fullrank.methods import Backbone, Projector
+from fullrank.recipes.recipe import Data, Recipe
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import Blur, Jitter, View
-from fullrank.recipes.recipe import Data, Recipe
 
 # FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration: the symmetric views of the small data sets.
 SYMMETRIC = View(size=32, jitter=Jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=Blur(probability=0.5))

@@ -1,9 +1,9 @@
 """scikit-learn's embedded digits, 8×8 grey: a whole run in a minute on two cores, without a download."""
 
 from fullrank.methods import Backbone, Projector
+from fullrank.recipes.recipe import Data, Recipe
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import Affine, Crop, Jitter, Noise, View
-from fullrank.recipes.recipe import Data, Recipe
 
 # Crops alone lose to raw pixels with few labels: a digit is known by its strokes, so the views move and bend them a little instead.
 VIEW = View(

@@ -1,9 +1,9 @@
 """ImageNet with the paper's recipe."""
 
 from fullrank.methods import Backbone, Projector
+from fullrank.recipes.recipe import Data, Recipe
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import Blur, Jitter, Solarize, View
-from fullrank.recipes.recipe import Data, Recipe
 
 JITTER = Jitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fullrank.errors import UserError, perhaps
+from fullrank.recipes.structure import structure
 
 
 def keywords(function: Callable[..., Any]) -> type:
@@ -26,16 +27,20 @@ def complete(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[st
     """Return all keyword-only arguments of `function`: its defaults, overridden by `values`.
 
     Raises:
-        UserError: a name that `function` does not take.
+        UserError: a name that `function` does not take, or a value of another type.
+
+    >>> from fullrank.objectives import vicreg
+    >>> complete(vicreg, {"covariance": 4})
+    {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
-    defaults = {p.name: p.default for p in _keyword_only(function)}
-    for name in values:
-        if name not in defaults:
-            raise UserError(
-                f"objective '{getattr(function, '__name__', function)}' has no number '{name}'; it takes "
-                f"{', '.join(defaults) or 'none'}{perhaps(name, defaults)}"
-            )
-    return defaults | dict(values)
+    objective = f"objective '{getattr(function, '__name__', function)}'"
+    hints = typing.get_type_hints(function)
+    numbers = {p.name: p.default for p in _keyword_only(function)}
+    for name, value in values.items():
+        if name not in numbers:
+            raise UserError(f"{objective} has no number '{name}'; it takes {', '.join(numbers) or 'none'}{perhaps(name, numbers)}")
+        numbers[name] = structure(value, hints[name], f"{objective}, {name}")
+    return numbers
 
 
 def _keyword_only(function: Callable[..., Any]) -> list[inspect.Parameter]:

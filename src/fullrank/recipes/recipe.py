@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import cattrs
 import tyro
 
 from fullrank.errors import UserError, pick
 from fullrank.methods import Backbone, Projector
 from fullrank.objectives import OBJECTIVES
+from fullrank.recipes.keywords import complete
+from fullrank.recipes.structure import structure
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import View
-from fullrank.recipes.keywords import complete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,12 @@ class Data:
     """Mean of each channel, in [0, 1]; empty: measured on the training images, and written into the run's recipe."""
     std: tuple[float, ...] = ()
     """Standard deviation of each channel, likewise."""
-    keep: Literal["auto", "memory", "stream"] = "auto"
-    """'memory': the whole set as one uint8 tensor on the device; 'stream': decoded anew by workers; 'auto' decides by size."""
+    keep: Literal["auto", "memory", "stream", "remote"] = "auto"
+    """'memory': the whole set as one uint8 tensor on the device; 'stream': decoded anew by workers; 'auto' decides by size.
+    'remote': nothing is downloaded ahead; images of hf:NAME arrive in their own order, shuffled in a buffer, and --data.images says
+    how many make an epoch."""
+    images: int = 0
+    """Images of an epoch, for 'remote' alone."""
     size: int = 0
     """Side at which images are held in memory; 0: as they are, which asks for one size."""
     workers: int = -1
@@ -82,7 +86,14 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides a run."""
+    """Everything that decides a run.
+
+    Raises:
+        UserError: an unknown objective, or `hyper` with a number that it does not take.
+
+    >>> Recipe(objective="vicreg", hyper={"covariance": 4}).hyper
+    {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
+    """
 
     name: tyro.conf.Suppress[str] = "recipe"
     """What the run is called."""
@@ -90,13 +101,13 @@ class Recipe:
     """A name in `fullrank.objectives.OBJECTIVES`."""
     hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """The objective's numbers; completed from its signature."""
-    data: Data = Data()
+    data: Data = field(default_factory=Data)
     views: tuple[View, ...] = (View(),)
     """The distributions of the views."""
-    backbone: Backbone = Backbone()
-    projector: Projector = Projector()
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
+    backbone: Backbone = field(default_factory=Backbone)
+    projector: Projector = field(default_factory=Projector)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
     epochs: int = 100
     """Passes over the images."""
     batch: int = 256
@@ -107,52 +118,69 @@ class Recipe:
     """Checkpoints over the run, evenly spaced, the last step's included."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl."""
-    probe: Probe = Probe()
-    watch: Watch = Watch()
-    machine: Machine = Machine()
+    probe: Probe = field(default_factory=Probe)
+    watch: Watch = field(default_factory=Watch)
+    machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hyper", complete(pick(self.objective, OBJECTIVES, "objective"), self.hyper))
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the recipe, which a checkpoint carries."""
-        return hashlib.sha256(json.dumps(to_dict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """Hash of the recipe, which a checkpoint carries; that of the recipe as its file gives it back, where 1 and 1.0 are one."""
+        return hashlib.sha256(json.dumps(to_dict(from_dict(to_dict(self))), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def to_dict(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe as what JSON can hold."""
-    return json.loads(json.dumps(dataclasses.asdict(recipe)))
+    """Return the recipe as what JSON can hold.
 
+    Raises:
+        UserError: it holds something else, which only `backbone.arguments` can.
 
-_converter = cattrs.Converter(forbid_extra_keys=True)
+    >>> to_dict(Recipe())["schedule"]["milestones"]
+    [60.0, 80.0]
+    """
+    try:
+        return json.loads(json.dumps(dataclasses.asdict(recipe)))
+    except TypeError as error:
+        raise UserError(f"backbone.arguments {recipe.backbone.arguments} cannot be saved ({error}); give what JSON can hold") from error
 
 
 def from_dict(values: dict[str, Any]) -> Recipe:
-    """Build a recipe from `to_dict`'s result.
+    """Build a recipe from `to_dict`'s result; a field that is left out takes its default.
 
     Raises:
         UserError: a field that does not exist or has the wrong type.
+
+    >>> from_dict({"epochs": 3}) == Recipe(epochs=3)
+    True
     """
-    try:
-        return _converter.structure(values, Recipe)
-    except cattrs.BaseValidationError as error:
-        raise UserError(f"not a recipe: {'; '.join(cattrs.transform_error(error))}") from error
+    return structure(values, Recipe, "recipe")
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read `recipe.json`. Raises UserError where it is missing or damaged."""
+    """Read `recipe.json`.
+
+    Raises:
+        UserError: it is missing, damaged, or no recipe.
+    """
     try:
         values = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"no run at {path.parent}: it has no recipe.json; give the folder that `fullrank pretrain` made") from None
+        raise UserError(f"no run at {path.parent}: it has no {path.name}; give the folder that `fullrank pretrain` made") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error})") from error
+        raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds a {type(values).__name__}, expected an object with the fields of a recipe")
     return from_dict(values)
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
-    """Return one phrase for each field in which two recipes differ, such as `optimizer.lr 0.3 → 0.1`."""
+    """Return one phrase for each field in which two recipes differ, named as its flag.
+
+    >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(View(size=64),)))
+    ['epochs 3 → 5', 'views.0.size 32 → 64']
+    """
     left, right = _flat(to_dict(a)), _flat(to_dict(b))
     return [f"{name} {left.get(name)} → {right.get(name)}" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
 
@@ -160,5 +188,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = {str(place): entry for place, entry in enumerate(value)}
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
     return flat

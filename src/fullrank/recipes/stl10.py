@@ -1,9 +1,9 @@
 """STL-10 with the paper's recipe."""
 
 from fullrank.methods import Backbone, Projector
+from fullrank.recipes.recipe import Data, Recipe
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import Blur, Jitter, View
-from fullrank.recipes.recipe import Data, Recipe
 
 # FroSSL's paper, Sec. 6: 500 epochs, 2048-1024, symmetric weak views at 96 px; the standard stem.
 STL10 = Recipe(

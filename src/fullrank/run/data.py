@@ -16,78 +16,109 @@ from fullrank.images import (
     BadImage,
     Images,
     MemoryImages,
-    Preprocess,
     Skipped,
+    StreamedImages,
     batch_indices,
     channel_statistics,
     decode,
     iterate,
     load,
+    open_stream,
     stream_batches,
     survey,
     train_and_test,
 )
-from fullrank.recipes import Recipe, check, preprocess_of
+from fullrank.methods import features_of
+from fullrank.recipes import Assembly, Recipe, assemble, check, preprocess_of
 from fullrank.training import memory_batches
 from fullrank.views import Views, preview
 
-MEMORY_BUDGET = 4 * 2**30       # bytes of uint8 images that 'auto' holds in memory
-PREVIEWED = 8                   # images in views.png
-MEMORY_SIDE = 128               # … and their largest side: beyond, decoding at reduced scale and cropping from the original win
+MEMORY_BUDGET = 4 * 2**30  # bytes of uint8 images that 'auto' holds in memory
+MEMORY_SIDE = 128  # … and their largest side: beyond, decoding at reduced scale and cropping from the original win
+PREVIEWED = 8  # images in views.png
+REMOTE_SAMPLE = 256  # images of a remote stream for the channel statistics
+REMOTE_WATCHED = 5120  # … and for the spectrum watch
 
 
 @dataclass(frozen=True)
 class TrainingData:
     """What a run trains on and is watched with."""
 
-    train: MemoryImages | Images
+    train: MemoryImages | Images | StreamedImages
+    images: int
+    """How many images are an epoch."""
+    sample: MemoryImages | Images
+    """Training images with random access: all of them, or the first that arrived."""
     held_out: Tensor
     """uint8 (m, C, S, S)."""
     held_out_labels: Tensor
     """(m,) int64, −1 where there is none."""
     classes: tuple[str, ...]
-    statement: str
-    """Which images are trained on and which are held out, in a sentence."""
     skipped: Skipped
 
-    @property
-    def images(self) -> int:
-        """How many images are trained on."""
-        return len(self.train)
 
-
-def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
-    """Open the recipe's images; return the recipe with the channel statistics filled in, and the data.
+def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assembly, TrainingData]:
+    """Open the recipe's images and build its parts; return the recipe with the channel statistics filled in, the parts, and the data.
 
     Raises:
-        UserError: whatever is wrong with the source, or fewer images than a batch.
+        UserError: whatever is wrong with the source or the recipe, or fewer images than a batch.
     """
+    check(recipe)
     spec = recipe.data
     skipped = Skipped(tolerate=spec.tolerate)
-    splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
+    splits = _arriving(recipe) if spec.keep == "remote" else train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
     say(splits.statement)
-    check(recipe, len(splits.train))
-    train = _hold(recipe, splits.train, skipped, say)
-    check(recipe, len(train))
+    train = splits.stream if isinstance(splits, Remote) else _hold(recipe, splits.train, skipped, say)
+    images = spec.images if isinstance(train, StreamedImages) else len(train)
+    check(recipe, images)
+    sample = train if isinstance(train, MemoryImages) else splits.train
     if not spec.mean or not spec.std:
-        mean, std = channel_statistics(train, channels=spec.channels)
+        mean, std = channel_statistics(sample, channels=spec.channels)
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
-    held_out, labels = _held_out(recipe, splits.test, skipped)
-    return recipe, TrainingData(train, held_out, labels, splits.train.classes, splits.statement, skipped)
+    assembly = assemble(recipe)
+    D = max(features_of(assembly.method.backbone), *recipe.projector.widths[-1:], 1)
+    held_out, labels = _held_out(recipe, splits.test, recipe.watch.samples or 10 * D, skipped)
+    return recipe, assembly, TrainingData(train, images, sample, held_out, labels, splits.train.classes, skipped)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A stream to train on, with a few of its images kept for statistics and pictures, and some of another split to watch with."""
+
+    stream: StreamedImages
+    train: Images
+    test: Images
+    statement: str
+
+
+def _arriving(recipe: Recipe) -> Remote:
+    """Open a source without random access. Raises UserError where the recipe does not say how long an epoch is."""
+    spec = recipe.data
+    if spec.images < 1:
+        raise UserError(f"{spec.source} arrives without a length; give the images of an epoch with --data.images (50000 for CIFAR-10)")
+    train, test = spec.train or "train", spec.test or "test"
+    stream = open_stream(spec.source, split=train)
+    watched = open_stream(spec.source, split=test).first(recipe.watch.samples or REMOTE_WATCHED, seed=recipe.seed)
+    statement = (
+        f"train with {spec.source} [{train}] as it arrives ({spec.images} images an epoch), watch with {len(watched)} images of [{test}]; "
+        "a run that resumes begins a new epoch of the stream"
+    )
+    return Remote(stream, stream.first(REMOTE_SAMPLE, seed=recipe.seed), watched, statement)
 
 
 def _hold(recipe: Recipe, images: Images, skipped: Skipped, say: Callable[[str], Any]) -> MemoryImages | Images:
     """Load the images into memory, or leave them to be streamed, as the recipe or their size says."""
     spec = recipe.data
+    check(recipe, len(images))
     found = survey(images)
-    fits = found.uniform and max(found.maximum) <= MEMORY_SIDE and found.bytes_in_memory <= MEMORY_BUDGET
-    if spec.keep == "stream" or (spec.keep == "auto" and not (fits or spec.size)):
+    small = found.uniform and max(found.maximum) <= MEMORY_SIDE and found.bytes_in_memory <= MEMORY_BUDGET
+    if spec.keep == "stream" or (spec.keep == "auto" and not (small or spec.size)):
         say(f"images are streamed: {found.count:,} of {_side(found.minimum)} to {_side(found.maximum)} px (--data.keep memory holds them)")
         return images
     try:
         return load(images, channels=spec.channels, size=spec.size or None, skipped=skipped)
     except UserError:
-        if spec.keep == "memory":
+        if spec.keep == "memory" or skipped.failed > skipped.tolerate * skipped.tried:
             raise
         say("images are streamed: they are not all of one size (--data.size S --data.keep memory holds them at S×S)")
         return images
@@ -97,9 +128,8 @@ def _side(size: tuple[int, int]) -> str:
     return f"{size[0]}×{size[1]}"
 
 
-def _held_out(recipe: Recipe, test: Images, skipped: Skipped) -> tuple[Tensor, Tensor]:
-    """Return pixels and labels of the images for the watch: ten for each embedding dimension, or all there are, chosen by the seed."""
-    wanted = recipe.watch.samples or 10 * max(recipe.projector.widths[-1:] or (512,))
+def _held_out(recipe: Recipe, test: Images, wanted: int, skipped: Skipped) -> tuple[Tensor, Tensor]:
+    """Return pixels and labels of `wanted` test images, or of all there are, chosen by the seed."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:wanted].sort().values
     batches = list(iterate(test.subset(chosen.numpy()), preprocess_of(recipe), batch=256, skipped=skipped))
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
@@ -139,13 +169,13 @@ def decoders(asked: int) -> int:
 
 
 def write_preview(path: Path, recipe: Recipe, views: Views, data: TrainingData) -> None:
-    """Write a grid of the first step's images, each with its views."""
-    indices = batch_indices(recipe.seed, 0, recipe.batch, data.images)[:PREVIEWED]
-    if isinstance(data.train, MemoryImages):
-        preview(data.train.pixels[indices], views, seed=recipe.seed, path=path)
+    """Write a grid of a few training images, each with its views."""
+    indices = batch_indices(recipe.seed, 0, min(PREVIEWED, len(data.sample)), len(data.sample))
+    if isinstance(data.sample, MemoryImages):
+        preview(data.sample.pixels[indices], views, seed=recipe.seed, path=path)
         return
     pictures = []
     for index in indices.tolist():
-        with suppress(BadImage):      # the stream itself will count it
-            pictures.append(decode(data.train.open(index), recipe.data.channels, name=data.train.name(index)))
+        with suppress(BadImage):  # the stream itself will count it
+            pictures.append(decode(data.sample.open(index), recipe.data.channels, name=data.sample.name(index)))
     preview(pictures, views, seed=recipe.seed, path=path)

@@ -145,7 +145,9 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         (path / ".lock").touch()
     except OSError as error:
-        raise UserError(f"cannot write the run directory {path} ({error.strerror or error}); give an --out that you may write to") from error
+        raise UserError(
+            f"cannot write the run directory {path} ({error.strerror or error}); give an --out that you may write to"
+        ) from error
     return path
 
 

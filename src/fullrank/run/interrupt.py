@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):      # noqa: N818  a fact about the run, no error
+class Interrupted(Exception):
     """The run was asked to stop; it has written a checkpoint. `signum` says by what."""
 
     def __init__(self, signum: int, message: str) -> None:
@@ -25,7 +25,7 @@ class StopFlag:
 def stop_on_signals() -> Iterator[StopFlag]:
     """Within the block, SIGINT and SIGTERM set the flag; a second one acts at once, as it would without us."""
     flag = StopFlag()
-    if threading.current_thread() is not threading.main_thread():      # Python delivers signals to the main thread alone
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to the main thread alone
         yield flag
         return
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -25,7 +25,7 @@ class Log:
     """
 
     def __init__(self, path: Path, *, after: int = 0, wandb: bool = False, name: str = "run") -> None:
-        from torch.utils.tensorboard import SummaryWriter      # takes a second to import
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
         self._file = path / "metrics.jsonl"
         kept = [row for row in read_rows(self._file) if row["step"] <= after]
@@ -80,7 +80,7 @@ def scalars(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
 def start_wandb(path: Path, name: str) -> Any:
     """Start a W&B run that writes below the run directory. Raises UserError where wandb is not installed."""
     try:
-        import wandb      # pyright: ignore[reportMissingImports]
+        import wandb  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
     return wandb.init(project="fullrank", name=name, dir=str(path), resume="allow", id=name)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 T = TypeVar("T")
-LINES = 20      # plain lines of a run where there is no terminal
+LINES = 20  # plain lines of a run where there is no terminal
 
 
 class Waiting:
@@ -115,5 +115,5 @@ def memory_in_use(device: torch.device) -> str:
     """Return the peak memory of the device, or of the process on a CPU."""
     if device.type == "cuda":
         return f"{torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss      # kilobytes on Linux, bytes on macOS
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes on Linux, bytes on macOS
     return f"{peak / (2**30 if sys.platform == 'darwin' else 2**20):.1f} GiB"

@@ -21,8 +21,8 @@ from fullrank.run.watch import SpectrumFile, advice, look, plan_interval
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
 
-FORECAST_AFTER = 20      # steps, counted by this process
-LEADING = 16             # eigenvalues of the training batch in a row
+FORECAST_AFTER = 20  # steps, counted by this process
+LEADING = 16  # eigenvalues of the training batch in a row
 
 
 class Recorder:
@@ -62,7 +62,7 @@ class Recorder:
         self.done, self.total = done, total
         self.steps_per_epoch = data.images // recipe.batch
         self.preprocess = preprocess_of(recipe)
-        self.held_out = data.held_out.to(fabric.device)
+        self.held_out = data.held_out
         self.watch_every = recipe.watch.every or plan_interval(
             steps=total, batch=recipe.batch, views=sum(view.count for view in recipe.views), samples=len(data.held_out)
         )
@@ -168,7 +168,9 @@ class Recorder:
         if found and where not in self.warned:
             self.warned.add(where)
             message, remedy = found
-            self.log.write({"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "warning", "message": message, "remedy": remedy})
+            self.log.write(
+                {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "warning", "message": message, "remedy": remedy}
+            )
             self.console.print(f"warning at step {step}: {message}; {remedy}", style="yellow")
 
     def check_finite(self) -> dict[str, float]:

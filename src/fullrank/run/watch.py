@@ -11,9 +11,9 @@ from fullrank.images import Preprocess
 from fullrank.methods import Method
 from fullrank.spectrum import Moments, Spectrum
 
-SHARE = 0.02        # of a run's work that the watch may cost …
-AT_LEAST = 20       # … and how many spectra there are whatever the cost
-AT_MOST = 100       # more than a slider can use
+SHARE = 0.02  # of a run's work that the watch may cost …
+AT_LEAST = 20  # … and how many spectra there are whatever the cost
+AT_MOST = 100  # more than a slider can use
 
 
 def plan_interval(*, steps: int, batch: int, views: int, samples: int) -> int:
@@ -78,12 +78,13 @@ def look(method: Method, pixels: Tensor, preprocess: Preprocess, *, batch: int =
         preprocess: how pixels become the network's input.
         batch: images passed at a time.
     """
+    device = next(method.parameters()).device
     modes = {module: module.training for module in method.modules()}
     method.eval()
     moments: dict[str, Moments] = {}
     features = []
     for chunk in pixels.split(batch):
-        R = method.backbone(preprocess.normalize(chunk)).float()
+        R = method.backbone(preprocess.normalize(chunk.to(device))).float()
         features.append(R)
         for name, Z in (("backbone", R), ("projector", method.projector(R).float())):
             update = Moments.from_embeddings(Z)
@@ -114,7 +115,7 @@ class SpectrumFile:
         row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
         self._rows.append(row)
         draft = self._path.with_name(".spectrum.draft.npz")
-        np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})      # pyright: ignore[reportArgumentType]
+        np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})  # pyright: ignore[reportArgumentType]
         draft.replace(self._path)
 
 
@@ -126,4 +127,7 @@ def advice(measures: dict[str, float | int | None], where: str) -> tuple[str, st
     message = f"{where}: {dead} of {dimensions} dimensions are dead on {measures['samples']} held-out images"
     if where == "backbone":
         return message, "lower the learning rate, weaken the views (crop scale), or train longer; a projector protects the backbone"
-    return message, "raise the weight of the variance or covariance terms, enlarge the batch, narrow the projector, or lower the learning rate"
+    return (
+        message,
+        "raise the weight of the variance or covariance terms, enlarge the batch, narrow the projector, or lower the learning rate",
+    )

@@ -5,6 +5,7 @@ only the newest two checkpoints keep it.
 """
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -24,13 +25,13 @@ WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One folder `checkpoints/step-00001234`."""
+    """One folder `checkpoints/step-00001234`. What is read from it raises `UserError` where the file is missing or corrupted."""
 
     path: Path
     step: int
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the weights. Raises UserError where the file is corrupted."""
+        """Read the method's parameters and buffers, onto the CPU."""
         try:
             return load_file(self.path / WEIGHTS)
         except (SafetensorError, OSError, ValueError) as error:
@@ -39,17 +40,17 @@ class Checkpoint:
     def meta(self) -> dict[str, Any]:
         """Read what belongs to the weights: step, recipe's fingerprint."""
         try:
-            return json.loads((self.path / META).read_text())
-        except (OSError, ValueError) as error:
+            return dict(json.loads((self.path / META).read_text()))
+        except (OSError, ValueError, TypeError) as error:
             raise _corrupted(self.path / META, error) from error
 
     def state(self) -> dict[str, Any]:
-        """Read what resuming needs besides the weights."""
+        """Read what resuming needs besides the weights; nothing in the file is executed."""
         try:
             return torch.load(self.path / STATE, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise UserError(f"{self.path} cannot be resumed: it has no {STATE}; only a run's newest two checkpoints keep one") from None
-        except Exception as error:      # torch.load answers a corrupted file with a dozen types
+        except Exception as error:  # torch.load answers a corrupted file with a dozen types
             raise _corrupted(self.path / STATE, error) from error
 
 
@@ -59,7 +60,11 @@ def _corrupted(path: Path, error: Exception) -> UserError:
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints under `folder`, oldest first."""
+    """Return the complete checkpoints under `folder`, oldest first; none where there is no such folder.
+
+    >>> list_checkpoints(Path("nowhere"))
+    []
+    """
     found = [Checkpoint(path, int(path.name.removeprefix("step-"))) for path in folder.glob("step-*") if path.name[5:].isdigit()]
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
@@ -67,33 +72,61 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], state: dict[str, Any], meta: dict[str, Any]) -> Checkpoint:
     """Write `folder/step-…` atomically and durably, then drop the resume state of all but the newest two.
 
+    Args:
+        folder: of all checkpoints; it is made where it is missing.
+        step: number of steps taken. A checkpoint of the same step is replaced.
+        weights: parameters and buffers, on any device.
+        state: what resuming needs besides, of tensors and plain Python values only.
+        meta: what JSON can hold.
+
     Raises:
-        UserError: the disk is full or not writable; the checkpoints before this one are untouched.
+        UserError: the disk is full or not writable; the checkpoints that were there are untouched.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> checkpoint = save_checkpoint(folder, 7, weights={"w": torch.ones(2)}, state={"lr": 0.1}, meta={})
+    >>> checkpoint.path.name, checkpoint.weights(), checkpoint.state(), checkpoint.meta()
+    ('step-00000007', {'w': tensor([1., 1.])}, {'lr': 0.1}, {'step': 7})
     """
-    final = folder / f"step-{step:08d}"
-    draft = folder / f".draft-{step:08d}"
+    final, draft, aside = (folder / name.format(step) for name in ("step-{:08d}", ".draft-{:08d}", ".aside-{:08d}"))
+    # Made in memory first: torch and safetensors report a full disk in three ways, `write_bytes` in one.
+    files = {WEIGHTS: _weights(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
     try:
-        shutil.rmtree(draft, ignore_errors=True)
+        for left in (draft, aside):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         draft.mkdir(parents=True)
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, draft / WEIGHTS)
-        torch.save(state, draft / STATE)
-        (draft / META).write_text(json.dumps({"step": step, **meta}, indent=2) + "\n")
-        for file in draft.iterdir():
-            _sync(file)
-        shutil.rmtree(final, ignore_errors=True)
+        for name, content in files.items():
+            (draft / name).write_bytes(content)
+        for path in (*draft.iterdir(), draft):
+            _sync(path)
+        if final.exists():
+            os.replace(final, aside)  # no system call replaces a folder that is not empty
         os.replace(draft, final)
         _sync(folder)
-    except (OSError, SafetensorError, RuntimeError) as error:      # torch.save reports a full disk as a RuntimeError
+    except OSError as error:
+        if aside.exists() and not final.exists():
+            os.replace(aside, final)
         shutil.rmtree(draft, ignore_errors=True)
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space" in str(error)
-        remedy = "free some space" if full else "check the disk and its permissions"
+        remedy = "free some space" if error.errno == errno.ENOSPC else "check the disk and its permissions"
         raise UserError(
             f"could not write the checkpoint of step {step} under {folder} ({error}); {remedy}, then continue with --resume: "
             "the checkpoint before it is whole"
         ) from error
-    for older in list_checkpoints(folder)[:-2]:      # the one before the newest stays resumable, should the newest be damaged
+    shutil.rmtree(aside, ignore_errors=True)
+    for older in list_checkpoints(folder)[:-2]:  # the one before the newest stays resumable, should the newest be damaged
         (older.path / STATE).unlink(missing_ok=True)
     return Checkpoint(final, step)
+
+
+def _weights(weights: dict[str, Tensor]) -> bytes:
+    """Return a safetensors file of copies, because safetensors refuses tensors that share memory, as tied weights do."""
+    return save({name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in weights.items()})
+
+
+def _state(state: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
 
 
 def _sync(path: Path) -> None:

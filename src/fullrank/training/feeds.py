@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from fullrank.images import MemoryImages, batch_indices
@@ -18,10 +19,11 @@ def memory_batches(
     stop: int,
     rank: int = 0,
     world: int = 1,
-) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """Yield (views, labels) of steps `start` to `stop`: this process's share of each whole batch.
+) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
+    """Yield (views, labels) of steps `start` to `stop`: this process's share of each whole batch, n = `batch` / `world` images.
 
     Indices and view parameters are drawn for the whole batch and sliced, so that W processes see together what one would.
+    Nothing is carried from step to step: a feed that starts late yields what one that started at 0 would.
 
     Args:
         images: the whole set; its pixels' device is where the views are made.
@@ -32,7 +34,15 @@ def memory_batches(
         stop: the step after the last.
         rank: of this process.
         world: number of processes.
+
+    >>> import torch
+    >>> from fullrank.views import View
+    >>> images = MemoryImages(torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.arange(6), tuple("abcdef"), ())
+    >>> views = Views(View(size=8), mean=(0.5,), std=(0.5,), channels=1)
+    >>> [(len(labels), *(tuple(x.shape) for x in xs)) for xs, labels in memory_batches(images, views, seed=0, batch=3, start=0, stop=2)]
+    [(3, (2, 3, 1, 8, 8)), (3, (2, 3, 1, 8, 8))]
     """
+    assert batch % world == 0, f"{batch} images for {world} processes"
     share = batch // world
     rows = slice(rank * share, (rank + 1) * share)
     device = images.pixels.device

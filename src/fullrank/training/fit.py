@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.distributed import gather
@@ -17,15 +18,15 @@ class Step:
 
     step: int
     """Number of steps taken, this one included."""
-    terms: dict[str, Tensor]
+    terms: dict[str, Float[Tensor, ""]]
     """The objective's weighted terms; their sum is the loss."""
     lr: float
     """Learning rate of this step."""
-    R: Tensor
+    R: Float[Tensor, "_ N _"]
     """Representations (V_0, N, D_b) of the full-size views."""
     embeddings: dict[str, Tensor]
     """The tensors that the objective took, such as Z (V, N, D)."""
-    labels: Tensor
+    labels: Int64[Tensor, " N"]
     """(N,) labels of the batch, −1 where there is none."""
 
 
@@ -33,7 +34,7 @@ def fit(
     fabric: Any,
     method: Any,
     optimizer: Any,
-    batches: Iterable[tuple[list[Tensor], Tensor]],
+    batches: Iterable[tuple[list[Float[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]],
     learning_rate: Callable[[int], float],
     *,
     start: int = 0,
@@ -43,6 +44,9 @@ def fit(
     `method` and `optimizer` come from `fabric.setup`. Each process embeds its share of the batch; the embeddings are gathered with
     gradient and the objective is taken once, on the whole batch, so that loss and gradient do not depend on the number of processes.
 
+    Gradients are cleared at the beginning of a step: between two steps those of the last one are there to be looked at, and whatever
+    the one who looks adds to them does not enter the training.
+
     Args:
         fabric: a launched `lightning.fabric.Fabric`.
         method: a `Method`, set up.
@@ -50,12 +54,24 @@ def fit(
         batches: pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
         learning_rate: step (from 0) to learning rate.
         start: number of steps already taken.
+
+    >>> from lightning.fabric import Fabric
+    >>> from torch import nn
+    >>> from fullrank.methods import JointEmbedding
+    >>> from fullrank.objectives import frossl
+    >>> fabric = Fabric(accelerator="cpu", devices=1)
+    >>> module = JointEmbedding(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Linear(5, 4), frossl)
+    >>> method, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters()))
+    >>> batches = [([torch.randn(2, 8, 3, 2, 2)], torch.full((8,), -1))] * 2
+    >>> [(step.step, step.lr, sorted(step.terms)) for step in fit(fabric, method, optimizer, batches, lambda step: 0.1 * (step + 1))]
+    [(1, 0.1, ['invariance', 'variance']), (2, 0.2, ['invariance', 'variance'])]
     """
     inner: Method = method.module
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)
         for group in optimizer.param_groups:
             group["lr"] = lr
+        optimizer.zero_grad()
         method.train()
         local = method(views)
         embeddings = {name: gather(local[name]) for name in inner.needs}
@@ -63,7 +79,6 @@ def fit(
         loss = torch.stack(list(terms.values())).sum()
         fabric.backward(loss)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
         inner.after_step(index)
         yield Step(
             step=index + 1,

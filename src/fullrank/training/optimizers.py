@@ -23,7 +23,20 @@ class Optimizer:
 
 
 def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of all trainable parameters of `module`, in two groups: decayed and not."""
+    """Build the optimizer of all trainable parameters of `module`, in two groups: decayed and not.
+
+    For a weight w with gradient g, weight decay β, momentum μ and learning rate γ, LARS with LARC's clip takes
+
+        τ = min(0.02 ‖w‖ / (‖g‖ + β‖w‖) / γ, 1)    m ← μ m + τ (g + β w)    w ← w − γ m
+
+    and for biases and norms β = 0, τ = 1: there it is SGD. The clip keeps the adapted learning rate τγ at γ or below.
+
+    Source: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is that of NVIDIA's LARC.
+
+    >>> optimizer = build_optimizer(Optimizer(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    >>> [(len(group["params"]), group["weight_decay"], group["always_adapt"]) for group in optimizer.param_groups]
+    [(1, 1e-06, True), (3, 0.0, False)]
+    """
     decayed, plain = split_parameters(module)
     groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     if spec.name == "sgd":
@@ -32,11 +45,23 @@ def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer
         return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.momentum, 0.999))
     # timm adapts a group when it has weight decay or is told to always: the weights always, biases and norms never.
     groups[0]["always_adapt"] = True
-    return Lars(groups, lr=spec.lr, momentum=spec.momentum, trust_coeff=0.02, trust_clip=True)      # public recipes: eta 0.02, clipped
+    return Lars(
+        groups,
+        lr=spec.lr,
+        momentum=spec.momentum,  # pyright: ignore[reportArgumentType]  timm's hint says int
+        trust_coeff=0.02,
+        trust_clip=True,
+    )  # public recipes: eta 0.02, clipped
 
 
 def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return (weights, the rest): the rest are vectors (biases, norms) and what timm's models list themselves (position embeddings …)."""
+    """Return (weights, the rest), of the trainable parameters only.
+
+    The rest are vectors and scalars (biases, norms), and what a timm model inside `module` lists itself (position embeddings …).
+
+    >>> [len(parameters) for parameters in split_parameters(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))]
+    [1, 3]
+    """
     listed = {id(p) for p in _listed_by_timm(module)}
     weights, rest = [], []
     for parameter in module.parameters():
@@ -47,9 +72,9 @@ def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Par
 
 def _listed_by_timm(module: nn.Module) -> list[nn.Parameter]:
     return [
-        submodule.get_parameter(name)
+        parameter
         for submodule in module.modules()
-        if callable(names := getattr(submodule, "no_weight_decay", None))
-        for name in names()
-        if name in dict(submodule.named_parameters())
+        if callable(no_weight_decay := getattr(submodule, "no_weight_decay", None))
+        for name, parameter in submodule.named_parameters()
+        if name in no_weight_decay()
     ]

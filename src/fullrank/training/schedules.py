@@ -12,13 +12,13 @@ class Schedule:
     name: Literal["cosine", "restarts", "steps", "constant"] = "cosine"
     """After the warm-up: one cosine to `floor`; a cosine that starts anew every `period`; a drop at each of `milestones`; or constant."""
     warmup: float = 10.0
-    """Epochs of linear warm-up from zero."""
+    """Epochs of linear warm-up from zero; in a run that is shorter, the whole run."""
     floor: float = 0.0
-    """Where the cosine ends, as a share of the peak."""
+    """Where each cosine ends, as a share of the peak."""
     period: float = 15.0
     """Epochs between warm restarts."""
     milestones: tuple[float, ...] = (60.0, 80.0)
-    """Epochs at which 'steps' multiplies by `decay`."""
+    """Epochs, of the whole run, at which 'steps' multiplies by `decay`."""
     decay: float = 0.1
     """Factor of each milestone."""
 
@@ -26,17 +26,26 @@ class Schedule:
 def factor(spec: Schedule, step: int, *, steps_per_epoch: int, total: int) -> float:
     """Return the factor of the peak learning rate at `step` (from 0) of `total`.
 
-    Warm-up over w steps: (step + 1)/w. Cosine over the rest with progress p in [0, 1): floor + (1 − floor)(1 + cos πp)/2
-    (Loshchilov and Hutter 2017, eq. 5).
+    With w steps of warm-up, T steps in all and t = step:
 
-    >>> factor(Schedule(warmup=1), 0, steps_per_epoch=4, total=40), factor(Schedule(warmup=1), 3, steps_per_epoch=4, total=40)
-    (0.25, 1.0)
+    | name | factor |
+    |---|---|
+    | each, t < w | (t + 1)/w |
+    | cosine | floor + (1 − floor)(1 + cos πp)/2 with p = (t − w)/(T − w) |
+    | restarts | the same with p = ((t − w) mod P)/P, for a period of P steps |
+    | steps | decayᵏ, where k milestones have been reached |
+    | constant | 1 |
+
+    Source: Loshchilov and Hutter 2017, SGDR: Stochastic Gradient Descent with Warm Restarts, eq. 5.
+
+    >>> [factor(Schedule(warmup=1.0), step, steps_per_epoch=4, total=40) for step in (0, 3, 22)]
+    [0.25, 1.0, 0.5]
     """
     warmup = min(round(spec.warmup * steps_per_epoch), total)
     if step < warmup:
         return (step + 1) / warmup
     if spec.name == "cosine":
-        return cosine((step - warmup) / max(total - warmup, 1), spec.floor)
+        return cosine((step - warmup) / (total - warmup), spec.floor)
     if spec.name == "restarts":
         period = max(round(spec.period * steps_per_epoch), 1)
         return cosine((step - warmup) % period / period, spec.floor)

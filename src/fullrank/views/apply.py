@@ -18,13 +18,13 @@ EAGER: Steps = {f.__name__: f for f in (blend_, hue_, solarize_, noise_)}
 
 
 def apply_(
-    x: Float32[Tensor, "V n C s s"],
-    host: Float32[Tensor, "V n P"],
-    device: Float32[Tensor, "V n P"],
+    x: Float32[Tensor, "m C s s"],
+    host: Float32[Tensor, "m P"],
+    device: Float32[Tensor, "m P"],
     *,
     radius: int,
     steps: Steps = EAGER,
-) -> Float32[Tensor, "V n C s s"]:
+) -> Float32[Tensor, "m C s s"]:
     """Carry out the steps that some view of the chunk has drawn; the others are the identity and cost nothing.
 
     Which ones, and for whom, is read from the host's copy of the parameters, so that the device is never waited for.
@@ -36,10 +36,10 @@ def apply_(
         radius: of the blur's kernel, in pixels.
         steps: the functions, as they are or compiled.
 
-    >>> table = torch.zeros(1, 1, 35)
+    >>> table = torch.zeros(1, 35)
     >>> table[..., PARAMETERS["blends"]] = torch.tensor([1.0, 0, 0] * BLENDS)
     >>> table[..., PARAMETERS["threshold"]] = 0.5
-    >>> apply_(torch.ones(1, 1, 3, 8, 8), table, table, radius=1).max()
+    >>> apply_(torch.ones(1, 3, 8, 8), table, table, radius=1).max()
     tensor(0.)
     """
 
@@ -47,20 +47,20 @@ def apply_(
         return named(host, PARAMETERS, name)
 
     def each(name: str) -> Tensor:
-        return named(device, PARAMETERS, name)
+        return named(device, PARAMETERS, name).contiguous()  # a tensor of its own, so that a compiled step is compiled once
 
     for flag, f, name in (
         ("affine", lambda x, theta: warp(x, theta.unflatten(-1, (2, 3))), "theta"),
         ("transpose", lambda x, _: x.mT, "transpose"),
     ):
         _some_(x, drawn(flag), f, each(name))
-    blends = each("blends").unflatten(-1, (BLENDS, 3))
-    blending = (drawn("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).flatten(0, 1).any(-1).any(0).tolist()
+    blends = named(device, PARAMETERS, "blends").unflatten(-1, (BLENDS, 3)).unbind(-2)
+    blending = (drawn("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(-1).any(0).tolist()
     for k in range(BLENDS):
         if k == BLENDS // 2 and x.shape[-3] == 3 and drawn("hue").any():
             steps["hue_"](x, each("hue"))
         if blending[k]:
-            steps["blend_"](x, blends[..., k, :])
+            steps["blend_"](x, blends[k].contiguous())
     _some_(x, drawn("sigma"), lambda x, sigma: blur(x, sigma, radius=radius), each("sigma"))
     if (drawn("threshold") < OFF).any():
         steps["solarize_"](x, each("threshold"))
@@ -71,9 +71,9 @@ def apply_(
 
 def _some_(x: Tensor, flag: Tensor, f: Callable[[Tensor, Tensor], Tensor], parameter: Tensor):
     """Apply f to the views whose flag is not 0."""
-    index = flag.nonzero(as_tuple=True)
-    if len(index[0]):
-        index = tuple(move(i, x.device) for i in index)
+    index = flag.nonzero()[:, 0]
+    if len(index):
+        index = move(index, x.device)
         x[index] = f(x[index], parameter[index])
 
 

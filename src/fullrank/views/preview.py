@@ -14,7 +14,13 @@ GAP = 3  # pixels between cells
 
 
 def preview(
-    images: Sequence[Image.Image | np.ndarray] | Tensor, views: Views, *, seed: int = 0, step: int = 0, side: int = 96, path: Path | None = None
+    images: Sequence[Image.Image | np.ndarray] | Tensor,
+    views: Views,
+    *,
+    seed: int = 0,
+    step: int = 0,
+    side: int = 96,
+    path: Path | None = None,
 ) -> Image.Image:
     """Draw a grid of images and their views, the normalisation undone.
 

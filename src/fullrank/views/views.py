@@ -39,6 +39,9 @@ class Group:
         return min(self.size // 2, max(ceil(4 * spec.blur.sigma[1]) for spec in self.specs))
 
 
+Prepare = Callable[[Group, Draws, Tensor], Callable[[slice], Tensor]]  # → rows → their crops (V, n, C, s, s) in [0, 1]
+
+
 class Views:
     """Augmented versions of images, as batched tensor functions with the distribution of torchvision's transforms.
 
@@ -85,7 +88,7 @@ class Views:
             index = [v for v, spec in enumerate(each) if spec.size == size]
             self.groups.append(Group(size=size, index=index, specs=[each[v] for v in index]))
         functions = {"crop": crop, "normalize_": normalize_, **EAGER}
-        self.steps = {name: torch.compile(f, fullgraph=True) if compile else f for name, f in functions.items()}
+        self.steps = {name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()}
 
     def draw(self, seed: int, step: int, n: int) -> Draws:
         """Draw every random number of the global batch of n samples."""
@@ -102,21 +105,18 @@ class Views:
             For each size, largest first, the normalised views (V_k, n, C, s, s), in the order of the specs.
         """
 
-        def fill(x: Tensor, group: Group, own: Draws, table: Tensor) -> Callable[[slice], None]:
+        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[slice], Tensor]:
             box = move(boxes(own, group.specs, images.shape[-2], images.shape[-1]).float(), images.device)
             flips = named(table, PARAMETERS, "flips")
+            return lambda rows: self.steps["crop"](images[rows], box[:, rows].contiguous(), flips[:, rows].contiguous(), size=group.size)
 
-            def fill_rows(rows: slice):
-                x[:, rows] = self.steps["crop"](images[rows], box[:, rows], flips[:, rows], size=group.size)
-
-            return fill_rows
-
-        return self._run(images.device, draws, fill)
+        return self._run(images.device, draws, prepare)
 
     def crops(self, image: Image.Image | np.ndarray, draws: Draws, i: int) -> list[UInt8[Tensor, "_ C _ _"]]:
         """Sample i's crops from one image, a Pillow image (decoded or not) or an array (H, W, C) of uint8; for `finish`.
 
-        A large JPEG is decoded at a half, a quarter or an eighth of its size where the boxes leave enough pixels.
+        A large JPEG is decoded at a half, a quarter or an eighth of its size where the boxes leave enough pixels; the
+        boxes are then rounded to the pixels that are left.
         """
         draws = draws.rows(slice(i, i + 1))
         height, width = side(image)
@@ -134,18 +134,14 @@ class Views:
         """Everything after the crop, for batches of `crops`, (V_k, n, C, s, s) a size; returns what `__call__` returns."""
         left = iter(crops)
 
-        def fill(x: Tensor, group: Group, own: Draws, table: Tensor) -> Callable[[slice], None]:
-            crop = next(left)
+        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[slice], Tensor]:
+            pixels = next(left)
+            return lambda rows: pixels[:, rows].to(torch.float32).mul_(1 / 255)
 
-            def fill_rows(rows: slice):
-                x[:, rows].copy_(crop[:, rows]).mul_(1 / 255)
-
-            return fill_rows
-
-        return self._run(crops[0].device, draws, fill)
+        return self._run(crops[0].device, draws, prepare)
 
     @torch.no_grad()
-    def _run(self, device: torch.device, draws: Draws, fill) -> list[Tensor]:
+    def _run(self, device: torch.device, draws: Draws, prepare: Prepare) -> list[Tensor]:
         mean, std = move(self.mean, device), move(self.std, device)
         out = []
         with torch.autocast(device.type, enabled=False):
@@ -153,14 +149,16 @@ class Views:
                 own = draws.views(group.index)
                 host = parameters(own, group.specs)
                 table = move(host, device)
-                x = torch.empty(len(group.specs), len(draws), self.channels, group.size, group.size, device=device)
-                crop_rows = fill(x, group, own, table)
-                for rows in _chunks(x):
-                    crop_rows(rows)
-                    apply_(x[:, rows], host[:, rows], table[:, rows], radius=group.radius, steps=self.steps)
+                crop_rows = prepare(group, own, table)
+                shape = (len(group.specs), len(draws), self.channels, group.size, group.size)
+                views = torch.empty(shape, dtype=torch.float32, device=device)
+                for rows in _chunks(views):
+                    x = crop_rows(rows).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s), small enough for the cache
+                    apply_(x, host[:, rows].flatten(0, 1), table[:, rows].flatten(0, 1), radius=group.radius, steps=self.steps)
                     if not self.extra:
-                        self.steps["normalize_"](x[:, rows], mean, std)
-                out.append(normalize_(self._extra(x, draws, k), mean, std) if self.extra else x)
+                        self.steps["normalize_"](x, mean, std)
+                    views[:, rows] = x.unflatten(0, (len(group.specs), -1))
+                out.append(normalize_(self._extra(views, draws, k), mean, std) if self.extra else views)
         return out
 
     def _extra(self, x: Tensor, draws: Draws, k: int) -> Tensor:

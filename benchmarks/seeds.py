@@ -1,0 +1,78 @@
+"""Mean and standard deviation of a recipe's scores over seeds: `python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"`.
+
+Each seed is a whole run of the command line (pretrain, then evaluate), `--parallel` of them at a time on one thread each; a run that is
+there already is resumed or taken as it is. The result is a small file under `results/`, with recipe, hardware, versions and commit.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fullrank.run import Run, read_json, write_json
+
+FULLRANK = [sys.executable, "-m", "fullrank.cli"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("--data")
+    parser.add_argument("--name", help="what the data are called in tables")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("flags", nargs="*", help="further flags of fullrank pretrain, behind --")
+    options = parser.parse_args()
+    with ThreadPoolExecutor(options.parallel) as pool:
+        runs = list(pool.map(lambda seed: whole_run(options, seed), options.seeds))
+    write_json(options.out or Path("results") / f"{options.recipe}.json", collect(runs, options.name))
+
+
+def whole_run(options: argparse.Namespace, seed: int) -> Path:
+    path = options.runs / f"{options.recipe}-{seed}"
+    threads = str(max((os.cpu_count() or 1) // options.parallel, 1))
+    environment = os.environ | {"OMP_NUM_THREADS": threads}
+    data = ["--data", options.data] if options.data else []
+    if not (path / "evaluation.json").exists():
+        resumed = ["--resume", str(path)] if Run(path).checkpoints else None
+        fresh = [options.recipe, *data, "--seed", str(seed), "--out", str(path), "--overwrite", *options.flags]
+        subprocess.run([*FULLRANK, "pretrain", *(resumed or fresh)], check=True, env=environment)
+        subprocess.run([*FULLRANK, "evaluate", str(path)], check=True, env=environment)
+    return path
+
+
+def collect(runs: list[Path], name: str | None) -> dict:
+    evaluations = [Run(path).evaluation for path in runs]
+    environments = [read_json(path / "environment.json") for path in runs]
+    recipe = read_json(runs[0] / "recipe.json")
+    return {
+        "data": name or recipe["data"]["source"],
+        "scores": list(table(evaluations)),
+        "seeds": [environment["seed"] for environment in environments],
+        "train_images": evaluations[0]["train_images"],
+        "test_images": evaluations[0]["test_images"],
+        "minutes": [round(environment["duration_seconds"] / 60, 1) for environment in environments],
+        "watch_share": [environment["watch_share"] for environment in environments],
+        "spectra": [len(Run(path).spectra["steps"]) for path in runs],
+        "commit": sorted({str(environment["commit"]) for environment in environments}),
+        "environment": {key: environments[0][key] for key in ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")},
+        "recipe": recipe | {"seed": None, "data": recipe["data"] | {"source": name or recipe["data"]["source"]}},
+    }
+
+
+def table(evaluations: list[dict]):
+    """Yield mean and sd over seeds; a score that is itself a mean (over draws of labels) counts once a seed."""
+    for row in evaluations[0]["scores"]:
+        same = [s for e in evaluations for s in e["scores"] if (s["features"], s["probe"]) == (row["features"], row["probe"])]
+        values = [score["accuracy"] for score in same]
+        sd = statistics.stdev(values) if len(values) > 1 else None
+        yield {"features": row["features"], "probe": row["probe"], "mean": statistics.mean(values), "sd": sd, "n": len(values), "values": values}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from fullrank.evaluation import OnlineProbe, standardize
+
+
+def batch(seed, n=32):
+    """Two features of very different scale, and their class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (n,), generator=generator)
+    X = torch.randn(n, 6, generator=generator) + torch.nn.functional.one_hot(labels, 6) * 3
+    return X * torch.logspace(-3, 3, 6) + 1, labels
+
+
+def test_learns_whatever_the_scale_of_the_features():
+    probe = OnlineProbe(6, 3)
+    for seed in range(150):
+        probe.step(*batch(seed))
+    assert probe.accuracy(*batch(1000, 500)) > 0.85
+
+
+def test_no_gradient_reaches_the_backbone():
+    backbone = nn.Linear(6, 6)
+    X, labels = batch(0)
+    features = backbone(X)
+    probe = OnlineProbe(6, 3)
+    out = probe.step(features, labels)
+    assert probe.W.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in backbone.parameters())
+    assert not any(value.requires_grad for value in out.values())
+    assert not probe(features).detach().equal(torch.zeros(32, 3))
+    features.sum().backward()  # the graph of the backbone is still whole
+
+
+def test_a_step_is_that_of_softmax_regression_on_standardised_features():
+    X, labels = batch(0)
+    probe = OnlineProbe(6, 3, lr=0.5, momentum=0.0)
+    W = torch.zeros(3, 6, requires_grad=True)
+    (Y,) = standardize(X.double())
+    loss = nn.functional.cross_entropy(Y.float() @ W.T, labels)
+    loss.backward()
+    out = probe.step(X, labels)
+    torch.testing.assert_close(out["loss"], loss.detach())
+    torch.testing.assert_close(probe.W.detach(), -0.5 * W.grad, rtol=1e-2, atol=1e-3)  # BatchNorm adds 1e-8 to the variances
+    assert out["accuracy"] == (labels == 0).float().mean()  # all logits were zero
+
+
+def test_unlabelled_features_are_neither_learnt_nor_counted():
+    X, labels = batch(0)
+    half = labels.clone()
+    half[16:] = -1
+    probe, oracle = OnlineProbe(6, 3, lr=0.5, momentum=0.0), nn.functional.cross_entropy
+    probe.step(X, half)
+    Y = nn.functional.batch_norm(X, None, None, training=True, eps=1e-8)
+    W = torch.zeros(3, 6, requires_grad=True)
+    oracle((Y @ W.T)[:16], labels[:16]).backward()
+    torch.testing.assert_close(probe.W.detach(), -0.5 * W.grad)
+    votes = probe.eval()(X).argmax(1)
+    assert probe.accuracy(X, half) == pytest.approx((votes == labels)[:16].float().mean().item())
+
+
+def test_a_batch_without_labels_does_nothing():
+    probe = OnlineProbe(6, 3)
+    probe.step(*batch(0))
+    before = {name: value.clone() for name, value in probe.state_dict().items() if isinstance(value, torch.Tensor)}
+    assert probe.step(batch(1)[0], torch.full((32,), -1)) == {}
+    assert all(torch.equal(value, probe.state_dict()[name]) for name, value in before.items())
+
+
+def test_resumes_bit_for_bit_through_a_file():
+    probe = OnlineProbe(6, 3)
+    for seed in range(5):
+        probe.step(*batch(seed))
+    file = io.BytesIO()
+    torch.save(probe.state_dict(), file)
+    file.seek(0)
+    resumed = OnlineProbe(6, 3)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for seed in range(5, 10):
+        a, b = probe.step(*batch(seed)), resumed.step(*batch(seed))
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert torch.equal(probe.W, resumed.W)
+    assert probe.accuracy(*batch(99)) == resumed.accuracy(*batch(99))
+
+
+def test_momentum_is_part_of_what_is_saved():
+    probe, forgetful = OnlineProbe(6, 3), OnlineProbe(6, 3)
+    for seed in range(5):
+        probe.step(*batch(seed))
+    state = probe.state_dict()
+    state["_extra_state"] = forgetful.state_dict()["_extra_state"]
+    forgetful.load_state_dict(state)
+    probe.step(*batch(5))
+    forgetful.step(*batch(5))
+    assert not torch.equal(probe.W, forgetful.W)
+
+
+def test_accuracy_is_of_eval_mode_and_changes_nothing():
+    probe = OnlineProbe(6, 3)
+    for seed in range(20):
+        probe.step(*batch(seed))
+    before = probe.norm.running_mean.clone()
+    X, labels = batch(50)
+    one_by_one = sum(probe.accuracy(X[i : i + 1], labels[i : i + 1]) for i in range(32)) / 32
+    assert probe.accuracy(X, labels) == pytest.approx(one_by_one)
+    assert torch.equal(probe.norm.running_mean, before)
+
+
+def test_draws_no_random_number():
+    state = torch.get_rng_state()
+    OnlineProbe(6, 3).step(*batch(0))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_processes_that_gather_hold_the_probe_of_the_whole_batch():
+    X, labels = batch(0)
+    whole = OnlineProbe(6, 3)
+    whole.step(X, labels)
+    for rank in range(2):
+        mine = X[16 * rank :][:16], labels[16 * rank :][:16]
+        gathered = {id(mine[1]): labels}
+        probe = OnlineProbe(6, 3)
+        probe.step(*mine, gather=lambda tensor, gathered=gathered: gathered.get(id(tensor), X))
+        assert torch.equal(probe.W, whole.W)
+        assert torch.equal(probe.norm.running_var, whole.norm.running_var)
+
+
+def test_works_in_full_precision_under_autocast_and_no_grad():
+    X, labels = batch(0)
+    plain, cast = OnlineProbe(6, 3), OnlineProbe(6, 3)
+    plain.step(X, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        cast.step(X, labels)
+    assert torch.equal(plain.W, cast.W)
+    assert cast.step(X.bfloat16(), labels)["loss"].dtype == torch.float32
