@@ -1,12 +1,12 @@
 """How long a view takes: ours beside torchvision's and lightly's per-image transforms (and kornia's, where it is installed).
 
 `python benchmarks/views.py` runs all contenders in turn on one thread, prints a table and writes `benchmarks/results/views.json`.
-Times are processor seconds of the process, so that what else the machine does counts little; the median of the rounds
-is reported. Everyone ends with float32 batches. Images are made here: their spectrum falls as that of photographs does (1/f), and content changes no time by much.
+Times are processor seconds of the process, so that what else the machine does counts little; the median of the rounds is
+reported. Everyone ends with float32 batches. Images are made here: their spectrum falls as that of photographs does (1/f).
 
-Two tasks. Small: 32-pixel images in memory, a batch of 256, 2 views, crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
-probability 0.8 and grayscale 0.2. Photos: a batch of 16 JPEG files of 500 × 375 pixels, decoding included, 2 views of 224 pixels with
-SimCLR's ImageNet parameters (jitter (0.8, 0.8, 0.8, 0.2), blur 0.5).
+Two tasks. Small: a batch of 256 images of 32 pixels in memory, 2 views, crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
+probability 0.8 and grayscale 0.2. Photos: a batch of 16 JPEG files of 500 × 375 pixels, decoding included, 2 views of 224
+pixels with SimCLR's ImageNet parameters: jitter (0.8, 0.8, 0.8, 0.2), grayscale 0.2, blur 0.5.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""What the user can mend: one exception type, and one way to look a name up."""
+"""What ends a command without being our bug: a mistake that the user can mend, and the wish to stop."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,6 +12,14 @@ class UserError(ValueError):
 
     The command line prints the line alone and exits with status 2. Every other exception is our own bug and keeps its traceback.
     """
+
+
+class Interrupted(Exception):
+    """The user asked to stop, by signal `signum`. The message says what was saved and how to go on; the exit status is 128 + signum."""
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(message)
+        self.signum = signum
 
 
 def perhaps(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:

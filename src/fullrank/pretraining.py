@@ -1,6 +1,9 @@
 """A whole run, from recipe to run directory: probe, watch, log, checkpoints and signals around the generator of `training`."""
 
+import errno
+import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -9,13 +12,16 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
+from fullrank.atomic import draft_of
 from fullrank.distributed import synchronise
-from fullrank.errors import UserError, pick
+from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
 from fullrank.methods import Method, features_of
 from fullrank.recipes import RECIPES, Assembly, Recipe, differences, read_recipe, to_dict
-from fullrank.run import Interrupted, Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
+from fullrank.run import Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
 from fullrank.run.data import batches_of, write_preview
+from fullrank.run.directory import refuse
+from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
 from fullrank.views.draw import mix
 
@@ -46,31 +52,56 @@ def pretrain(
     Raises:
         UserError: anything that the user can mend, in one line.
         Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+
+    >>> import tempfile
+    >>> from fullrank.methods import Backbone, Projector
+    >>> small = replace(RECIPES["digits"], epochs=1, backbone=Backbone(name="test_resnet"), projector=Projector(widths=(16,)))
+    >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
+    >>> run.checkpoint().step, run.metrics[-1]["kind"]
+    (11, 'watch')
     """
-    console = console or Console(stderr=True)
+    console = console or stderr()
+    if resume is not None and (data is not None or out is not None or overwrite):
+        raise UserError(f"a resumed run has its own images and folder, got resume={resume} with others; leave out data, out and overwrite")
     if isinstance(recipe, str):
         recipe = pick(recipe, RECIPES, "recipe")
-    if recipe is not None and data is not None:
-        recipe = replace(recipe, data=replace(recipe.data, source=data))
     if resume is not None:
         return _continue(Path(resume), recipe, wandb=wandb, console=console)
     if recipe is None:
-        raise UserError(f"no recipe; give one of {', '.join(RECIPES)}, a folder of images, or --resume RUN")
+        raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
+    if data is not None:
+        recipe = replace(recipe, data=replace(recipe.data, source=data))
+    if out is not None:
+        refuse(Path(out), overwrite=overwrite)  # before the images are read
+    fabric = launch(recipe)
     recipe, assembly, prepared = prepare(recipe, say=console.print)
     path = create(Path(out) if out is not None else None, recipe.name, overwrite=overwrite)
     with locked(path):
         write_json(path / "recipe.json", to_dict(recipe))
         write_json(path / "environment.json", describe(recipe))
         write_preview(path / "views.png", recipe, assembly.views, prepared)
-        _train(path, recipe, assembly, prepared, start=None, wandb=wandb, console=console)
+        _train(path, recipe, assembly, prepared, fabric, start=None, wandb=wandb, console=console)
     return Run(path)
 
 
-def preview(recipe: Recipe, out: Path | None = None, *, console: Console | None = None) -> Path:
-    """Write a grid of images and their views, without training: `out`, or views.png here; an existing file is replaced."""
+def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
+    """Write a grid of images and their views, without training.
+
+    Args:
+        recipe: whose views.
+        out: a PNG file; None: views.png here, which is replaced.
+        overwrite: replace `out`.
+        console: where to print; None: standard error.
+
+    Raises:
+        UserError: anything that the user can mend, in one line.
+    """
     path = out or Path("views.png")
-    recipe, assembly, prepared = prepare(recipe, say=(console or Console(stderr=True)).print)
-    write_preview(path, recipe, assembly.views, prepared)
+    if path.suffix != ".png":
+        raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
+    with draft_of(path, overwrite=overwrite or out is None) as draft:
+        recipe, assembly, prepared = prepare(recipe, say=(console or stderr()).print)
+        write_preview(draft, recipe, assembly.views, prepared)
     return path
 
 
@@ -82,28 +113,43 @@ def _continue(path: Path, recipe: Recipe | None, *, wandb: bool, console: Consol
             raise UserError(
                 f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run"
             )
+    fabric = launch(stored)
     with locked(path):
-        checkpoint = Run(path).checkpoint()
-        if checkpoint.meta().get("recipe") != stored.fingerprint:
+        # A run that was stopped before its first checkpoint begins anew, and takes the steps that it took.
+        checkpoint = Run(path).checkpoint() if Run(path).checkpoints else None
+        meta = checkpoint.meta() if checkpoint else {}
+        if checkpoint and meta.get("recipe") != stored.fingerprint:
             raise UserError(
                 f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
             )
         same, assembly, prepared = prepare(stored, say=console.print)
-        _train(path, same, assembly, prepared, start=checkpoint, wandb=wandb, console=console)
+        if checkpoint and meta.get("images") != prepared.images:
+            raise UserError(
+                f"{path} was trained on {meta.get('images')} images, and {stored.data.source} now has {prepared.images}; "
+                "restore them, or start a new run"
+            )
+        _train(path, same, assembly, prepared, fabric, start=checkpoint, wandb=wandb, console=console)
     return Run(path)
 
 
 def _train(
-    path: Path, recipe: Recipe, assembly: Assembly, data: TrainingData, *, start: Checkpoint | None, wandb: bool, console: Console
+    path: Path,
+    recipe: Recipe,
+    assembly: Assembly,
+    data: TrainingData,
+    fabric: Fabric,
+    *,
+    start: Checkpoint | None,
+    wandb: bool,
+    console: Console,
 ) -> None:
     """Run the recipe from `start`, or from the first step, to its end."""
-    fabric = launch(recipe)
     bare = assembly.method
     synchronise(bare)
     if recipe.machine.channels_last:
         bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     bare_optimizer = build_optimizer(recipe.optimizer, bare)
-    probe = OnlineProbe(features_of(bare.backbone), max(len(data.classes), 2), lr=recipe.probe.lr).to(fabric.device)
+    probe = OnlineProbe(features_of(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
     done = restore(start, bare, bare_optimizer, probe) if start else 0
     if recipe.machine.compile:
         bare.compile()
@@ -118,14 +164,35 @@ def _train(
         return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
     recorder = Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
-    with recorder, stop_on_signals() as flag:
+    with _own_randomness(fabric.device), _room_on_disk(path), recorder, stop_on_signals() as flag:
+        if not done:
+            recorder.watch(0)
         for step in fit(fabric, method, optimizer, batches, learning_rate, start=done):
             recorder.after(step, waited=waiting.seconds)
             if flag.signum and step.step < total:
                 recorder.checkpoint(step.step)
                 raise Interrupted(
-                    flag.signum, f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {path}"
+                    flag.signum,
+                    f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {shlex.quote(str(path))}",
                 )
+
+
+def _own_randomness(device: torch.device) -> AbstractContextManager[None]:
+    """Leave torch's global generators as they were found: a run seeds them at each step."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
+@contextmanager
+def _room_on_disk(path: Path) -> Iterator[None]:
+    """Say in one line that the disk is full, whichever file of the run met its end first."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"no space left for the run in {path}; free some, then continue with: fullrank pretrain --resume {shlex.quote(str(path))}"
+        ) from error
 
 
 def launch(recipe: Recipe) -> Fabric:
@@ -139,7 +206,8 @@ def launch(recipe: Recipe) -> Fabric:
         fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))  # pyright: ignore[reportArgumentType]
     except (ValueError, RuntimeError) as error:  # Fabric answers a missing accelerator with either
         raise UserError(
-            f"--machine.accelerator {machine.accelerator} with {machine.devices} devices is not available ({error}); use auto"
+            f"--machine.accelerator {machine.accelerator} with --machine.devices {machine.devices} is not to be had on this machine; "
+            "choose auto, cpu, cuda or mps, or fewer devices"
         ) from error
     fabric.launch()
     return fabric

@@ -58,6 +58,16 @@ def test_flips_and_a_transposition_are_turns_and_then_flips(quarter, x, y):
     assert torch.equal(ours.T if transpose[0, 0] else ours, expected)
 
 
+@pytest.mark.parametrize("turn", [[0.1, 0.1, 0.1], [0.1, 0.9, 0.1]])
+def test_some_or_all_images_are_transposed(turn):
+    view = View(quarter_turns=0.5, flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+    draws, specs = forced(view, 3, turn=torch.tensor(turn), turns=0.1)
+    table = parameters(draws, specs)[0]
+    x = torch.rand(3, 3, 10, 10)
+    expected = [image.mT if t < 0.5 else image for image, t in zip(x, turn, strict=True)]
+    assert torch.equal(apply_(x.clone(), table, table, radius=1), torch.stack(expected))
+
+
 def test_a_step_that_is_off_is_the_identity():
     view = View(flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
     table = parameters(draw(1, 8, seed=0, step=0), [view])[0]

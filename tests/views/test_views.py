@@ -1,5 +1,6 @@
 import functools
 import itertools
+import pickle
 from dataclasses import replace
 
 import jaxtyping
@@ -11,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+import fullrank.views.views as module
 from fullrank.errors import UserError
 from fullrank.views import Affine, Blur, Crop, Jitter, Noise, Solarize, View, Views
 from fullrank.views.affine import warp
@@ -251,6 +253,15 @@ def test_the_worker_path_is_the_memory_path(height, width):
         assert (error > 4 / 255).double().mean() < 0.03
 
 
+def test_large_views_are_worked_on_one_by_one_with_the_same_result(monkeypatch):
+    images, views = pictures(), make(EVERYTHING, View(count=2, size=20, noise=Noise(probability=0.5)))
+    draws = views.draw(0, 0, 12)
+    whole = views(images, draws)[0]
+    for views_at_a_time in (0.4, 1, 2.5, 9):
+        monkeypatch.setattr(module, "CACHE", int(views_at_a_time * 3 * 20 * 20 * 4))
+        torch.testing.assert_close(views(images, draws)[0], whole, atol=1e-5, rtol=0)
+
+
 def test_are_float32_whatever_the_default_is():
     images, views = pictures(), make(EVERYTHING)
     draws, crops = views.draw(0, 0, 12), [torch.randint(0, 256, (2, 12, 3, 20, 20), dtype=torch.uint8)]
@@ -338,6 +349,13 @@ def test_cuda_makes_the_same_views_without_waiting():
         torch.cuda.set_sync_debug_mode("default")
     for a, b in zip(out, views(images, draws), strict=True):
         assert ((a.cpu() - b).abs() > 1e-3).double().mean() < 0.005
+
+
+def test_go_to_a_worker_and_back():
+    views, array = make(EVERYTHING), pictures(1)[0].permute(1, 2, 0).numpy()
+    draws = views.draw(0, 0, 2)
+    there, sent = pickle.loads(pickle.dumps((views, draws)))
+    assert torch.equal(there.crops(array, sent, 1)[0], views.crops(array, draws, 1)[0])
 
 
 def test_arrays_and_pillow_images_give_the_same_crops():

@@ -2,15 +2,21 @@
 
 import contextlib
 import io
+import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from fullrank.errors import UserError
 
 T = TypeVar("T")
+
+Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+"""The first argument of a verb that takes a MODEL."""
+
+ROW = re.compile(r"[│|] (.*) [│|]")
 
 
 def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, default: Any = None, description: str | None = None) -> T:
@@ -22,22 +28,11 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, defaul
     """
     errors = io.StringIO()
     kwargs = {} if default is None else {"default": default}
-    try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(what, args=list(arguments), prog=f"fullrank {verb}", description=description, **kwargs)
-    except SystemExit as stop:
-        if not stop.code:
-            print(errors.getvalue(), end="", file=sys.stderr)
+    with contextlib.redirect_stderr(errors):
+        try:
+            build = tyro.cli(_later(what), args=list(arguments), prog=f"fullrank {verb}", description=description, **kwargs)
+        except SystemExit as stop:
+            if stop.code:
+                raise UserError(f"{one_line(errors.getvalue())}; see fullrank {verb} --help") from None
             raise
-        raise UserError(f"{one_line(errors.getvalue())}; see fullrank {verb} --help") from None
-
-
-def one_line(box: str) -> str:
-    r"""Fold the text of a box of tyro's into a line.
-
-    >>> one_line("╭─ Options ─╮\n│ Unrecognized: --lr │\n│ ───── │\n│ Perhaps you meant: │\n│     --optimizer.lr FLOAT │\n╰──╯")
-    'Unrecognized: --lr; Perhaps you meant: --optimizer.lr FLOAT'
-    """
-    rows = [row.strip().strip("│").strip() for row in box.splitlines() if not row.startswith(("╭", "╰"))]
-    text = " ".join(";" if row and set(row) == {"─"} else row for row in rows if row and "full helptext" not in row)
-    return " ".join(text.replace(" ;", ";").split()).strip("; ")
+    return build

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fullrank.errors import UserError, pick
+from fullrank.errors import Interrupted, UserError, pick
 
 VERBS = {
     "pretrain": "learn a backbone from unlabelled images",
@@ -49,17 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = importlib.import_module(f"fullrank.cli.{arguments[0]}")
         verb.run(arguments[1:])
     except UserError as error:
-        print(f"fullrank: {error}", file=sys.stderr)
+        print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `fullrank … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except Interrupted as stop:
+        print(f"fullrank: {stop}", file=sys.stderr)
+        return 128 + stop.signum
     except KeyboardInterrupt:
         print("fullrank: stopped", file=sys.stderr)
         return 130
-    except Exception as error:
-        if type(error).__name__ != "Interrupted":  # the class lives beside torch, which the help must not import
-            raise
-        print(f"fullrank: {error}", file=sys.stderr)
-        return 128 + error.signum  # pyright: ignore[reportAttributeAccessIssue]
+    except BrokenPipeError:  # `fullrank … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return 0

@@ -35,8 +35,9 @@ def linear_probe_sgd(
 ) -> Score:
     """Train a linear classifier by SGD with momentum and report it after the last epoch.
 
-    The learning rate is `lr`, or the greatest at which heavy-ball descent is stable where that is less (`stable_lr`): 0.3 is meant
-    for the features of a ResNet, and diverges on raw pixels, whose covariance has eigenvalues in the hundreds.
+    The learning rate is `lr`, or the greatest at which heavy-ball descent is stable where that is less (`stable_lr`): features whose
+    covariance has eigenvalues in the hundreds, such as raw pixels, make 0.3 diverge, and its score an artefact (on the pixels of
+    CIFAR-10, 31 % for the 41 % of the optimum).
 
     Args:
         X: standardised training features.
@@ -106,6 +107,8 @@ def linear_probe(
     """Fit a multinomial logistic regression by L-BFGS; its L2 penalty is chosen on a held-out tenth of the training features.
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
+
+    Of two classes, only the difference of their weights is fitted, and penalised.
 
     Args:
         X: standardised training features.

@@ -29,11 +29,11 @@ def assemble(recipe: Recipe) -> Assembly:
     Raises:
         UserError: a recipe that cannot run, with the field to change.
 
-    >>> from fullrank.recipes import Data, Recipe
-    >>> data = Data(channels=1, mean=(0.5,), std=(0.25,))
-    >>> method, views, _ = vars(assemble(Recipe(data=data, projector=Projector(widths=(64,))))).values()
-    >>> method(views(torch.zeros(4, 1, 40, 40, dtype=torch.uint8), views.draw(0, 0, 4)))["Z"].shape
-    torch.Size([2, 4, 64])
+    >>> from fullrank.recipes import Data
+    >>> parts = assemble(Recipe(data=Data(channels=1, mean=(0.5,), std=(0.25,))))
+    >>> images = torch.zeros(4, 1, 40, 40, dtype=torch.uint8)
+    >>> parts.method(parts.views(images, parts.views.draw(0, 0, 4)))["Z"].shape
+    torch.Size([2, 4, 1024])
     """
     check(recipe)
     return Assembly(method=build_method(recipe), views=build_views(recipe), preprocess=preprocess_of(recipe))
@@ -82,7 +82,7 @@ def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
 LEAST = dict.fromkeys(("epochs", "checkpoints", "log_every", "watch.batch_every", "machine.devices", "data.channels"), 1) | dict.fromkeys(
     (
         *("seed", "optimizer.lr", "optimizer.weight_decay", "probe.lr", "schedule.warmup", "schedule.floor", "schedule.period"),
-        *("schedule.decay", "data.size", "data.tolerate", "watch.every", "watch.samples"),
+        *("schedule.decay", "data.size", "data.images", "data.tolerate", "watch.every", "watch.samples"),
     ),
     0,
 )

@@ -82,7 +82,8 @@ def effective_rank(run: Record, part: str) -> str:
 
 def _dead(run: Record) -> str:
     """How many dimensions the last spectrum finds dead, empty where none is."""
-    found = [f"{count(dead)} dimensions of the {part}" for part in PARTS if (dead := _measure(run, part, "dead_dimensions"))]
+    judged = [part for part in PARTS if _measure(run, part, "collapsed") is not False]  # too few images to judge by: say nothing
+    found = [f"{count(dead)} dimensions of the {part}" for part in judged if (dead := _measure(run, part, "dead_dimensions"))]
     return f"At the end {' and '.join(found)} are dead." if found else ""
 
 

@@ -29,7 +29,8 @@ from fullrank.images import (
     train_and_test,
 )
 from fullrank.methods import features_of
-from fullrank.recipes import Assembly, Recipe, assemble, check, preprocess_of
+from fullrank.recipes import Assembly, Recipe, build_method, check, preprocess_of
+from fullrank.recipes.assemble import build_views
 from fullrank.training import memory_batches
 from fullrank.views import Views, preview
 
@@ -56,6 +57,12 @@ class TrainingData:
     classes: tuple[str, ...]
     skipped: Skipped
 
+    @property
+    def K(self) -> int:
+        """How many classes the probe tells apart: those that have a name, or all up to the greatest label."""
+        greatest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
+        return max(len(self.classes), greatest + 1, 2)
+
 
 def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assembly, TrainingData]:
     """Open the recipe's images and build its parts; return the recipe with the channel statistics filled in, the parts, and the data.
@@ -64,20 +71,22 @@ def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assem
         UserError: whatever is wrong with the source or the recipe, or fewer images than a batch.
     """
     check(recipe)
+    method = build_method(recipe)  # before any image is read: a misspelt backbone is answered at once
     spec = recipe.data
     skipped = Skipped(tolerate=spec.tolerate)
     splits = _arriving(recipe) if spec.keep == "remote" else train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
+    check(recipe, spec.images if isinstance(splits, Remote) else len(splits.train))
     say(splits.statement)
     train = splits.stream if isinstance(splits, Remote) else _hold(recipe, splits.train, skipped, say)
     images = spec.images if isinstance(train, StreamedImages) else len(train)
-    check(recipe, images)
+    check(recipe, images)  # again: those that cannot be read are left out
     sample = train if isinstance(train, MemoryImages) else splits.train
     if not spec.mean or not spec.std:
-        mean, std = channel_statistics(sample, channels=spec.channels)
+        mean, std = channel_statistics(sample, channels=spec.channels, skipped=skipped)
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
-    assembly = assemble(recipe)
-    D = max(features_of(assembly.method.backbone), *recipe.projector.widths[-1:], 1)
+    D = max(features_of(method.backbone), *recipe.projector.widths[-1:], 1)
     held_out, labels = _held_out(recipe, splits.test, recipe.watch.samples or 10 * D, skipped)
+    assembly = Assembly(method, build_views(recipe), preprocess_of(recipe))
     return recipe, assembly, TrainingData(train, images, sample, held_out, labels, splits.train.classes, skipped)
 
 
@@ -109,7 +118,6 @@ def _arriving(recipe: Recipe) -> Remote:
 def _hold(recipe: Recipe, images: Images, skipped: Skipped, say: Callable[[str], Any]) -> MemoryImages | Images:
     """Load the images into memory, or leave them to be streamed, as the recipe or their size says."""
     spec = recipe.data
-    check(recipe, len(images))
     found = survey(images)
     small = found.uniform and max(found.maximum) <= MEMORY_SIDE and found.bytes_in_memory <= MEMORY_BUDGET
     if spec.keep == "stream" or (spec.keep == "auto" and not (small or spec.size)):
@@ -132,6 +140,8 @@ def _held_out(recipe: Recipe, test: Images, wanted: int, skipped: Skipped) -> tu
     """Return pixels and labels of `wanted` test images, or of all there are, chosen by the seed."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:wanted].sort().values
     batches = list(iterate(test.subset(chosen.numpy()), preprocess_of(recipe), batch=256, skipped=skipped))
+    if not batches:
+        raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected some to watch; repair them")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
 
 

@@ -1,15 +1,21 @@
 """A run directory: its files, read back, and the lock that keeps two processes from writing one run."""
 
+import contextlib
+import errno
+import itertools
 import json
+import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
 import numpy as np
+from jaxtyping import Float32, Int64
 
 from fullrank.atomic import draft_of
 from fullrank.errors import UserError
@@ -19,7 +25,12 @@ from fullrank.training import Checkpoint, list_checkpoints
 
 @dataclass(frozen=True)
 class Run:
-    """A run, on disk. Every property reads its file anew."""
+    """A run, on disk. Every property reads its file anew, and raises `UserError` where that is damaged.
+
+    >>> run = Run(Path("nowhere"))
+    >>> run.checkpoints, run.metrics, run.spectra, run.evaluation
+    ([], [], {}, None)
+    """
 
     path: Path
 
@@ -34,7 +45,11 @@ class Run:
         return list_checkpoints(self.path / "checkpoints")
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """Return the newest checkpoint, or that of `step`. Raises UserError where there is none."""
+        """Return the newest checkpoint, or that of `step`.
+
+        Raises:
+            UserError: there is none.
+        """
         found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
         if not found:
             raise UserError(f"{self.path} has no checkpoint yet; wait for the first, or train again")
@@ -50,15 +65,15 @@ class Run:
         return read_rows(self.path / "metrics.jsonl")
 
     @property
-    def spectra(self) -> dict[str, np.ndarray]:
-        """The arrays of spectrum.npz; empty before the first spectrum."""
+    def spectra(self) -> dict[str, Float32[np.ndarray, "T D"] | Int64[np.ndarray, " T"]]:
+        """The arrays of spectrum.npz: steps (T,), samples (T,), and eigenvalues (T, D) by place; empty before the first spectrum."""
         path = self.path / "spectrum.npz"
         if not path.exists():
             return {}
         try:
             with np.load(path) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(f"{path} cannot be read ({error}); it is derived: remove it and measure with `fullrank spectrum`") from error
 
     @property
@@ -69,38 +84,55 @@ class Run:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object a line. A half-written last line, as a killed process leaves it, is passed over.
+    """Read a file of one JSON object a line; none where there is no such file.
+
+    A last line without its newline, as a process leaves it that was killed while it wrote, counts where it is a whole object.
 
     Raises:
         UserError: any other line that is not a JSON object, with its number.
     """
     if not path.exists():
         return []
-    lines = path.read_text(errors="replace").splitlines()
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("not an object")
-            rows.append(row)
-        except ValueError as error:
-            if number == len(lines):
-                break
-            raise UserError(f"{path} is corrupted at line {number} ({error}); mend or remove that line") from error
+    *lines, last = path.read_text(errors="replace").split("\n")
+    remedy = "mend or remove that line"
+    rows = [_object(line, f"{path} is corrupted at line {number}", remedy) for number, line in enumerate(lines, start=1)]
+    with contextlib.suppress(UserError):
+        rows.append(_object(last, "half a line", remedy))
     return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises UserError where it is damaged."""
+    """Read a file of one JSON object.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    problem, remedy = f"{path} cannot be read", "restore it, or start a new run"
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
+        return _object(path.read_text(), problem, remedy)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{problem} ({error}); {remedy}") from error
+
+
+def _object(text: str, problem: str, remedy: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{problem} ({error}); {remedy}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{problem} (a {type(value).__name__}, expected an object); {remedy}")
+    return value
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> write_text(path, "all of it")
+    >>> [(file.name, file.read_text()) for file in path.parent.iterdir()]
+    [('note.txt', 'all of it')]
+    """
     with draft_of(path, overwrite=True) as draft:
         draft.write_text(text)
 
@@ -110,18 +142,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the run directory for this process; the lock is released when the process ends, however it ends.
 
     Raises:
-        UserError: another process holds it.
+        UserError: another process holds it, or it cannot be written.
     """
     lock = filelock.FileLock(path / ".lock")
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         raise UserError(f"run directory {path} is in use by another process; wait for it, or give another --out") from None
+    except OSError as error:
+        raise _not_writable(path, error) from error
     try:
         yield
     finally:
@@ -134,34 +168,63 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
     Raises:
         UserError: `path` holds something already and `overwrite` was not asked, or it cannot be written.
     """
-    if path is None:
-        candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 1_000_000))
-        path = next(candidate for candidate in candidates if not candidate.exists())
     try:
-        if path.exists() and not path.is_dir():
-            raise UserError(f"--out {path} is a file; give a folder that does not exist yet")
-        if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()):
-            _clear(path, overwrite)
+        if path is None:
+            return _next_free(name)
+        refuse(path, overwrite=overwrite)
+        if (path / "recipe.json").exists():
+            _clear(path)
         path.mkdir(parents=True, exist_ok=True)
         (path / ".lock").touch()
     except OSError as error:
-        raise UserError(
-            f"cannot write the run directory {path} ({error.strerror or error}); give an --out that you may write to"
-        ) from error
+        raise _not_writable(path or Path("runs"), error) from error
     return path
 
 
-FILES = ("recipe.json", "environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "skipped.jsonl", "evaluation.json", "report.html")
+def refuse(path: Path, *, overwrite: bool = False) -> None:
+    """Say why `path` cannot become the folder of a new run, so that it is known before the images are read. Nothing is written.
 
-
-def _clear(path: Path, overwrite: bool) -> None:
-    """Remove an old run's own files, and nothing else."""
+    Raises:
+        UserError: it holds something already and `overwrite` was not asked, is in use, or cannot be written.
+    """
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if path.is_file():
+        raise UserError(f"--out {path} is a file; give a folder that does not exist yet")
+    if not nearest.is_dir():
+        raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
     is_run = (path / "recipe.json").exists()
-    if not (overwrite and is_run):
+    if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
         remedy = f"continue it with --resume {path}, replace it with --overwrite, or give another --out" if is_run else "give another --out"
         raise UserError(f"{path} holds {'a run' if is_run else 'other files'} already, and is never overwritten unasked; {remedy}")
+    if is_run:
+        with locked(path):
+            pass
+
+
+def _next_free(name: str) -> Path:
+    """Make `runs/NAME`, or the first of `runs/NAME-2` … that is free: the making decides, so two processes never get the same."""
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("itertools.count ended")
+
+
+def _not_writable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give an --out that you may write to")
+
+
+FOLDERS = ("checkpoints", "tensorboard", "wandb")
+FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "skipped.jsonl", "evaluation.json", "report.html")
+
+
+def _clear(path: Path) -> None:
+    """Remove an old run's own files, and nothing else."""
     with locked(path):
-        for folder in ("checkpoints", "tensorboard"):
+        for folder in FOLDERS:
             shutil.rmtree(path / folder, ignore_errors=True)
-        for file in FILES:
+        for file in (*FILES, "recipe.json"):  # last: until then it is a run, which may be overwritten
             (path / file).unlink(missing_ok=True)

@@ -7,14 +7,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):
-    """The run was asked to stop; it has written a checkpoint. `signum` says by what."""
-
-    def __init__(self, signum: int, message: str) -> None:
-        super().__init__(message)
-        self.signum = signum
-
-
 class StopFlag:
     """Which signal came, if any; 0 before."""
 
@@ -23,7 +15,13 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
-    """Within the block, SIGINT and SIGTERM set the flag; a second one acts at once, as it would without us."""
+    """Within the block, SIGINT and SIGTERM set the flag; a second one acts at once, as it would without us.
+
+    >>> with stop_on_signals() as flag:
+    ...     signal.raise_signal(signal.SIGTERM)
+    ...     flag.signum == signal.SIGTERM
+    True
+    """
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():  # Python delivers signals to the main thread alone
         yield flag

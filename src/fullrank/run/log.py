@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,17 @@ def scalars(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
 
 
 def start_wandb(path: Path, name: str) -> Any:
-    """Start a W&B run that writes below the run directory. Raises UserError where wandb is not installed."""
+    """Start a W&B run that writes below the run directory, or continue the one that was started there.
+
+    Raises:
+        UserError: wandb is not installed.
+    """
     try:
         import wandb  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
-    return wandb.init(project="fullrank", name=name, dir=str(path), resume="allow", id=name)
+    identity = path / "wandb" / "id"  # of this run directory alone: runs of one name are different runs
+    if not identity.exists():
+        identity.parent.mkdir(exist_ok=True)
+        identity.write_text(uuid.uuid4().hex[:8])
+    return wandb.init(project="fullrank", name=name, dir=str(path), resume="allow", id=identity.read_text())

@@ -15,7 +15,12 @@ LINES = 20  # plain lines of a run where there is no terminal
 
 
 class Waiting:
-    """Count the seconds that an iterator keeps its consumer waiting."""
+    """Count the seconds that iterators keep their consumer waiting.
+
+    >>> waiting = Waiting()
+    >>> list(waiting.over(range(3))), waiting.seconds > 0
+    ([0, 1, 2], True)
+    """
 
     seconds = 0.0
 
@@ -86,7 +91,7 @@ class Bar:
             self._console.print(f"step {step}/{self._total} · epoch {epoch} · {speed} images/s · {self._note}", highlight=False)
 
     def speed(self, step: int) -> float:
-        """Images per second since this process began training."""
+        """Return images per second since this process began training."""
         return (step - self._first) * self._batch / (time.perf_counter() - self._started)
 
 
@@ -99,6 +104,9 @@ def forecast(*, steps_left: int, seconds: float, steps: int, waited: float, devi
         steps: how many they were.
         waited: seconds of them spent waiting for a batch.
         device: where the training runs.
+
+    >>> forecast(steps_left=360, seconds=10.0, steps=1, waited=2.0, device=torch.device("cpu")).partition(" · ")[0]
+    'about 1.0 hours to go'
     """
     hours = steps_left * seconds / steps / 3600
     share = waited / seconds

@@ -1,6 +1,8 @@
 """What happens between two steps: the probe learns, the spectrum is watched, rows are logged, checkpoints are written."""
 
+import math
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from fullrank.evaluation import OnlineProbe
 from fullrank.methods import Method
 from fullrank.recipes import Recipe, preprocess_of
 from fullrank.run.data import TrainingData
-from fullrank.run.directory import Run, read_json, write_json
+from fullrank.run.directory import Run, read_json, read_rows, write_json
 from fullrank.run.log import Log
 from fullrank.run.progress import Bar, forecast
 from fullrank.run.watch import SpectrumFile, advice, look, plan_interval
@@ -67,30 +69,42 @@ class Recorder:
             steps=total, batch=recipe.batch, views=sum(view.count for view in recipe.views), samples=len(data.held_out)
         )
         self.saves = {round(total * (i + 1) / recipe.checkpoints) for i in range(recipe.checkpoints)}
+        before = Run(path)
+        self.environment = read_json(path / "environment.json")
+        self.spectra = SpectrumFile(path / "spectrum.npz", after=done, before=before.spectra)
+        data.skipped.reasons |= {row["name"]: row["reason"] for row in read_rows(path / "skipped.jsonl")} if done else {}
         self.log = Log(path, after=done, wandb=wandb, name=recipe.name)
-        self.spectra = SpectrumFile(path / "spectrum.npz", after=done, before=Run(path).spectra)
+        self.warned = {row["where"] for row in before.metrics if row["kind"] == "warning"}
         self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
         self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
-        self.warned: set[str] = set()
         self.rank: float | None = None
+        self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
+        self.watch_seconds_before = self.seconds_before * float(self.environment.get("watch_share", 0.0))
         self.watch_seconds = 0.0
-        self.seconds_before = float(read_json(path / "environment.json").get("duration_seconds", 0.0))
 
     def __enter__(self) -> "Recorder":
         self.started = time.perf_counter()
         self.bar.__enter__()
-        if not self.done:
-            self.watch(0)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.bar.__exit__()
-        self.log.close()
+        # On a full disk, what ended the run says more than what the closing then runs into.
+        with suppress(OSError, UserError) if kind else nullcontext():
+            self.log.close()
+            self.note_skipped()
+            self.note_times()
+
+    def note_skipped(self) -> None:
+        """Write the list of files that could not be read."""
         self.data.skipped.write(self.path / "skipped.jsonl")
-        environment = read_json(self.path / "environment.json")
-        environment["duration_seconds"] = round(self.seconds_before + self.seconds, 2)
-        environment["watch_share"] = round(self.watch_seconds / self.seconds, 4)
-        write_json(self.path / "environment.json", environment)
+
+    def note_times(self) -> None:
+        """Write how long the run took so far, before it was resumed and since, and which share of that the watch."""
+        seconds = self.seconds_before + self.seconds
+        watched = self.watch_seconds_before + self.watch_seconds
+        times = {"duration_seconds": round(seconds, 2), "watch_share": round(watched / seconds, 4)}
+        write_json(self.path / "environment.json", self.environment | times)
 
     @property
     def seconds(self) -> float:
@@ -101,12 +115,13 @@ class Recorder:
         """Look at one step."""
         last = step.step == self.total
         self.unchecked.append((step.step, step.terms))
-        views = len(step.R)
-        probed = self.probe.step(step.R.flatten(0, 1), step.labels.repeat(views))
+        known = step.labels.where(step.labels < len(self.probe.b), -1)  # a remote stream may bring a label that nobody announced
+        probed = self.probe.step(step.R.flatten(0, 1), known.repeat(len(step.R)))
         if step.step % self.recipe.log_every == 0 or last:
             self.row(step, probed)
         if step.step % self.watch_every == 0 or last:
             self.check_finite()
+            self.check_weights(step.step)
             self.watch(step.step)
         if step.step in self.saves:
             self.checkpoint(step.step)
@@ -169,7 +184,8 @@ class Recorder:
             self.warned.add(where)
             message, remedy = found
             self.log.write(
-                {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "warning", "message": message, "remedy": remedy}
+                {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "warning", "where": where}
+                | {"message": message, "remedy": remedy}
             )
             self.console.print(f"warning at step {step}: {message}; {remedy}", style="yellow")
 
@@ -183,28 +199,45 @@ class Recorder:
         values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unchecked]).tolist()
         for (step, _), row in zip(self.unchecked, values, strict=True):
             for name, value in zip(names, row, strict=True):
-                if not torch.isfinite(torch.tensor(value)):
-                    raise UserError(self.not_finite(step, name, value))
+                if not math.isfinite(value):
+                    raise UserError(self.broken(step, f"the loss is not finite at step {step}: term '{name}' is {value}"))
         del self.unchecked[:-1]
         return dict(zip(names, values[-1], strict=True))
 
-    def not_finite(self, step: int, name: str, value: float) -> str:
-        """Return the line that says where the loss broke and what to try."""
-        kept = [checkpoint.step for checkpoint in Run(self.path).checkpoints]
-        left = f"the checkpoint of step {kept[-1]} is whole" if kept else "no checkpoint was written yet"
+    def check_weights(self, step: int) -> None:
+        """Look for broken weights: a finite loss may have an infinite gradient, and its step breaks what the next loss is taken on.
+
+        Raises:
+            UserError: a weight or buffer is NaN or infinite.
+        """
+        for name, tensor in self.method.state_dict().items():
+            if not tensor.isfinite().all():
+                raise UserError(self.broken(step, f"weights '{name}' are not finite after step {step}"))
+
+    def broken(self, step: int, what: str) -> str:
+        """Return the line that says what broke, what to try, and where to go on from."""
+        whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
+        left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
         return (
-            f"the loss is not finite at step {step}: term '{name}' is {value}; lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), "
-            f"lengthen --schedule.warmup, or use --machine.precision 32-true; {left}"
+            f"{what}; lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), lengthen --schedule.warmup (now "
+            f"{self.recipe.schedule.warmup:g} epochs), or use --machine.precision 32-true; {left}"
         )
 
     def checkpoint(self, step: int) -> None:
-        """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it."""
+        """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it.
+
+        Raises:
+            UserError: loss or weights are not finite, or the disk is full.
+        """
         self.check_finite()
+        self.check_weights(step)
         self.log.flush()
+        self.note_skipped()
+        self.note_times()
         save_checkpoint(
             self.path / "checkpoints",
             step,
             weights=self.method.state_dict(),
             state={"step": step, "optimizer": self.optimizer.state_dict(), "probe": self.probe.state_dict()},
-            meta={"recipe": self.recipe.fingerprint},
+            meta={"recipe": self.recipe.fingerprint, "images": self.data.images},
         )

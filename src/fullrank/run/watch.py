@@ -1,14 +1,18 @@
 """The spectrum watch: eigenvalues of held-out images over training, at a cost that is planned before the first step."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from fullrank.images import Preprocess
 from fullrank.methods import Method
+from fullrank.methods.method import at_least_float32
 from fullrank.spectrum import Moments, Spectrum
 
 SHARE = 0.02  # of a run's work that the watch may cost …
@@ -20,14 +24,25 @@ def plan_interval(*, steps: int, batch: int, views: int, samples: int) -> int:
     """Return how many steps lie between two spectra.
 
     One spectrum is a forward pass over `samples` images; one step is a forward and a backward pass (twice a forward) over
-    `views` × `batch`. So a spectrum costs samples / (3 · views · batch) steps, and 2 % of the run buys as many as fit.
+    `views` × `batch`. So a spectrum costs c = samples / (3 · views · batch) steps, and 2 % of the run buys ⌊0.02 · steps / c⌋.
+    With one before the first step and one after the last, an interval of i steps makes 1 + ⌈steps / i⌉ of them.
+
+    Args:
+        steps: of the run.
+        batch: images of a step.
+        views: of each image.
+        samples: held-out images of a spectrum.
+
+    Returns:
+        The smallest interval whose spectra fit into 2 % and are at most 100; where not even 20 fit, the largest that makes 20.
 
     >>> plan_interval(steps=10_000, batch=256, views=2, samples=5120)
-    167
+    170
     """
-    cost = samples / (3 * views * batch)
-    spectra = min(max(int(SHARE * steps / cost), AT_LEAST), AT_MOST)
-    return max(steps // spectra, 1)
+    affordable = SHARE * steps * 3 * views * batch / samples
+    if affordable < AT_LEAST:
+        return max(steps // (AT_LEAST - 1), 1)
+    return math.ceil(steps / (min(int(affordable), AT_MOST) - 1))
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,8 @@ class Measures:
     condition_number: float | None
     entropy: float
     dead_dimensions: int
+    collapsed: bool
+    """Whether the dead dimensions say something: see `collapsed`."""
     dimensions: int
     samples: int
 
@@ -50,6 +67,7 @@ class Measures:
             condition_number=condition if np.isfinite(condition) else None,
             entropy=spectrum.entropy(),
             dead_dimensions=spectrum.dead_dimensions(),
+            collapsed=collapsed(spectrum),
             dimensions=spectrum.D,
             samples=spectrum.n,
         )
@@ -60,7 +78,7 @@ class Look:
     """One look at the held-out images."""
 
     spectra: dict[str, Spectrum]
-    features: Tensor
+    features: Float[Tensor, "n D_b"]
     """(n, D_b) representations in eval mode."""
 
     def measures(self) -> dict[str, dict[str, float | int | None]]:
@@ -69,7 +87,7 @@ class Look:
 
 
 @torch.no_grad()
-def look(method: Method, pixels: Tensor, preprocess: Preprocess, *, batch: int = 512) -> Look:
+def look(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch: int = 512) -> Look:
     """Measure backbone and projector on held-out images, in eval mode, streamed; the method is left as it was found.
 
     Args:
@@ -84,11 +102,10 @@ def look(method: Method, pixels: Tensor, preprocess: Preprocess, *, batch: int =
     moments: dict[str, Moments] = {}
     features = []
     for chunk in pixels.split(batch):
-        R = method.backbone(preprocess.normalize(chunk.to(device))).float()
-        features.append(R)
-        for name, Z in (("backbone", R), ("projector", method.projector(R).float())):
-            update = Moments.from_embeddings(Z)
-            moments[name] = moments[name].merge(update) if name in moments else update
+        R = method.backbone(preprocess.normalize(chunk.to(device)))
+        features.append(at_least_float32(R))
+        for name, Z in (("backbone", R), ("projector", method.projector(R))):
+            moments[name] = moments[name].update(Z) if name in moments else Moments.from_embeddings(Z)
     for module, mode in modes.items():
         module.training = mode
     return Look({name: Spectrum.from_moments(m) for name, m in moments.items()}, torch.cat(features))
@@ -119,12 +136,26 @@ class SpectrumFile:
         draft.replace(self._path)
 
 
-def advice(measures: dict[str, float | int | None], where: str) -> tuple[str, str] | None:
-    """Return (warning, remedy) where held-out embeddings have dead dimensions, else None."""
-    dead, dimensions = measures["dead_dimensions"] or 0, measures["dimensions"] or 0
-    if not dead:
+def collapsed(spectrum: Spectrum) -> bool:
+    """Whether there are too few living dimensions for the n images they were measured on.
+
+    With n ≥ 10 D images a single dead dimension tells. With fewer, the last eigenvalues are small in health too, and only fewer than
+    n/10 living dimensions, which n images do resolve, are a reason to speak.
+    """
+    living = min(spectrum.D, spectrum.n - 1) - spectrum.dead_dimensions()
+    return living < min(spectrum.D, spectrum.n // 10)
+
+
+def advice(measures: Mapping[str, float | int | None], where: str) -> tuple[str, str] | None:
+    """Return (warning, remedy) where held-out embeddings have dead dimensions, else None.
+
+    >>> advice({"collapsed": True, "dead_dimensions": 3, "dimensions": 8, "samples": 100}, "projector")[0]
+    'projector: 3 of 8 dimensions are dead on 100 held-out images'
+    """
+    if not measures["collapsed"]:
         return None
-    message = f"{where}: {dead} of {dimensions} dimensions are dead on {measures['samples']} held-out images"
+    dead, D, n = (measures[name] for name in ("dead_dimensions", "dimensions", "samples"))
+    message = f"{where}: {dead} of {D} dimensions are dead on {n} held-out images"
     if where == "backbone":
         return message, "lower the learning rate, weaken the views (crop scale), or train longer; a projector protects the backbone"
     return (

@@ -74,7 +74,6 @@ def _listed_by_timm(module: nn.Module) -> list[nn.Parameter]:
     return [
         parameter
         for submodule in module.modules()
-        if callable(no_weight_decay := getattr(submodule, "no_weight_decay", None))
         for name, parameter in submodule.named_parameters()
-        if name in no_weight_decay()
+        if name in getattr(submodule, "no_weight_decay", set)()
     ]

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from fullrank.views.affine import warp
 from fullrank.views.blur import blur
-from fullrank.views.color import blend_, hue_
+from fullrank.views.color import blend_, hue_, scale_
 from fullrank.views.draw import named
 from fullrank.views.parameters import BLENDS, OFF, PARAMETERS
 from fullrank.views.tone import noise_, solarize_
 
 Steps = dict[str, Callable[..., Tensor]]
-EAGER: Steps = {f.__name__: f for f in (blend_, hue_, solarize_, noise_)}
+EAGER: Steps = {f.__name__: f for f in (blend_, scale_, hue_, solarize_, noise_)}
 
 
 def apply_(
@@ -51,16 +51,18 @@ def apply_(
 
     for flag, f, name in (
         ("affine", lambda x, theta: warp(x, theta.unflatten(-1, (2, 3))), "theta"),
-        ("transpose", lambda x, _: x.mT, "transpose"),
+        ("transpose", lambda x, _: x.mT.clone(), "transpose"),
     ):
         _some_(x, drawn(flag), f, each(name))
     blends = named(device, PARAMETERS, "blends").unflatten(-1, (BLENDS, 3)).unbind(-2)
-    blending = (drawn("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(-1).any(0).tolist()
+    blending = (drawn("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(0).tolist()
     for k in range(BLENDS):
         if k == BLENDS // 2 and x.shape[-3] == 3 and drawn("hue").any():
             steps["hue_"](x, each("hue"))
-        if blending[k]:
+        if any(blending[k][1:]):
             steps["blend_"](x, blends[k].contiguous())
+        elif blending[k][0]:
+            steps["scale_"](x, blends[k][..., 0].contiguous())
     _some_(x, drawn("sigma"), lambda x, sigma: blur(x, sigma, radius=radius), each("sigma"))
     if (drawn("threshold") < OFF).any():
         steps["solarize_"](x, each("threshold"))
@@ -72,7 +74,9 @@ def apply_(
 def _some_(x: Tensor, flag: Tensor, f: Callable[[Tensor, Tensor], Tensor], parameter: Tensor):
     """Apply f to the views whose flag is not 0."""
     index = flag.nonzero()[:, 0]
-    if len(index):
+    if len(index) == len(x):
+        x.copy_(f(x, parameter))
+    elif len(index):
         index = move(index, x.device)
         x[index] = f(x[index], parameter[index])
 

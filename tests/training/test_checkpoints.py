@@ -1,0 +1,234 @@
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.training import list_checkpoints, save_checkpoint
+
+FILES = ("model.safetensors", "state.pt", "meta.json")
+READ = {"model.safetensors": "weights", "state.pt": "state", "meta.json": "meta"}
+
+
+def save(folder, step, value=None):
+    value = float(step if value is None else value)
+    state = {"step": step, "optimizer": {"momentum": torch.full((3,), value)}}
+    return save_checkpoint(folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"})
+
+
+def assert_whole(checkpoint, value=None):
+    value = float(checkpoint.step if value is None else value)
+    assert torch.equal(checkpoint.weights()["w"], torch.full((2, 2), value))
+    assert checkpoint.meta() == {"step": checkpoint.step, "recipe": "abc"}
+    assert sorted(path.name for path in checkpoint.path.iterdir()) in (sorted(FILES), sorted({*FILES} - {"state.pt"}))
+
+
+def assert_one_line(caught, *parts):
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_what_is_saved_is_read(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(network.parameters())
+    network(torch.randn(5, 3, 8, 8)).square().sum().backward()
+    optimizer.step()
+    save_checkpoint(tmp_path / "checkpoints", 12, weights=network.state_dict(), state={"optimizer": optimizer.state_dict()}, meta={"a": 1})
+
+    (checkpoint,) = list_checkpoints(tmp_path / "checkpoints")
+    assert checkpoint.path == tmp_path / "checkpoints" / "step-00000012"
+    assert checkpoint.meta() == {"step": 12, "a": 1}
+    weights, state = checkpoint.weights(), checkpoint.state()["optimizer"]
+    assert weights.keys() == network.state_dict().keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in network.state_dict().items())
+    for i, moments in optimizer.state_dict()["state"].items():
+        assert all(torch.equal(state["state"][i][name], tensor) for name, tensor in moments.items())
+    assert state["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+def test_tied_weights_are_saved(tmp_path):
+    tied = torch.ones(3)
+    checkpoint = save_checkpoint(tmp_path, 1, weights={"a": tied, "b": tied, "c": tied[1:]}, state={}, meta={})
+    assert {name: tensor.tolist() for name, tensor in checkpoint.weights().items()} == {"a": [1, 1, 1], "b": [1, 1, 1], "c": [1, 1]}
+
+
+def test_checkpoints_are_listed_by_step_and_nothing_else_is(tmp_path):
+    for step in (100_000_000, 2, 11):
+        save(tmp_path, step)
+    for name in (".draft-00000003", "step-x", "other"):
+        (tmp_path / name).mkdir()
+    assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [2, 11, 100_000_000]
+
+
+def test_only_the_newest_two_can_be_resumed(tmp_path):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    found = list_checkpoints(tmp_path)
+    assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
+    for checkpoint in found:
+        assert_whole(checkpoint)
+    with pytest.raises(UserError, match=r"cannot be resumed: it has no state.pt; only a run's newest two checkpoints keep one") as caught:
+        found[1].state()
+    assert_one_line(caught)
+
+
+def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
+    save(tmp_path, 5, value=1)
+    assert_whole(save(tmp_path, 5, value=2), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+class Killed(BaseException):
+    """The process ends here: nothing catches it."""
+
+
+@pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
+def test_a_crash_before_the_rename_leaves_the_old_one_whole(tmp_path, monkeypatch, step):
+    save(tmp_path, 1)
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            save(tmp_path, step, value=7)
+    (old,) = list_checkpoints(tmp_path)
+    assert_whole(old, 1)
+    assert_whole(save(tmp_path, step, value=7), 7)  # what the crash left is no obstacle
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_whole(tmp_path, monkeypatch, name):
+    save(tmp_path, 1)
+    whole = Path.write_bytes
+
+    def killed(self, data):
+        whole(self, data[: len(data) // 2] if self.name == name else data)
+        if self.name == name:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", killed)
+        with pytest.raises(Killed):
+            save(tmp_path, 2)
+    (old,) = list_checkpoints(tmp_path)
+    assert_whole(old)
+    assert old.state()["step"] == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
+def test_a_full_disk_is_said_in_a_line_and_leaves_the_old_one_whole(tmp_path, monkeypatch, name, step):
+    save(tmp_path, 1)
+    whole = Path.write_bytes
+
+    def full(self, data):
+        whole(self, data[:10])
+        if self.name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError) as caught:
+        save(tmp_path, step, value=7)
+    assert_one_line(caught, f"step {step}", str(tmp_path), "No space left", "free some space", "--resume")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert_whole(list_checkpoints(tmp_path)[0], 1)
+
+
+def test_a_rename_that_fails_gives_the_old_one_back(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    rename = os.replace
+
+    def failing(source, target):
+        if Path(source).name.startswith(".draft"):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(UserError, match="Input/output error.*check the disk"):
+        save(tmp_path, 1, value=7)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert_whole(list_checkpoints(tmp_path)[0], 1)
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_a_line(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    with pytest.raises(UserError) as caught:
+        save(tmp_path / "checkpoints", 1)
+    assert_one_line(caught, "could not write the checkpoint of step 1", "check the disk and its permissions")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["half", "garbage", "empty", "a folder"])
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
+    checkpoint = save(tmp_path, 1)
+    file = checkpoint.path / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage == "a folder":
+        file.mkdir()
+    else:
+        file.write_bytes({"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage])
+    with pytest.raises(UserError, match="remove its folder to fall back on the checkpoint before it") as caught:
+        getattr(checkpoint, READ[name])()
+    assert_one_line(caught, str(file))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "meta.json"])
+def test_a_missing_file_is_named(tmp_path, name):
+    checkpoint = save(tmp_path, 1)
+    (checkpoint.path / name).unlink()
+    with pytest.raises(UserError) as caught:
+        getattr(checkpoint, READ[name])()
+    assert_one_line(caught, str(checkpoint.path / name))
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "3", '"ab"'])
+def test_a_meta_file_that_is_no_object_is_refused(tmp_path, content):
+    checkpoint = save(tmp_path, 1)
+    (checkpoint.path / "meta.json").write_text(content)
+    with pytest.raises(UserError, match="meta.json cannot be read"):
+        checkpoint.meta()
+
+
+class Malice:
+    """What a pickle can do to who reads it."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return Path.touch, (self.target,)
+
+
+def test_code_in_the_state_is_refused_and_not_run(tmp_path):
+    checkpoint, target = save(tmp_path, 1), tmp_path / "harm"
+    torch.save({"optimizer": Malice(target)}, checkpoint.path / "state.pt")
+    with pytest.raises(UserError) as caught:
+        checkpoint.state()
+    assert_one_line(caught, "state.pt")
+    assert not target.exists()
+    torch.load(checkpoint.path / "state.pt", weights_only=False)
+    assert target.exists()  # it would have run
+
+
+def test_meta_is_readable_json(tmp_path):
+    assert json.loads((save(tmp_path, 3).path / "meta.json").read_text()) == {"step": 3, "recipe": "abc"}
+
+
+def test_checkpoints_before_the_newest_can_be_fallen_back_on(tmp_path):
+    for step in (1, 2):
+        save(tmp_path, step)
+    shutil.rmtree(list_checkpoints(tmp_path)[-1].path)
+    (left,) = list_checkpoints(tmp_path)
+    assert left.state()["step"] == 1

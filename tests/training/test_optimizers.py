@@ -1,0 +1,149 @@
+import pytest
+import timm
+import torch
+from timm.optim import Lars
+from torch import nn
+
+from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector, features_of
+from fullrank.objectives import frossl
+from fullrank.training import Optimizer, build_optimizer, split_parameters
+
+TRUST = 0.02
+
+
+def network():
+    rng = torch.Generator().manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3, 4)).double()
+    for parameter in module.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+    return module
+
+
+def gradients(module, step):
+    rng = torch.Generator().manual_seed(step)
+    return [torch.randn(p.shape, generator=rng, dtype=torch.float64) for p in module.parameters()]
+
+
+def take(optimizer, module, steps=3):
+    """Take steps with known gradients; return the parameters."""
+    for step in range(steps):
+        for parameter, gradient in zip(module.parameters(), gradients(module, step), strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    return [parameter.detach() for parameter in module.parameters()]
+
+
+def lars_as_written(module, *, lr, weight_decay, momentum, steps=3):
+    """LARS with LARC's clip, a parameter at a time; returns the parameters and how often the clip acted."""
+    weights = [p.detach().clone() for p in module.parameters()]
+    buffers = [torch.zeros_like(w) for w in weights]
+    clipped = 0
+    for step in range(steps):
+        for w, m, g in zip(weights, buffers, gradients(module, step), strict=True):
+            if w.ndim > 1:
+                adapted = TRUST * w.norm() / (g.norm() + weight_decay * w.norm())
+                clipped += int(adapted > lr)
+                g = min(adapted, torch.tensor(lr)) / lr * (g + weight_decay * w)
+            m.mul_(momentum).add_(g)
+            w -= lr * m
+    return weights, clipped
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
+@pytest.mark.parametrize(("lr", "clips"), [(1.0, 0), (1e-3, 6)])
+def test_lars_takes_the_step_of_its_formula(lr, clips, weight_decay):
+    expected, clipped = lars_as_written(network(), lr=lr, weight_decay=weight_decay, momentum=0.9)
+    assert clipped == clips  # both sides of the clip are tested
+    module = network()
+    found = take(build_optimizer(Optimizer(lr=lr, weight_decay=weight_decay), module), module)
+    for parameter, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
+
+
+def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():
+    ours, theirs = network(), network()
+    found = take(build_optimizer(Optimizer(lr=0.3, weight_decay=0.1), ours), ours)
+    expected = take(torch.optim.SGD(theirs.parameters(), lr=0.3, momentum=0.9), theirs)
+    for parameter, wanted in zip(found, expected, strict=True):
+        if parameter.ndim == 1:
+            torch.testing.assert_close(parameter, wanted, rtol=1e-12, atol=1e-12)
+        else:
+            assert not torch.allclose(parameter, wanted)
+
+
+def test_without_adaptation_the_default_of_timm_would_be_another():
+    ours, theirs = network(), network()
+    found = take(build_optimizer(Optimizer(lr=0.3, weight_decay=0.0), ours), ours)
+    naive = take(Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs)
+    assert not torch.allclose(found[0], naive[0])
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_weights_decay_and_biases_and_norms_do_not(name):
+    """With gradients of zero all that moves is what decays."""
+    module = network()
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    optimizer = build_optimizer(Optimizer(name=name, lr=0.5, weight_decay=0.1), module)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter, old in zip(module.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter.detach(), old * 0.95 if old.ndim > 1 else old)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lars", Lars), ("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)])
+def test_the_numbers_arrive(name, kind):
+    optimizer = build_optimizer(Optimizer(name=name, lr=0.25, weight_decay=0.125, momentum=0.75), network())
+    assert isinstance(optimizer, kind)
+    decayed, plain = optimizer.param_groups
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.125, 0.0)
+    for group in optimizer.param_groups:
+        assert group["lr"] == 0.25
+        assert (group["betas"][0] if name == "adamw" else group["momentum"]) == 0.75
+    if name == "lars":
+        assert {group["trust_coeff"] for group in optimizer.param_groups} == {TRUST}
+        assert {group["trust_clip"] for group in optimizer.param_groups} == {True}
+
+
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_a_network_without_biases_and_norms_can_be_trained(name):
+    module = nn.Linear(3, 2, bias=False)
+    optimizer = build_optimizer(Optimizer(name=name, lr=0.1), module)
+    before = module.weight.detach().clone()
+    module(torch.randn(4, 3)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(module.weight, before)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Backbone(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
+        Backbone(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
+        Backbone(name="test_efficientnet"),
+    ],
+    ids=lambda spec: spec.name,
+)
+def test_every_trainable_parameter_is_in_one_group(spec):
+    backbone = build_backbone(spec)
+    method = JointEmbedding(backbone, build_projector(Projector(widths=(8, 4)), features_of(backbone)), frossl)
+    frozen = next(method.backbone.parameters()).requires_grad_(False)
+    grouped = [id(p) for group in split_parameters(method) for p in group]
+    assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p is not frozen)
+
+
+def test_what_a_transformer_lists_is_kept_out_of_the_decay_also_inside_a_method():
+    backbone = build_backbone(Backbone(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}))
+    method = JointEmbedding(backbone, build_projector(Projector(widths=(8, 4)), features_of(backbone)), frossl)
+    names = {id(parameter): name for name, parameter in method.named_parameters()}
+    weights, rest = ({names[id(p)] for p in group} for group in split_parameters(method))
+    assert {"backbone.pos_embed", "backbone.cls_token"} <= rest
+    assert {"backbone.patch_embed.proj.weight", "backbone.blocks.1.attn.qkv.weight", "projector.0.weight"} <= weights
+    assert {name for name in rest if method.get_parameter(name).ndim > 1} == {"backbone.pos_embed", "backbone.cls_token"}
+
+
+def test_the_groups_are_those_of_timm():
+    network = timm.create_model("test_vit", num_classes=0)
+    decayed, plain = split_parameters(network)
+    theirs = timm.optim.param_groups_weight_decay(network, weight_decay=0.1, no_weight_decay_list=network.no_weight_decay())
+    assert {frozenset(map(id, group)) for group in (decayed, plain)} == {frozenset(map(id, group["params"])) for group in theirs}
