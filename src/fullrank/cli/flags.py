@@ -1,10 +1,10 @@
 """Typed flags by tyro, with its boxes of errors folded into one line."""
 
 import contextlib
+import functools
 import io
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -14,25 +14,63 @@ from fullrank.errors import UserError
 T = TypeVar("T")
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-"""The first argument of a verb that takes a MODEL."""
+"""The argument of the verbs that take a MODEL."""
 
-ROW = re.compile(r"[│|] (.*) [│|]")
+
+def call(function: Callable[..., T], arguments: Sequence[str], *, verb: str) -> T:
+    """Call a verb's function with `arguments`, parsed by its signature and explained by its docstring.
+
+    Raises:
+        UserError: as `parse`, and whatever the function raises.
+    """
+
+    @functools.wraps(function)
+    def later(*values: Any, **named: Any) -> Callable[[], T]:
+        return functools.partial(function, *values, **named)
+
+    return parse(later, arguments, verb=verb)()  # outside of the parsing, which swallows what is written to standard error
 
 
 def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, default: Any = None, description: str | None = None) -> T:
-    """Parse `arguments` into `what`, a dataclass or a function, which is called.
+    """Parse `arguments` into `what`, a dataclass.
 
     Raises:
         UserError: a flag or value that does not fit, in one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    errors = io.StringIO()
-    kwargs = {} if default is None else {"default": default}
-    with contextlib.redirect_stderr(errors):
-        try:
-            build = tyro.cli(_later(what), args=list(arguments), prog=f"fullrank {verb}", description=description, **kwargs)
-        except SystemExit as stop:
-            if stop.code:
-                raise UserError(f"{one_line(errors.getvalue())}; see fullrank {verb} --help") from None
+    given = {} if default is None else {"default": default}
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(what, args=list(arguments), prog=f"fullrank {verb}", description=description, **given)
+    except SystemExit as stop:
+        if not stop.code:
             raise
-    return build
+        raise UserError(f"{one_line(box.getvalue())}; see fullrank {verb} --help") from None
+
+
+def one_line(box: str) -> str:
+    r"""Fold a box of tyro's into a line: its message, and the flags that it proposes, without their explanations.
+
+    >>> one_line("╭─ Unrecognized options ─╮\n│ Unrecognized options: --lr, 3 │\n│ ────── │\n│ Perhaps you meant: │\n│     --optimizer.lr FLOAT │\n╰──╯")
+    'unrecognized options: --lr, 3; perhaps you meant --optimizer.lr FLOAT?'
+    >>> one_line(" Value error\n -----\n  Error parsing --epochs: no number\n  -----\n  Argument helptext:\n      --epochs INT\n")
+    'error parsing --epochs: no number; expected --epochs INT'
+    """
+    message, *others = sections(box)
+    text = " ".join(row.strip() for row in message if not row.startswith(" " * 8))
+    flags = [row.strip() for _, *rows in others for row in rows if re.match(r" {4}-", row)]
+    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; perhaps you meant {' or '.join(flags)}?"
+    return text[:1].lower() + text[1:].rstrip(".") + hint
+
+
+def sections(box: str) -> list[list[str]]:
+    """Return the rows between the rules of a box, without its title and its frame, which is of spaces where Unicode cannot be shown."""
+    rows = [line[2:].rstrip("│ ") for line in box.splitlines()[1:] if not line.startswith("╰")]
+    parts: list[list[str]] = [[]]
+    for row in rows:
+        if row and set(row) <= {"─", "-"}:
+            parts.append([])
+        elif row:
+            parts[-1].append(row)
+    return [part for part in parts if part and "full helptext" not in part[0]]
