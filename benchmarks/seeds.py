@@ -1,7 +1,7 @@
 """Mean and standard deviation of a recipe's scores over seeds: `python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"`.
 
 Each seed is a whole run of the command line (pretrain, then evaluate), `--parallel` of them at a time on one thread each; a run that is
-there already is resumed or taken as it is. The result is a small file under `results/`, with recipe, hardware, versions and commit.
+there already is resumed or taken as it is. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`, with recipe, hardware, versions and commit.
 """
 
 import argparse
@@ -26,8 +26,7 @@ def main():
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("flags", nargs="*", help="further flags of fullrank pretrain, behind --")
-    options = parser.parse_args()
+    options, options.flags = parser.parse_known_args()  # other flags are those of fullrank pretrain
     with ThreadPoolExecutor(options.parallel) as pool:
         runs = list(pool.map(lambda seed: whole_run(options, seed), options.seeds))
     write_json(options.out or Path("results") / f"{options.recipe}.json", collect(runs, options.name))
@@ -60,7 +59,9 @@ def collect(runs: list[Path], name: str | None) -> dict:
         "watch_share": [environment["watch_share"] for environment in environments],
         "spectra": [len(Run(path).spectra["steps"]) for path in runs],
         "commit": sorted({str(environment["commit"]) for environment in environments}),
-        "environment": {key: environments[0][key] for key in ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")},
+        "environment": {
+            key: environments[0][key] for key in ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
+        },
         "recipe": recipe | {"seed": None, "data": recipe["data"] | {"source": name or recipe["data"]["source"]}},
     }
 
@@ -71,7 +72,14 @@ def table(evaluations: list[dict]):
         same = [s for e in evaluations for s in e["scores"] if (s["features"], s["probe"]) == (row["features"], row["probe"])]
         values = [score["accuracy"] for score in same]
         sd = statistics.stdev(values) if len(values) > 1 else None
-        yield {"features": row["features"], "probe": row["probe"], "mean": statistics.mean(values), "sd": sd, "n": len(values), "values": values}
+        yield {
+            "features": row["features"],
+            "probe": row["probe"],
+            "mean": statistics.mean(values),
+            "sd": sd,
+            "n": len(values),
+            "values": values,
+        }
 
 
 if __name__ == "__main__":

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
-from fullrank.cli.flags import parse
+from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import device_of, source_of
 from fullrank.embed import embed as write
 from fullrank.errors import UserError
@@ -16,11 +15,11 @@ from fullrank.loading import load
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and embed."""
-    parse(embed, arguments, verb="embed")
+    call(embed, arguments, verb="embed")
 
 
 def embed(
-    model: tyro.conf.Positional[str],
+    model: Model,
     /,
     *,
     out: Path,
@@ -63,6 +62,6 @@ def embed(
         skipped=skipped,
         overwrite=overwrite,
     )
-    Console(stderr=True).print(f"{rows:,} embeddings of {images.source}: {out}", highlight=False)
+    stderr().print(f"{rows:,} embeddings of {images.source}: {out}")
     for name, reason in skipped.reasons.items():
-        Console(stderr=True).print(f"skipped {name}: {reason}", highlight=False, markup=False)
+        stderr().print(f"skipped {name}: {reason}")

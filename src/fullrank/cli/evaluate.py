@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import tyro
 from rich.console import Console
 
-from fullrank.cli.flags import parse
+from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import device_of, source_of
 from fullrank.evaluation import evaluate as judge
 from fullrank.evaluation import table
@@ -18,11 +17,11 @@ from fullrank.run import write_json
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and evaluate."""
-    parse(evaluate, arguments, verb="evaluate")
+    call(evaluate, arguments, verb="evaluate")
 
 
 def evaluate(
-    model: tyro.conf.Positional[str],
+    model: Model,
     /,
     *,
     data: str | None = None,
@@ -51,13 +50,13 @@ def evaluate(
         workers: processes that decode.
         tolerate: share of unreadable files beyond which to stop.
     """
-    console = Console(stderr=True)
+    console = stderr()
     loaded = load(model)
     source, of_run = source_of(loaded, data)
     splits = train_and_test(
         source, train=train or of_run.train, test=test or of_run.test, seed=loaded.recipe.seed if loaded.recipe else seed
     )
-    console.print(splits.statement, highlight=False)
+    console.print(splits.statement)
     device = device_of(accelerator)
     with console.status("") as status:
         result = judge(
@@ -78,13 +77,13 @@ def evaluate(
         )
     Console().print(table(result))
     for note in result["skipped"]:
-        console.print(f"left out: {note}", highlight=False)
+        console.print(f"left out: {note}")
     run_directory = Path(model) if loaded.recipe is not None and Path(model).is_dir() else None
     target = out or (run_directory / "evaluation.json" if run_directory else None)
     if target is not None:
         write_json(target, result)
-        console.print(f"scores: {target}", highlight=False)
+        console.print(f"scores: {target}")
     if run_directory is not None:
         from fullrank.report import write_report
 
-        console.print(f"report: {write_report([run_directory], run_directory / 'report.html')}", highlight=False)
+        console.print(f"report: {write_report([run_directory], run_directory / 'report.html')}")

@@ -38,23 +38,25 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, defaul
         UserError: a flag or value that does not fit, in one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    given = {} if default is None else {"default": default}
+    given: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {verb}", "description": description}
+    if default is not None:
+        given["default"] = default
     box = io.StringIO()
     try:
-        with contextlib.redirect_stderr(box):
-            return tyro.cli(what, args=list(arguments), prog=f"fullrank {verb}", description=description, **given)
+        with contextlib.redirect_stdout(box), contextlib.redirect_stderr(box):  # to no terminal: without colours and frames
+            return tyro.cli(what, **given)
     except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise UserError(f"{one_line(box.getvalue())}; see fullrank {verb} --help") from None
+        if stop.code:
+            raise UserError(f"{one_line(box.getvalue())}; see fullrank {verb} --help") from None
+    return tyro.cli(what, **given)  # again: --help, as the terminal can show it
 
 
 def one_line(box: str) -> str:
     r"""Fold a box of tyro's into a line: its message, and the flags that it proposes, without their explanations.
 
-    >>> one_line("╭─ Unrecognized options ─╮\n│ Unrecognized options: --lr, 3 │\n│ ────── │\n│ Perhaps you meant: │\n│     --optimizer.lr FLOAT │\n╰──╯")
+    >>> one_line(" Oh\n ---\n  Unrecognized options: --lr, 3\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n  ---\n")
     'unrecognized options: --lr, 3; perhaps you meant --optimizer.lr FLOAT?'
-    >>> one_line(" Value error\n -----\n  Error parsing --epochs: no number\n  -----\n  Argument helptext:\n      --epochs INT\n")
+    >>> one_line(" Oh\n ---\n  Error parsing --epochs: no number\n  ---\n  Argument helptext:\n      --epochs INT\n      Help.\n")
     'error parsing --epochs: no number; expected --epochs INT'
     """
     message, *others = sections(box)
@@ -65,11 +67,10 @@ def one_line(box: str) -> str:
 
 
 def sections(box: str) -> list[list[str]]:
-    """Return the rows between the rules of a box, without its title and its frame, which is of spaces where Unicode cannot be shown."""
-    rows = [line[2:].rstrip("│ ") for line in box.splitlines()[1:] if not line.startswith("╰")]
+    """Return the rows between the rules of a box, without its title and the pointer to the help."""
     parts: list[list[str]] = [[]]
-    for row in rows:
-        if row and set(row) <= {"─", "-"}:
+    for row in (line[2:].rstrip() for line in box.splitlines()[1:]):
+        if set(row) == {"-"}:
             parts.append([])
         elif row:
             parts[-1].append(row)

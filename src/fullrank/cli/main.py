@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Interrupted as stop:
         print(f"fullrank: {stop}", file=sys.stderr)
         return 128 + stop.signum
+    except SystemExit as stop:  # of `--help`
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         print("fullrank: stopped", file=sys.stderr)
         return 130

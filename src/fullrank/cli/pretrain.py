@@ -12,6 +12,7 @@ from fullrank.cli.flags import parse
 from fullrank.errors import UserError, perhaps, pick
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe
+from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
        fullrank pretrain --resume RUN
@@ -50,35 +51,45 @@ def run(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE.format(recipes=", ".join(RECIPES), objectives=", ".join(OBJECTIVES)), end="")
         return
-    console = Console(stderr=True)
+    console = stderr()
     resume, arguments = take(arguments, "--resume")
     if resume is not None:
-        resume_run(Path(resume), list(arguments), console)
+        resume_run(Path(resume), arguments, console)
         return
     if arguments[0].startswith("-"):
         raise UserError(f"expected a recipe or a path first, got {arguments[0]}; such as: fullrank pretrain digits {arguments[0]} …")
-    recipe = recipe_of(arguments[0], data=take(arguments, "--data")[0], console=console)
-    recipe, options = parse_flags(recipe, arguments[1:])
+    recipe, options = read(arguments, console)
     start(recipe, options, console)
+
+
+def read(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
+    """Read recipe or source, then the flags behind it."""
+    data, _ = take(arguments, "--data")
+    split, _ = take(arguments, "--split")
+    train, _ = take(arguments, "--data.train")
+    return parse_flags(recipe_of(arguments[0], data=data, train=split or train, console=console), arguments[1:])
 
 
 def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
     """Return the value of a flag, as `--flag value` or `--flag=value`, and the other arguments.
+
+    Raises:
+        UserError: the flag without a value.
 
     >>> take(["digits", "--objective", "vicreg", "--epochs", "3"], "--objective")
     ('vicreg', ['digits', '--epochs', '3'])
     """
     for i, argument in enumerate(arguments):
         if argument == flag:
-            if i + 1 == len(arguments):
-                raise UserError(f"{flag} has no value; give one behind it")
+            if i + 1 == len(arguments) or arguments[i + 1].startswith("--"):
+                raise UserError(f"{flag} has no value, expected one behind it; see fullrank pretrain --help")
             return arguments[i + 1], [*arguments[:i], *arguments[i + 2 :]]
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
     return None, arguments
 
 
-def recipe_of(name: str, *, data: str | None = None, console: Console) -> Recipe:
+def recipe_of(name: str, *, data: str | None = None, train: str | None = None, console: Console) -> Recipe:
     """Return the recipe of that name, the recipe in a JSON file, or the general recipe for a source of images.
 
     Raises:
@@ -98,10 +109,10 @@ def recipe_of(name: str, *, data: str | None = None, console: Console) -> Recipe
 
     from fullrank.images import survey, train_and_test
 
-    recipe, reasons = photos(name, survey(train_and_test(name).train), gpu=torch.cuda.is_available())
-    console.print("A general recipe for these images (flags that change it in brackets):", highlight=False)
+    recipe, reasons = photos(name, survey(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
+    console.print("A general recipe for these images (flags that change it in brackets):")
     for reason in reasons:
-        console.print(f"  {reason}", highlight=False, markup=False)
+        console.print(f"  {reason}")
     return recipe
 
 
@@ -127,28 +138,26 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
 
 
 def start(recipe: Recipe, options: Options, console: Console) -> None:
-    """Run the recipe, then write the report."""
+    """Run the recipe, then write the report; or only draw the views."""
     from fullrank.pretraining import pretrain, preview
 
     if options.preview:
-        path = preview(recipe, out=options.out, console=console)
-        console.print(f"views: {path}", highlight=False)
+        console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, console=console)}")
         return
     finish(pretrain(recipe, out=options.out, overwrite=options.overwrite, wandb=options.wandb, console=console).path, console)
 
 
-def resume_run(path: Path, rest: list[str], console: Console) -> None:
+def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     """Continue a run; a recipe given beside it has to be its own."""
     from fullrank.pretraining import pretrain
 
-    wandb = "--wandb" in rest
-    rest = [argument for argument in rest if argument != "--wandb"]
-    recipe = None
-    if rest:
-        recipe, options = parse_flags(recipe_of(rest[0], console=console), rest[1:])
-        if options.out is not None:
-            raise UserError(f"--resume {path} writes into that run; leave out --out {options.out}")
-    finish(pretrain(recipe, resume=path, wandb=wandb, console=console).path, console)
+    rest = [argument for argument in arguments if argument != "--wandb"]
+    if rest and rest[0].startswith("-"):
+        raise UserError(f"--resume {path} continues a run as it began, got {' '.join(rest)} beside it; leave that out, or start a new run")
+    recipe, options = read(rest, console) if rest else (None, Options())
+    if replace(options, data=None, split=None) != Options():
+        raise UserError(f"--resume {path} continues in that folder; leave out --out, --overwrite and --preview")
+    finish(pretrain(recipe, resume=path, wandb=len(rest) < len(arguments), console=console).path, console)
 
 
 def finish(path: Path, console: Console) -> None:
@@ -156,4 +165,4 @@ def finish(path: Path, console: Console) -> None:
     from fullrank.report import write_report
 
     write_report([path], path / "report.html")
-    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}", highlight=False)
+    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}")

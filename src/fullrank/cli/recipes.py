@@ -7,14 +7,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.flags import parse
+from fullrank.cli.flags import call
 from fullrank.errors import pick
 from fullrank.recipes import RECIPES, to_dict
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and print."""
-    parse(recipes, arguments, verb="recipes")
+    call(recipes, arguments, verb="recipes")
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import tyro
 
-from fullrank.cli.flags import parse
+from fullrank.cli.flags import call
 from fullrank.report import write_report
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and write."""
-    parse(report, arguments, verb="report")
+    call(report, arguments, verb="report")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from fullrank.atomic import draft_of
-from fullrank.cli.flags import parse
+from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import device_of, images_of
 from fullrank.errors import UserError
 from fullrank.evaluation import extract
@@ -24,11 +23,11 @@ LEADING = 10
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and measure."""
-    parse(spectrum, arguments, verb="spectrum")
+    call(spectrum, arguments, verb="spectrum")
 
 
 def spectrum(
-    model: tyro.conf.Positional[str],
+    model: Model,
     /,
     *,
     data: str | None = None,
@@ -63,12 +62,12 @@ def spectrum(
         with torch.inference_mode():
             spectra["projector"] = Spectrum.from_embeddings(loaded.projector.to(device)(features.X.to(device)))
     Console().print(table_of(spectra))
-    console = Console(stderr=True)
-    console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n", highlight=False)
+    console = stderr()
+    console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n")
     for name, found in spectra.items():
         if not found.enough_samples():
             console.print(
-                f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow", highlight=False
+                f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow"
             )
     if out is not None:
         write(out, spectra, overwrite=overwrite)
