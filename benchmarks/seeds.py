@@ -1,7 +1,10 @@
-"""Mean and standard deviation of a recipe's scores over seeds: `python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"`.
+"""Mean and standard deviation of a recipe's scores over seeds.
 
-Each seed is a whole run of the command line (pretrain, then evaluate), `--parallel` of them at a time on one thread each; a run that is
-there already is resumed or taken as it is. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`, with recipe, hardware, versions and commit.
+    python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"
+
+Each seed is a whole run of the command line (pretrain, then evaluate), `--parallel` of them at a time; a run that is there already is
+resumed or taken as it is. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`, with recipe,
+hardware, versions and commit.
 """
 
 import argparse
@@ -14,11 +17,12 @@ from pathlib import Path
 
 from fullrank.run import Run, read_json, write_json
 
+ENVIRONMENT = ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
 FULLRANK = [sys.executable, "-m", "fullrank.cli"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("--data")
     parser.add_argument("--name", help="what the data are called in tables")

@@ -1,6 +1,6 @@
 import pytest
 
-from fullrank.errors import UserError, perhaps, pick
+from fullrank.errors import Interrupted, UserError, perhaps, pick
 
 
 def test_pick_looks_up():
@@ -18,3 +18,9 @@ def test_nothing_near_is_not_suggested():
 
 def test_a_user_error_is_a_value_error():
     assert issubclass(UserError, ValueError)
+
+
+def test_an_interruption_says_by_what_and_is_no_mistake():
+    error = Interrupted(15, "stopped after step 3 of 9")
+    assert (error.signum, str(error)) == (15, "stopped after step 3 of 9")
+    assert not isinstance(error, UserError)

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from textwrap import shorten
 
 import timm
 import timm.data
 import torch
+from jaxtyping import Float
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
@@ -31,24 +34,35 @@ class Model:
     spec: Backbone
     """How timm builds it."""
     untrained: Callable[[], nn.Module]
-    """The same network with the weights it began with."""
+    """The same network with fresh weights: those that a run began with."""
     projector: nn.Module | None = None
     """A run's projector."""
     recipe: Recipe | None = None
     """A run's recipe."""
 
     @torch.inference_mode()
-    def features(self, images: Sequence[Image.Image]) -> Tensor:
-        """Return the features (n, D) of Pillow images."""
+    def features(self, images: Sequence[Image.Image]) -> Float[Tensor, "n D"]:
+        """Return the features (n, D) of n ≥ 1 Pillow images, on the device of the backbone."""
         pixels = torch.stack([self.preprocess.pixels(image) for image in images])
-        return self.backbone(self.preprocess.normalize(pixels))
+        return self.backbone(self.preprocess.normalize(pixels.to(next(self.backbone.parameters()).device)))
 
 
 def load(model: str | Path) -> Model:
-    """Load a MODEL: `RUN`, `RUN@STEP`, `timm:NAME` (with timm's weights) or `file:PATH` (what `fullrank export` wrote).
+    """Load a MODEL.
+
+    | MODEL | what |
+    |---|---|
+    | `RUN` | the newest checkpoint of a run directory |
+    | `RUN@STEP` | that of a step |
+    | `timm:NAME` | a timm model with its pretrained weights |
+    | `file:PATH` | what `fullrank export` wrote as safetensors |
 
     Raises:
         UserError: no such model, or a damaged file.
+
+    >>> load("no/such/run")
+    Traceback (most recent call last):
+    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH
     """
     text = str(model)
     scheme, _, rest = text.partition(":")
@@ -56,13 +70,15 @@ def load(model: str | Path) -> Model:
         return load_timm(rest)
     if scheme == "file" and rest:
         return load_file(Path(rest))
-    path, _, step = text.partition("@") if not Path(text).exists() else (text, "", "")
-    if not Path(path).is_dir():
-        what = "a file; write file:" + path if Path(path).is_file() else "no run directory"
-        raise UserError(f"model '{text}' is {what}; expected RUN, RUN@STEP, timm:NAME or file:PATH")
-    if step and not step.isdigit():
-        raise UserError(f"model '{text}': the step is '{step}', expected a number, such as {path}@1000")
-    return load_run(Path(path), int(step) if step else None, name=text)
+    if Path(text).is_dir():
+        return load_run(Path(text))
+    path, at, step = text.rpartition("@")
+    if at and Path(path).is_dir():
+        if not step.isdecimal():
+            raise UserError(f"model '{text}': the step is '{step}', expected a number, such as {path}@1000")
+        return load_run(Path(path), int(step), name=text)
+    what = f"a file; write file:{text}, or expected" if Path(text).is_file() else "no run directory; expected"
+    raise UserError(f"model '{text}' is {what} RUN, RUN@STEP, timm:NAME or file:PATH")
 
 
 def load_run(path: Path, step: int | None = None, *, name: str | None = None) -> Model:
@@ -73,7 +89,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     try:
         method.load_state_dict(checkpoint.weights())
     except RuntimeError as error:
-        raise UserError(f"checkpoint {checkpoint.path} does not fit {path / 'recipe.json'} ({str(error).splitlines()[0]})") from error
+        raise UserError(f"checkpoint {checkpoint.path} does not fit {path / 'recipe.json'} ({_summary(error)}); restore both") from error
     return Model(
         name=name or str(path),
         backbone=method.backbone.eval(),
@@ -86,26 +102,25 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
 
 
 def load_timm(name: str) -> Model:
-    """Load a timm model with its pretrained weights, and the preprocessing that belongs to them."""
+    """Load a timm model with its pretrained weights.
+
+    Size, mean and std are timm's. Images are resized to just that size, bilinearly: timm's own evaluation may resize to a larger one
+    first, or by another filter.
+    """
     if not timm.is_model(name):
-        raise UserError(f"unknown timm model '{name}'{perhaps(name, timm.list_models())}")
+        raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){perhaps(name, timm.list_models())}")
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # the hub answers with a dozen types
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"the weights of timm:{name} cannot be had ({reason}); connect once, so that they are cached, or choose a pretrained name"
+            f"the weights of timm:{name} cannot be had ({_summary(error)}); connect once, so that they are cached, or choose a "
+            "pretrained name"
         ) from error
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
+    preprocess = Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
     spec = Backbone(name=name)
-    return Model(
-        name=f"timm:{name}",
-        backbone=network.eval(),
-        preprocess=Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"])),
-        spec=spec,
-        untrained=lambda: build_backbone(spec, channels=channels),
-    )
+    return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, channels))
 
 
 def load_file(path: Path) -> Model:
@@ -115,25 +130,39 @@ def load_file(path: Path) -> Model:
             metadata = file.metadata() or {}
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  a method of the file, not a dict
     except FileNotFoundError:
-        raise UserError(f"no file {path}; expected what `fullrank export RUN --out FILE` wrote") from None
+        raise UserError(f"no file {path}; expected what `fullrank export RUN --out FILE.safetensors` wrote") from None
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is no safetensors file ({error}); expected what `fullrank export RUN --out FILE` wrote") from error
+        raise UserError(
+            f"{path} is no safetensors file ({_summary(error)}); expected what `fullrank export RUN --out FILE.safetensors` wrote"
+        ) from error
     try:
         spec = Backbone(name=metadata["name"], arguments=json.loads(metadata["arguments"]), stem=metadata["stem"])  # pyright: ignore[reportArgumentType]
         values = json.loads(metadata["preprocess"])
-    except (KeyError, ValueError):
+        preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
+    except (KeyError, ValueError, TypeError):
         raise UserError(f"{path} does not say which backbone it holds; expected the metadata that `fullrank export` writes") from None
-    preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
-    network = build_backbone(spec, channels=preprocess.channels)
+    network = _fresh(spec, preprocess.channels)
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise UserError(f"the weights in {path} do not fit its own metadata ({str(error).splitlines()[0]}); export it again") from error
-    return Model(f"file:{path}", network.eval(), preprocess, spec, lambda: build_backbone(spec, channels=preprocess.channels))
+        raise UserError(f"the weights in {path} do not fit its own metadata ({_summary(error)}); export it again") from error
+    return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, preprocess.channels))
+
+
+def _fresh(spec: Backbone, channels: int) -> nn.Module:
+    """Build the network with fresh weights, always the same, and leave torch's global generator alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build_backbone(spec, channels=channels)
+
+
+def _summary(error: Exception) -> str:
+    """Return what an error says, in part of a line, or its type where it says nothing."""
+    return shorten(str(error), 160, placeholder=" …") or type(error).__name__
 
 
 def metadata_of(model: Model) -> dict[str, str]:
-    """Return what an exported file says of itself, as `load_file` reads it."""
+    """Return what an exported file says of itself, as `load` reads it."""
     return {
         "name": model.spec.name,
         "arguments": json.dumps(model.spec.arguments),

@@ -1,11 +1,13 @@
 """A whole run, from recipe to run directory: probe, watch, log, checkpoints and signals around the generator of `training`."""
 
 import errno
+import os
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TypeVar
 
 import torch
@@ -17,7 +19,7 @@ from fullrank.distributed import synchronise
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
 from fullrank.methods import Method, features_of
-from fullrank.recipes import RECIPES, Assembly, Recipe, differences, read_recipe, to_dict
+from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, read_recipe, to_dict
 from fullrank.run import Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
 from fullrank.run.data import batches_of, write_preview
 from fullrank.run.directory import refuse
@@ -71,6 +73,7 @@ def pretrain(
         raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
     if data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
+    check(recipe)
     if out is not None:
         refuse(Path(out), overwrite=overwrite)  # before the images are read
     fabric = launch(recipe)
@@ -199,9 +202,14 @@ def launch(recipe: Recipe) -> Fabric:
     """Start Lightning Fabric on the recipe's machine.
 
     Raises:
-        UserError: an accelerator that is not there.
+        UserError: an accelerator that is not there, or several processes, which `pretrain` does not start.
     """
     machine = recipe.machine
+    processes = max(machine.devices, int(os.environ.get("WORLD_SIZE", "1")))
+    if processes > 1:
+        raise UserError(
+            f"{processes} processes asked of `pretrain`, which runs in one; give --machine.devices 1, or loop over fullrank.training.fit"
+        )
     try:
         fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))  # pyright: ignore[reportArgumentType]
     except (ValueError, RuntimeError) as error:  # Fabric answers a missing accelerator with either
@@ -233,7 +241,7 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
         optimizer.load_state_dict(state["optimizer"])
         probe.load_state_dict(state["probe"])
     except (RuntimeError, KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = shorten(str(error), 160, placeholder=" …")
         raise UserError(
             f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run"
         ) from error

@@ -71,6 +71,13 @@ def test_calibration_is_a_function_of_the_generator(digits, preprocess):
     assert fingerprint(a) == fingerprint(b) != fingerprint(c)
 
 
+def test_statistics_from_before_leave_no_trace(digits, preprocess):
+    backbone = network()
+    for _ in range(2):
+        calibrate_batchnorm(backbone, digits, preprocess, generator=seeded())
+    assert fingerprint(backbone) == fingerprint(calibrate_batchnorm(network(), digits, preprocess, generator=seeded()))
+
+
 def test_fewer_images_than_a_batch_are_one_batch(digits, preprocess):
     few = replace(digits, pixels=digits.pixels[:7], labels=digits.labels[:7], names=digits.names[:7])
     backbone = calibrate_batchnorm(network(), few, preprocess, generator=seeded())

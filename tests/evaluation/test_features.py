@@ -60,7 +60,7 @@ def test_a_backbone_keeps_its_modes_and_gets_no_gradient(digits, preprocess):
 
 
 def test_features_can_be_trained_on(digits, preprocess):
-    X = extract(nn.Flatten(), digits, preprocess).X
+    X = extract(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)), digits, preprocess).X
     assert not X.is_inference()
     assert not X.requires_grad
 
@@ -119,6 +119,11 @@ def test_a_column_that_does_not_vary_is_zero_everywhere(value):
     for Y in standardize(X, X + 1):
         assert torch.equal(Y[:, 0], torch.zeros(1001))
     assert standardize(X)[0][:, 1].std() > 0.9
+
+
+def test_a_column_that_varies_by_rounding_alone_is_zero():
+    X = torch.where(torch.arange(100) % 2 == 0, 1.0, 1.0 + torch.finfo(torch.float32).eps)[:, None]
+    assert torch.equal(standardize(X)[0], torch.zeros(100, 1))
 
 
 def test_a_column_of_tiny_scale_is_kept():

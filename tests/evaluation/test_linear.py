@@ -1,12 +1,14 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from fullrank.errors import UserError
 from fullrank.evaluation import linear_probe, linear_probe_sgd, standardize
-from fullrank.evaluation.linear import choose_penalty, fit_logistic, hold_out, logits, stable_lr
+from fullrank.evaluation.linear import choose_penalty, fit_logistic, fit_sgd, hold_out, logits, stable_lr
 
 
 @pytest.fixture
@@ -37,6 +39,21 @@ def test_sgd_with_weight_decay_predicts_as_the_full_batch_optimum(task):
     oracle = LogisticRegression(C=C, tol=1e-8, max_iter=1000).fit(X, y)
     assert np.array_equal(sgd.predicted, oracle.predict(X_test))
     assert sgd.accuracy == oracle.score(X_test, y_test)
+
+
+def test_sgd_takes_the_steps_of_the_protocol(task):
+    """Momentum, weight decay, and a tenth of the learning rate after the second and third epoch, written out."""
+    X, y = task[:2]
+    optimizer = partial(torch.optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.01)
+    W, b = fit_sgd(X, y, classes=3, optimizer=optimizer, epochs=4, decay=(2, 3), batch=50, generator=seeded())
+    theta, velocity, generator = torch.zeros(3, 11, dtype=torch.float64), 0.0, seeded()
+    Y = torch.cat([X, torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
+    for lr in (0.3, 0.3, 0.03, 0.003):
+        for rows in torch.randperm(120, generator=generator).split(50):
+            error = (Y[rows] @ theta.T).softmax(1) - one_hot(y[rows], 3)
+            velocity = 0.9 * velocity + error.T @ Y[rows] / len(rows) + 0.01 * theta
+            theta = theta - lr * velocity
+    torch.testing.assert_close(torch.cat([W, b[:, None]], dim=1), theta)
 
 
 def test_probe_scores_as_scikit_learn_with_the_chosen_penalty(task):

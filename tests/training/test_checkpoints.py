@@ -155,7 +155,7 @@ def test_a_rename_that_fails_gives_the_old_one_back(tmp_path, monkeypatch):
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(UserError, match="Input/output error.*check the disk"):
+    with pytest.raises(UserError, match=r"Input/output error.*check the disk"):
         save(tmp_path, 1, value=7)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert_whole(list_checkpoints(tmp_path)[0], 1)
@@ -197,7 +197,7 @@ def test_a_missing_file_is_named(tmp_path, name):
 def test_a_meta_file_that_is_no_object_is_refused(tmp_path, content):
     checkpoint = save(tmp_path, 1)
     (checkpoint.path / "meta.json").write_text(content)
-    with pytest.raises(UserError, match="meta.json cannot be read"):
+    with pytest.raises(UserError, match=r"meta\.json cannot be read"):
         checkpoint.meta()
 
 

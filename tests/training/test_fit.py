@@ -140,13 +140,10 @@ def one():
 
 @pytest.mark.ddp
 def test_two_processes_with_different_data_take_the_steps_of_one(one, two):
-    moved = False
     for process in two:
+        assert process["weights"].keys() == one["weights"].keys()
         for name, wanted in one["weights"].items():
             torch.testing.assert_close(process["weights"][name], wanted, rtol=1e-10, atol=1e-10)
-            moved = moved or wanted.is_floating_point()
-            assert wanted.dtype in (torch.float64, torch.int64)
-    assert moved
 
 
 @pytest.mark.ddp

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import device_of, source_of
 from fullrank.embed import embed as write
 from fullrank.errors import UserError
 from fullrank.images import Skipped, open_images
 from fullrank.loading import load
+from fullrank.terminal import stderr
 
 
 def run(arguments: Sequence[str]) -> None:

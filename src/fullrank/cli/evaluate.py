@@ -1,18 +1,21 @@
 """`fullrank evaluate`: score a frozen backbone, beside raw pixels and the untrained network."""
 
+import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 
+from fullrank.atomic import draft_of
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import device_of, source_of
 from fullrank.evaluation import evaluate as judge
 from fullrank.evaluation import table
 from fullrank.images import Skipped, train_and_test
 from fullrank.loading import load
-from fullrank.run import write_json
+from fullrank.terminal import stderr
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -34,6 +37,7 @@ def evaluate(
     accelerator: str = "auto",
     workers: int = 0,
     tolerate: float = 0.1,
+    overwrite: bool = False,
 ) -> None:
     """Probe a frozen backbone; for a run, write RUN/evaluation.json and its report.
 
@@ -49,41 +53,43 @@ def evaluate(
         accelerator: auto, cpu, cuda or mps.
         workers: processes that decode.
         tolerate: share of unreadable files beyond which to stop.
+        overwrite: replace the file of --out; RUN/evaluation.json is replaced anyway.
     """
     console = stderr()
     loaded = load(model)
     source, of_run = source_of(loaded, data)
-    splits = train_and_test(
-        source, train=train or of_run.train, test=test or of_run.test, seed=loaded.recipe.seed if loaded.recipe else seed
-    )
-    console.print(splits.statement)
+    seed_of_split = loaded.recipe.seed if loaded.recipe else seed
+    splits = train_and_test(source, train=train or of_run.train, test=test or of_run.test, seed=seed_of_split)
     device = device_of(accelerator)
-    with console.status("") as status:
-        result = judge(
-            loaded.backbone.to(device),
-            loaded.untrained() if baselines else None,
-            loaded.preprocess,
-            splits.train,
-            splits.test,
-            device=device,
-            seed=seed,
-            probes=probes,
-            baselines=baselines,
-            model=model,
-            statement=splits.statement,
-            workers=workers,
-            skipped=Skipped(tolerate=tolerate),
-            progress=status.update,
-        )
+    own = Path(model) / "evaluation.json" if Path(model).is_dir() else None
+    target = out or own
+    with draft_of(target, overwrite=overwrite or out is None) if target else nullcontext() as draft:
+        console.print(splits.statement)
+        with console.status("") as status:
+            result = judge(
+                loaded.backbone.to(device),
+                loaded.untrained() if baselines else None,
+                loaded.preprocess,
+                splits.train,
+                splits.test,
+                device=device,
+                seed=seed,
+                probes=probes,
+                baselines=baselines,
+                model=model,
+                statement=splits.statement,
+                workers=workers,
+                skipped=Skipped(tolerate=tolerate),
+                progress=status.update,
+            )
+        if draft:
+            draft.write_text(json.dumps(result, indent=2) + "\n")
     Console().print(table(result))
     for note in result["skipped"]:
         console.print(f"left out: {note}")
-    run_directory = Path(model) if loaded.recipe is not None and Path(model).is_dir() else None
-    target = out or (run_directory / "evaluation.json" if run_directory else None)
-    if target is not None:
-        write_json(target, result)
+    if target:
         console.print(f"scores: {target}")
-    if run_directory is not None:
+    if own and own == target:
         from fullrank.report import write_report
 
-        console.print(f"report: {write_report([run_directory], run_directory / 'report.html')}")
+        console.print(f"report: {write_report([own.parent], own.with_name('report.html'))}")

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from fullrank.cli.flags import Model, call
 from fullrank.errors import UserError
 from fullrank.export import export_onnx, export_weights
 from fullrank.loading import load, metadata_of
+from fullrank.terminal import stderr
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -54,8 +54,8 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, defaul
 def one_line(box: str) -> str:
     r"""Fold a box of tyro's into a line: its message, and the flags that it proposes, without their explanations.
 
-    >>> one_line(" Oh\n ---\n  Unrecognized options: --lr, 3\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n  ---\n")
-    'unrecognized options: --lr, 3; perhaps you meant --optimizer.lr FLOAT?'
+    >>> one_line(" Oh\n ---\n  Unrecognized options: --lr\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n")
+    'unrecognized options: --lr; perhaps you meant --optimizer.lr FLOAT?'
     >>> one_line(" Oh\n ---\n  Error parsing --epochs: no number\n  ---\n  Argument helptext:\n      --epochs INT\n      Help.\n")
     'error parsing --epochs: no number; expected --epochs INT'
     """

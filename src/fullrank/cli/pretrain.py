@@ -67,7 +67,11 @@ def read(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
     data, _ = take(arguments, "--data")
     split, _ = take(arguments, "--split")
     train, _ = take(arguments, "--data.train")
-    return parse_flags(recipe_of(arguments[0], data=data, train=split or train, console=console), arguments[1:])
+    recipe, choices = recipe_of(arguments[0], data=data, train=split or train)
+    recipe, options = parse_flags(recipe, arguments[1:])
+    if choices:
+        console.print("\n  ".join(["A general recipe for these images (flags that change it in brackets):", *choices]))
+    return recipe, options
 
 
 def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
@@ -89,18 +93,23 @@ def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]
     return None, arguments
 
 
-def recipe_of(name: str, *, data: str | None = None, train: str | None = None, console: Console) -> Recipe:
-    """Return the recipe of that name, the recipe in a JSON file, or the general recipe for a source of images.
+def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -> tuple[Recipe, list[str]]:
+    """Return the recipe of that name, the recipe in a JSON file, or the general recipe for a source of images with its choices in words.
+
+    Args:
+        name: of a recipe, a file or a source; "photos" is the general recipe of `data`.
+        data: the source of --data.
+        train: name of the split to train on.
 
     Raises:
         UserError: neither a recipe nor a source.
     """
     if name in RECIPES:
-        return RECIPES[name]
+        return RECIPES[name], []
     if name == "photos" and data is not None:
         name = data
     if name.endswith(".json") and Path(name).is_file():
-        return read_recipe(Path(name))
+        return read_recipe(Path(name)), []
     if not (Path(name).exists() or ":" in name):
         like_a_path = "/" in name or "\\" in name or "." in name
         expected = "an existing path" if like_a_path else f"a recipe ({', '.join(RECIPES)}) or an existing path"
@@ -109,11 +118,7 @@ def recipe_of(name: str, *, data: str | None = None, train: str | None = None, c
 
     from fullrank.images import survey, train_and_test
 
-    recipe, reasons = photos(name, survey(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
-    console.print("A general recipe for these images (flags that change it in brackets):")
-    for reason in reasons:
-        console.print(f"  {reason}")
-    return recipe
+    return photos(name, survey(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:

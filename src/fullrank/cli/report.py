@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tyro
 
+from fullrank.atomic import draft_of
 from fullrank.cli.flags import call
 from fullrank.report import write_report
 
@@ -14,12 +15,15 @@ def run(arguments: Sequence[str]) -> None:
     call(report, arguments, verb="report")
 
 
-def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True) -> None:
+def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:
     """Write one self-contained page that opens offline.
 
     Args:
         runs: run directories; several are laid over each other.
         out: the page.
         images: show the views of the images; leave out pictures that are not yours to show.
+        overwrite: replace the page.
     """
-    print(write_report(runs, out, images=images))
+    with draft_of(out, overwrite=overwrite) as draft:
+        write_report(runs, draft, images=images)
+    print(out)

@@ -1,7 +1,9 @@
 """`fullrank spectrum`: the eigenvalues of a model's embeddings of a set of images, and what they say."""
 
 import json
+import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from fullrank.evaluation import extract
 from fullrank.images import Skipped
 from fullrank.loading import load
 from fullrank.spectrum import Spectrum
+from fullrank.terminal import stderr
 
 LEADING = 10
 
@@ -54,23 +57,22 @@ def spectrum(
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json")
     loaded = load(model)
     images, device = images_of(loaded, data, split), device_of(accelerator)
-    features = extract(
-        loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate)
-    )
-    spectra = {"backbone": Spectrum.from_embeddings(features.X)}
-    if loaded.projector is not None and len(list(loaded.projector.children())):
-        with torch.inference_mode():
-            spectra["projector"] = Spectrum.from_embeddings(loaded.projector.to(device)(features.X.to(device)))
+    with draft_of(out, overwrite=overwrite) if out else nullcontext() as draft:
+        features = extract(
+            loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate)
+        )
+        spectra = {"backbone": Spectrum.from_embeddings(features.X)}
+        if loaded.projector is not None and len(list(loaded.projector.children())):
+            with torch.inference_mode():
+                spectra["projector"] = Spectrum.from_embeddings(loaded.projector.to(device)(features.X.to(device)))
+        if out and draft:
+            (write_npz if out.suffix == ".npz" else write_json)(draft, spectra)
     Console().print(table_of(spectra))
     console = stderr()
     console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n")
     for name, found in spectra.items():
         if not found.enough_samples():
-            console.print(
-                f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow"
-            )
-    if out is not None:
-        write(out, spectra, overwrite=overwrite)
+            console.print(f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow")
 
 
 def measures_of(found: Spectrum) -> dict[str, float | int]:
@@ -98,14 +100,17 @@ def table_of(spectra: dict[str, Spectrum]) -> Table:
     return table
 
 
-def write(out: Path, spectra: dict[str, Spectrum], *, overwrite: bool) -> None:
-    """Write eigenvalues as .npz, or measures and eigenvalues as .json."""
-    with draft_of(out, overwrite=overwrite) as draft:
-        if out.suffix == ".npz":
-            with draft.open("wb") as file:
-                np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})  # pyright: ignore[reportArgumentType]
-            return
-        values = {
-            name: {**measures_of(found), "samples": found.n, "eigenvalues": found.eigenvalues.tolist()} for name, found in spectra.items()
-        }
-        draft.write_text(json.dumps(values, indent=2) + "\n")
+def write_npz(path: Path, spectra: dict[str, Spectrum]) -> None:
+    """Write the eigenvalues, an array each."""
+    with path.open("wb") as file:  # opened here, because numpy would append its own ending to a name
+        np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})  # pyright: ignore[reportArgumentType]
+
+
+def write_json(path: Path, spectra: dict[str, Spectrum]) -> None:
+    """Write measures and eigenvalues; as JSON has no infinity, a measure that is not finite is null."""
+    values = {
+        name: {measure: value if math.isfinite(value) else None for measure, value in measures_of(found).items()}
+        | {"samples": found.n, "eigenvalues": found.eigenvalues.tolist()}
+        for name, found in spectra.items()
+    }
+    path.write_text(json.dumps(values, indent=2) + "\n")

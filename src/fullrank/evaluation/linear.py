@@ -4,7 +4,8 @@ Both take features that are standardised already (see `standardize`) and report 
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -60,19 +61,42 @@ def linear_probe_sgd(
     1.0
     """
     X, y = labelled(X, y)
-    W = X.new_zeros(classes, X.shape[1], requires_grad=True)  # the problem is convex: zero is as good a start as any, without a draw
-    b = X.new_zeros(classes, requires_grad=True)
     lr = min(lr, stable_lr(X, momentum=momentum, generator=generator))
-    optimizer = torch.optim.SGD([W, b], lr=lr, momentum=momentum, weight_decay=weight_decay)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, decay, gamma=0.1)
+    W, b = fit_sgd(
+        X,
+        y,
+        classes=classes,
+        optimizer=partial(torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay),
+        epochs=epochs,
+        decay=decay,
+        batch=batch,
+        generator=generator,
+    )
+    return score(linear(X_test, W, b), y_test)
+
+
+def fit_sgd(
+    X: Float[Tensor, "n D"],
+    y: Int64[Tensor, " n"],
+    *,
+    classes: int,
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
+    epochs: int,
+    decay: tuple[int, ...],
+    batch: int,
+    generator: torch.Generator,
+) -> tuple[Float[Tensor, "classes D"], Float[Tensor, " classes"]]:
+    """Return weights and biases after the last epoch; they start at zero, as good a start as any for a convex problem."""
+    W, b = X.new_zeros(classes, X.shape[1], requires_grad=True), X.new_zeros(classes, requires_grad=True)
+    descent = optimizer([W, b])
+    schedule = torch.optim.lr_scheduler.MultiStepLR(descent, decay, gamma=0.1)
     for _ in range(epochs):
         for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch):
-            optimizer.zero_grad()
+            descent.zero_grad()
             cross_entropy(linear(X[rows], W, b), y[rows]).backward()
-            optimizer.step()
+            descent.step()
         schedule.step()
-    with torch.no_grad():
-        return score(linear(X_test, W, b), y_test)
+    return W.detach(), b.detach()
 
 
 def stable_lr(X: Float[Tensor, "n D"], *, momentum: float, generator: torch.Generator, iterations: int = 20) -> float:

@@ -11,12 +11,20 @@ from torch import nn
 
 from fullrank.errors import UserError, perhaps
 
+
+def _json_object(words: list[str]) -> dict[str, Any]:
+    value = json.loads(words[0])
+    if not isinstance(value, dict):
+        raise ValueError(f"{words[0]} is no JSON object")
+    return value
+
+
 Json = Annotated[
     dict[str, Any],
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="JSON",
-        instance_from_str=lambda words: json.loads(words[0]),
+        instance_from_str=_json_object,
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda value: [json.dumps(value)],
     ),

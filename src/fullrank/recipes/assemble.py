@@ -10,6 +10,7 @@ from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import METHODS, Method, build_backbone, build_projector, features_of
 from fullrank.objectives import OBJECTIVES, TWO_VIEWS
+from fullrank.recipes.named import function_named
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import Views
 
@@ -54,9 +55,14 @@ def build_method(recipe: Recipe) -> Method:
 
 
 def build_views(recipe: Recipe) -> Views:
-    """Build the views with the data's statistics."""
+    """Build the views with the data's statistics.
+
+    Raises:
+        UserError: an extra step that cannot be imported.
+    """
     mean, std = statistics_of(recipe)
-    return Views(recipe.views, mean=mean, std=std, channels=recipe.data.channels)
+    extra = [function_named(name) for name in recipe.extra]
+    return Views(recipe.views, mean=mean, std=std, channels=recipe.data.channels, extra=extra)
 
 
 def preprocess_of(recipe: Recipe) -> Preprocess:

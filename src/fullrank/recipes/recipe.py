@@ -104,6 +104,9 @@ class Recipe:
     data: Data = field(default_factory=Data)
     views: tuple[View, ...] = (View(),)
     """The distributions of the views."""
+    extra: tuple[str, ...] = ()
+    """Further steps of the views before normalisation, as package.module:function, called as function(x, generator) with x
+    (V, n, C, S, S) in [0, 1]."""
     backbone: Backbone = field(default_factory=Backbone)
     projector: Projector = field(default_factory=Projector)
     optimizer: Optimizer = field(default_factory=Optimizer)

@@ -44,7 +44,7 @@ def _literal(value: Any, kind: Any) -> Any:
     raise UserError(f"got {value!r}, expected one of {', '.join(map(repr, get_args(kind)))}")
 
 
-def _say(error: BaseException, kind: type | None) -> str:
+def _say(error: BaseException, kind: Any) -> str:
     """Put one of cattrs' errors into words."""
     match error:
         case UserError():

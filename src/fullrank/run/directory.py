@@ -71,7 +71,7 @@ class Run:
         if not path.exists():
             return {}
         try:
-            with np.load(path) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:  # NumPy leaves a damaged file open that it opens itself
                 return {name: arrays[name] for name in arrays.files}
         except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(f"{path} cannot be read ({error}); it is derived: remove it and measure with `fullrank spectrum`") from error

@@ -1,0 +1,33 @@
+"""Functions by name: how a recipe, which is plain data, names a function of the user's own."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fullrank.errors import UserError, perhaps
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """Import `package.module:function`; modules of the working directory are found, as they are by `python -m`.
+
+    Raises:
+        UserError: the name has another form, there is no such module, or it has no such function.
+
+    >>> function_named("math:sqrt")(9.0)
+    3.0
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not (colon and module_name and function_name):
+        raise UserError(f"'{name}' names no function; expected package.module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"'{name}': {error}; expected package.module:function, importable from here") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UserError(f"'{name}': module {module_name} has no function {function_name}{perhaps(function_name, dir(module))}")
+    return function

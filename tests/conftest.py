@@ -1,0 +1,122 @@
+"""One small run of a few seconds, shared by every test that needs a run, and the comparison of two runs."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+TIMES = {"images_per_second"}  # what a repeated run measures anew
+
+
+@pytest.fixture(scope="session")
+def small():
+    """A recipe of 22 steps on the digits, for seconds on one core."""
+    from fullrank.methods import Backbone, Projector
+    from fullrank.recipes import RECIPES, Watch
+    from fullrank.training import Schedule
+
+    return replace(
+        RECIPES["digits"],
+        epochs=2,
+        backbone=Backbone(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        projector=Projector(widths=(32, 24)),
+        schedule=Schedule(warmup=0.5),
+        checkpoints=4,
+        watch=Watch(samples=100, batch_every=5),
+    )
+
+
+@pytest.fixture(scope="session")
+def run(small, tmp_path_factory):
+    """`small`, trained. Tests look at it; one that changes something takes `copy`."""
+    from fullrank import pretrain
+
+    return pretrain(small, out=tmp_path_factory.mktemp("runs") / "small", console=Console(quiet=True))
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """The path of a copy of `run`."""
+    return Path(shutil.copytree(run.path, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def train(tmp_path_factory):
+    """`train(recipe, path=None)`: the run of a recipe, without a word."""
+    from fullrank import pretrain
+
+    def silently(recipe, path=None):
+        return pretrain(recipe, out=path or tmp_path_factory.mktemp("runs") / "run", console=Console(quiet=True))
+
+    return silently
+
+
+@pytest.fixture(scope="session")
+def assert_same():
+    """`assert_same(one, other)`: two run directories hold the same run, bit for bit, but for the times."""
+
+    def same(one, other):
+        from fullrank.run import Run
+
+        one, other = Run(Path(one)), Run(Path(other))
+        assert one.checkpoint().step == other.checkpoint().step
+        assert equal(one.checkpoint().weights(), other.checkpoint().weights())
+        assert equal(one.checkpoint().state(), other.checkpoint().state())
+        assert timeless(one) == timeless(other)
+        assert equal(scalars(one.path), scalars(other.path))
+        assert {name: values.tobytes() for name, values in one.spectra.items()} == {
+            name: values.tobytes() for name, values in other.spectra.items()
+        }
+
+    return same
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """A folder of 60 pictures, PNG and JPEG, of two sizes and in two classes."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    rng = np.random.default_rng(0)
+    for k in range(60):
+        path = folder / ("cat", "dog")[k % 2] / f"{k:02}.{('png', 'jpg')[k % 3 == 0]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (24, (24, 32)[k % 5 == 0], 3), dtype=np.uint8)).save(path)
+    return folder
+
+
+def timeless(run):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in run.metrics]
+
+
+def equal(one, other):
+    """Equality of nested dicts and lists, of tensors by their bits."""
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.view(-1), other.view(-1))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other
+
+
+def scalars(path):
+    """What the event files of TensorBoard hold: name → (step, value) pairs, times left out."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    names = [name for name in events.Tags()["scalars"] if name not in TIMES]
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
+
+
+@pytest.fixture
+def recipe_json(run, tmp_path):
+    """A copy of the small run's recipe, as a file."""
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(json.loads((run.path / "recipe.json").read_text())))
+    return path

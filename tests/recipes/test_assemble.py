@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.methods import Backbone, Projector
+from fullrank.recipes import RECIPES, Data, Machine, Recipe, assemble, build_method, check, preprocess_of
+from fullrank.recipes.assemble import LEAST
+from fullrank.training import Optimizer
+from fullrank.views import View
+
+TINY = Recipe(
+    data=Data(channels=1, mean=(0.5,), std=(0.25,)),
+    views=(View(count=2, size=8), View(count=1, size=6)),
+    backbone=Backbone(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=Projector(widths=(16, 6)),
+    hyper={"invariance": 2.0},
+    batch=8,
+)
+
+
+def weights(recipe):
+    return build_method(recipe).state_dict()
+
+
+def test_the_parts_fit_each_other():
+    parts = assemble(TINY)
+    images = torch.randint(0, 256, (5, 1, 10, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    views = parts.views(images, parts.views.draw(0, 0, 5))
+    assert [tuple(x.shape) for x in views] == [(2, 5, 1, 8, 8), (1, 5, 1, 6, 6)]
+    embeddings = parts.method(views)
+    assert embeddings["Z"].shape == (3, 5, 6)
+    assert parts.method.objective.keywords == TINY.hyper
+    assert parts.preprocess == preprocess_of(TINY)
+    assert parts.method.backbone(parts.preprocess.normalize(images)).shape == (5, 8)
+
+
+def test_weights_are_a_function_of_the_seed_alone():
+    torch.manual_seed(1)
+    first = weights(TINY)
+    torch.manual_seed(2)
+    second, other = weights(TINY), weights(replace(TINY, seed=1))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["backbone.conv1.weight"], other["backbone.conv1.weight"])
+    assert not torch.equal(first["projector.0.weight"], other["projector.0.weight"])
+
+
+def test_global_random_state_is_left_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    assemble(TINY)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_random_state_of_the_gpu_is_left_alone():
+    torch.cuda.manual_seed(1)
+    before = torch.cuda.get_rng_state()
+    assemble(TINY)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_preprocessing_takes_the_largest_view_and_the_statistics():
+    preprocess = preprocess_of(TINY)
+    assert (preprocess.size, preprocess.channels, preprocess.mean, preprocess.std) == (8, 1, (0.5,), (0.25,))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (Data(channels=3, mean=(0.5,), std=(0.5,) * 3), "data.mean has 1 numbers, expected one for each of the 3 channels"),
+        (Data(channels=3, mean=(0.5,) * 3), "data.std has 0 numbers, expected one for each of the 3 channels"),
+        (Data(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)), r"data.std is \(0.5, 0.0\), but has to be positive"),
+    ],
+)
+def test_statistics_have_to_fit_the_channels(data, expected):
+    with pytest.raises(UserError, match=expected):
+        preprocess_of(replace(TINY, data=data))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"views": ()}, "0 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
+        ({"views": (View(count=1),)}, "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
+        ({"objective": "vicreg", "hyper": {}}, "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl"),
+        ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),
+        ({"batch": 1}, r"batch of 1, but every objective compares images: it has to be at least 2 \(256 is usual\)"),
+        ({"batch": 0}, "batch of 0"),
+        ({"machine": Machine(devices=3)}, "batch of 8 cannot be shared by 3 devices; give --batch a multiple of 3"),
+        ({"machine": Machine(devices=0)}, "machine.devices is 0, but has to be at least 1; change --machine.devices"),
+        ({"epochs": 0}, "epochs is 0, but has to be at least 1; change --epochs"),
+        ({"seed": -1}, "seed is -1, but has to be at least 0"),
+        ({"optimizer": Optimizer(lr=-0.1)}, "optimizer.lr is -0.1, but has to be at least 0; change --optimizer.lr"),
+        ({"optimizer": Optimizer(lr=float("nan"))}, "optimizer.lr is nan, but has to be at least 0"),
+        ({"optimizer": Optimizer(momentum=1.0)}, "optimizer.momentum is 1.0, but has to be from 0 to less than 1"),
+        ({"projector": Projector(widths=(8, 0))}, r"projector.widths is \(8, 0\), but each has to be at least 1"),
+    ],
+)
+def test_a_recipe_that_cannot_run_says_what_to_change(change, expected):
+    with pytest.raises(UserError, match=f"^{expected}") as caught:
+        check(replace(TINY, **change))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=expected):
+        assemble(replace(TINY, **change))
+
+
+@pytest.mark.parametrize("field", LEAST)
+def test_every_number_with_a_least_value_is_held_to_it(field):
+    *way, name = field.split(".")
+    least = LEAST[field]
+
+    def with_value(value):
+        part = getattr(TINY, way[0]) if way else TINY
+        kind = type(getattr(part, name))
+        changed = replace(part, **{name: kind(value)})
+        return replace(TINY, **{way[0]: changed}) if way else changed
+
+    check(with_value(least))
+    with pytest.raises(UserError, match=f"^{field} is {least - 1}.*, but has to be at least {least}; change --{field}$"):
+        check(with_value(least - 1))
+
+
+@pytest.mark.parametrize(("images", "suggested"), [(7, 3), (1, 2)])
+def test_fewer_images_than_a_batch_are_refused(images, suggested):
+    expected = f"^{images} training images are fewer than a batch of 8; give --batch {suggested} or more images$"
+    with pytest.raises(UserError, match=expected):
+        check(TINY, images)
+
+
+@pytest.mark.parametrize("images", [8, 9, None])
+def test_a_batch_of_images_is_enough(images):
+    check(TINY, images)
+
+
+def test_two_views_are_enough_for_every_objective():
+    for objective in ("frossl", "simclr", "vicreg", "barlow_twins"):
+        check(replace(TINY, views=(View(count=2),), objective=objective, hyper={}))
+
+
+def test_an_unknown_backbone_is_refused():
+    with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
+        assemble(replace(TINY, backbone=Backbone(name="resnet81")))
+
+
+def test_the_digits_recipe_is_deterministic():
+    recipe = replace(RECIPES["digits"], data=replace(RECIPES["digits"].data, mean=(0.3,), std=(0.3,)))
+    a, b = assemble(recipe).method.state_dict(), assemble(recipe).method.state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)

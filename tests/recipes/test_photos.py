@@ -1,0 +1,111 @@
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import Survey
+from fullrank.recipes import check, from_dict, photos, to_dict
+
+
+def survey(count=10_000, *, side=256, channels=3, height=None):
+    median = (side, height or side)
+    return Survey(count, channels, median, median, median, True, 0, {"RGB": 64})
+
+
+def recipe(*arguments, gpu=False, **numbers):
+    return photos("folder:cats", survey(*arguments, **numbers), gpu=gpu)[0]
+
+
+@pytest.mark.parametrize(
+    ("side", "gpu", "size", "backbone", "stem"),
+    [
+        (8, False, 32, "resnet18", "small"),
+        (48, False, 32, "resnet18", "small"),
+        (49, False, 64, "resnet18", "small"),
+        (112, True, 64, "resnet18", "small"),
+        (113, False, 96, "resnet18", "standard"),
+        (2000, False, 96, "resnet18", "standard"),
+        (113, True, 224, "resnet50", "standard"),
+        (2000, True, 224, "resnet50", "standard"),
+    ],
+)
+def test_side_and_backbone_follow_the_images_and_the_machine(side, gpu, size, backbone, stem):
+    found = recipe(side=side, gpu=gpu)
+    assert (found.views[0].size, found.backbone.name, found.backbone.stem) == (size, backbone, stem)
+
+
+def test_the_shorter_side_decides():
+    assert recipe(side=1000, height=40).views[0].size == 32
+
+
+@pytest.mark.parametrize(
+    ("count", "batch"), [(32, 16), (63, 16), (64, 16), (127, 16), (128, 32), (255, 32), (256, 64), (1023, 128), (1024, 256), (10**7, 256)]
+)
+def test_the_batch_leaves_four_to_an_epoch_where_it_can(count, batch):
+    assert recipe(count).batch == batch
+
+
+@pytest.mark.parametrize(
+    ("count", "gpu", "epochs"),
+    [
+        (100, False, 800),
+        (1000, False, 500),
+        (5000, False, 100),
+        (10**6, False, 20),
+        (25_000, True, 800),
+        (100_000, True, 200),
+        (10**7, True, 20),
+    ],
+)
+def test_epochs_spend_a_budget_of_images(count, gpu, epochs):
+    assert recipe(count, gpu=gpu).epochs == epochs
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_cpu_gets_a_narrow_network(gpu):
+    found = recipe(gpu=gpu)
+    assert bool(found.backbone.arguments) is not gpu
+    assert found.projector.widths == ((2048, 2048, 1024) if gpu else (512, 256))
+
+
+@pytest.mark.parametrize(("side", "blurred"), [(32, False), (64, True), (256, True)])
+def test_views_are_blurred_from_64_pixels_on(side, blurred):
+    assert (recipe(side=side).views[0].blur.probability > 0) is blurred
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_colours_are_shifted_just_where_there_are_any(channels):
+    found = recipe(channels=channels)
+    (view,) = found.views
+    assert found.data.channels == channels
+    assert [bool(value) for value in (view.jitter.saturation, view.jitter.hue, view.grayscale)] == [channels == 3] * 3
+    assert view.jitter.brightness > 0
+
+
+def test_the_rate_falls_with_the_square_root_of_the_batch():
+    assert recipe(64).optimizer.lr == pytest.approx(recipe(10_000).optimizer.lr / 4)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("count", [32, 500, 10**7])
+@pytest.mark.parametrize("side", [8, 64, 500])
+def test_every_choice_passes_the_check_and_can_be_saved(count, side, gpu):
+    found = recipe(count, side=side, gpu=gpu)
+    check(found, count)
+    assert from_dict(to_dict(found)) == found
+    assert found.schedule.warmup <= found.epochs / 5
+
+
+def test_each_choice_is_told_with_its_flag():
+    found, lines = photos("folder:cats", survey(1000, side=300, height=200, channels=1), gpu=False)
+    text = "\n".join(lines)
+    assert "1,000 images, 1 channel, median 300×200 px" in text
+    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
+        assert flag in text
+    assert f"batch {found.batch}" in text
+    assert f"{found.epochs} epochs" in text
+    assert "narrow and shallow for a CPU" in text
+    assert "5 channels" in photos("x", survey(channels=5), gpu=True)[1][0]
+
+
+def test_too_few_images_are_refused():
+    with pytest.raises(UserError, match="folder:cats has 31 images, expected at least 32 to learn from; for a trial use"):
+        recipe(31)

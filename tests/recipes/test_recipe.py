@@ -1,0 +1,142 @@
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.methods import Backbone
+from fullrank.recipes import RECIPES, Data, Recipe, differences, from_dict, read_recipe, to_dict
+from fullrank.training import Optimizer
+from fullrank.views import Crop, View
+
+each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
+
+
+@each
+def test_a_recipe_comes_back_from_its_json(recipe):
+    text = json.dumps(to_dict(recipe))
+    back = from_dict(json.loads(text))
+    assert back == recipe
+    assert json.dumps(to_dict(back)) == text
+
+
+@each
+def test_a_recipe_comes_back_from_its_file(recipe, tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps(to_dict(recipe)))
+    assert read_recipe(tmp_path / "recipe.json") == recipe
+
+
+@each
+def test_the_json_holds_every_number_of_the_objective(recipe):
+    assert set(to_dict(recipe)["hyper"]) == {"invariance", "log", "center", "normalize"}
+
+
+def test_an_unknown_objective_suggests_a_known_one():
+    with pytest.raises(UserError, match=r"unknown objective 'vicregg'; .*; perhaps you meant 'vicreg'\?"):
+        Recipe(objective="vicregg")
+
+
+def test_a_number_that_the_objective_does_not_take_is_refused():
+    with pytest.raises(UserError, match="objective 'simclr' has no number 'covariance'"):
+        Recipe(objective="simclr", hyper={"covariance": 1.0})
+
+
+def test_defaults_of_the_objective_are_written_out():
+    assert Recipe(objective="vicreg", hyper={"covariance": 4.0}).hyper == {"invariance": 25.0, "variance": 25.0, "covariance": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("epoch",), 3, r"recipe: there is no field 'epoch'; perhaps you meant 'epochs'\?"),
+        (("optimizer", "learning_rate"), 3, "recipe.optimizer: there is no field 'learning_rate'"),
+        (("views", 0, "crop", "size"), 3, r"recipe.views\[0\].crop: there is no field 'size'"),
+        (("epochs",), 1.5, "recipe.epochs: got 1.5, expected int"),
+        (("machine", "precision"), "8", "recipe.machine.precision: got '8', expected one of 'auto'"),
+        (("objective",), "frosl", r"recipe: unknown objective 'frosl'.*perhaps you meant 'frossl'\?"),
+        (("hyper", "invarianc"), 1.0, "recipe: objective 'frossl' has no number 'invarianc'"),
+        (("views", 0, "size"), 0, r"recipe.views\[0\]: view.size is 0, but has to be at least 1"),
+        (("views",), 3, "recipe.views: expected a list"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_place(path, value, expected):
+    values = to_dict(RECIPES["digits"])
+    *way, last = path
+    place = values
+    for name in way:
+        place = place[name]
+    place[last] = value
+    with pytest.raises(UserError, match=f"^{expected}"):
+        from_dict(values)
+
+
+def test_a_file_without_a_run_says_what_to_give(tmp_path):
+    with pytest.raises(UserError, match=f"no run at {tmp_path}: it has no recipe.json; give the folder"):
+        read_recipe(tmp_path / "recipe.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("{", "cannot be read"), ("[]", "holds a list, expected an object"), ("", "cannot be read")]
+)
+def test_a_damaged_file_is_named(tmp_path, text, expected):
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(UserError, match=expected) as caught:
+        read_recipe(tmp_path / "recipe.json")
+    assert str(tmp_path / "recipe.json") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_differences_are_named_like_flags():
+    a = Recipe(optimizer=Optimizer(lr=0.25), backbone=Backbone(arguments={"layers": [1, 1, 1, 1]}))
+    b = replace(
+        a,
+        optimizer=replace(a.optimizer, lr=0.5),
+        views=(replace(a.views[0], crop=Crop(probability=0.25)), View(count=1, size=4)),
+        hyper={"invariance": 2.0},
+        backbone=replace(a.backbone, arguments={}),
+    )
+    assert differences(a, a) == []
+    found = differences(a, b)
+    assert "optimizer.lr 0.25 → 0.5" in found
+    assert "views.0.crop.probability 1.0 → 0.25" in found
+    assert "views.1.size None → 4" in found
+    assert "hyper.invariance 1.0 → 2.0" in found
+    assert "backbone.arguments.layers [1, 1, 1, 1] → None" in found
+    assert len(differences(b, a)) == len(found)
+
+
+def test_the_fingerprint_is_one_for_one_recipe_and_another_for_another():
+    prints = {recipe.fingerprint for recipe in RECIPES.values()}
+    assert len(prints) == len(RECIPES)
+    a = RECIPES["digits"]
+    assert from_dict(to_dict(a)).fingerprint == a.fingerprint == copy.deepcopy(a).fingerprint
+    assert replace(a, seed=1).fingerprint != a.fingerprint
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_the_fields():
+    values = to_dict(RECIPES["digits"])
+    turned = {name: values[name] for name in reversed(values)} | {"hyper": dict(reversed(values["hyper"].items()))}
+    assert from_dict(turned).fingerprint == RECIPES["digits"].fingerprint
+
+
+def test_an_integer_in_place_of_a_float_does_not_change_the_fingerprint():
+    """A recipe made in Python may hold lr=1; its file gives back 1.0, and a checkpoint has to recognise it."""
+    exact, given = Optimizer(lr=1.0), Optimizer(lr=1.0)
+    object.__setattr__(given, "lr", 1)
+    recipe = replace(RECIPES["digits"], optimizer=given)
+    assert to_dict(recipe)["optimizer"]["lr"] == 1
+    assert recipe.fingerprint == from_dict(to_dict(recipe)).fingerprint == replace(recipe, optimizer=exact).fingerprint
+    assert Recipe(hyper={"invariance": 2}).fingerprint == Recipe(hyper={"invariance": 2.0}).fingerprint
+
+
+def test_what_json_cannot_hold_is_refused():
+    with pytest.raises(UserError, match=r"backbone.arguments .* cannot be saved .*; give what JSON can hold"):
+        to_dict(Recipe(backbone=Backbone(arguments={"act_layer": Backbone})))
+
+
+def test_parts_are_frozen():
+    with pytest.raises(AttributeError):
+        RECIPES["digits"].epochs = 3
+    with pytest.raises(AttributeError):
+        Data().channels = 3

@@ -1,0 +1,308 @@
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.recipes import RECIPES, to_dict
+from fullrank.run import Run, create, locked, read_json, write_json
+from fullrank.run.directory import FILES, FOLDERS, read_rows, refuse, write_text
+from fullrank.training import save_checkpoint
+
+HOLD = """
+import sys, time, filelock
+lock = filelock.FileLock(sys.argv[1]); lock.acquire()
+print("held", flush=True); sys.stdin.read()
+"""
+needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A run with one of everything, and a file of the user's own beside."""
+    path = tmp_path / "old"
+    path.mkdir()
+    for folder in FOLDERS:
+        (path / folder).mkdir()
+        (path / folder / "something").write_text("old")
+    for file in FILES:
+        (path / file).write_text("old")
+    write_json(path / "recipe.json", to_dict(RECIPES["digits"]))
+    (path / "notes.txt").write_text("my own")
+    return path
+
+
+@pytest.fixture
+def held_elsewhere():
+    """Lock a run directory from another process."""
+    processes = []
+
+    def hold(path):
+        process = subprocess.Popen([sys.executable, "-c", HOLD, path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def contents(path):
+    return sorted(entry.name for entry in path.iterdir() if entry.name != ".lock")
+
+
+def test_a_run_without_a_path_takes_the_next_free_name():
+    assert [create(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
+    assert create(None, "cifar10") == Path("runs/cifar10")
+    assert all(path.is_dir() for path in Path("runs").iterdir())
+
+
+def test_a_name_that_a_file_has_is_not_free():
+    Path("runs").mkdir()
+    Path("runs/digits").write_text("in the way")
+    assert create(None, "digits") == Path("runs/digits-2")
+
+
+def test_two_processes_never_get_the_same_name(monkeypatch):
+    """The other process makes the folder just before we do."""
+    mkdir = Path.mkdir
+
+    def overtaken(self, *arguments, **numbers):
+        if self == Path("runs/digits"):
+            mkdir(self, parents=True, exist_ok=True)
+        mkdir(self, *arguments, **numbers)
+
+    monkeypatch.setattr(Path, "mkdir", overtaken)
+    assert create(None, "digits") == Path("runs/digits-2")
+
+
+def test_a_folder_is_made_with_its_parents(tmp_path):
+    assert create(tmp_path / "a" / "b", "digits").is_dir()
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"
+    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
+
+
+def test_a_run_is_never_overwritten_unasked(old):
+    before = contents(old)
+    with pytest.raises(UserError, match=f"{old} holds a run already, .*--resume {old}, replace it with --overwrite, or give another --out"):
+        create(old, "digits")
+    assert contents(old) == before
+    assert (old / "metrics.jsonl").read_text() == "old"
+
+
+def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
+    assert create(old, "digits", overwrite=True) == old
+    assert contents(old) == ["notes.txt"]
+    assert (old / "notes.txt").read_text() == "my own"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_no_run_is_left_alone_even_when_asked(tmp_path, overwrite):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "report.html").write_text("mine")
+    with pytest.raises(UserError, match="holds other files already, and is never overwritten unasked; give another --out"):
+        create(tmp_path / "photos", "digits", overwrite=overwrite)
+    assert (tmp_path / "photos" / "report.html").read_text() == "mine"
+
+
+def test_overwriting_that_is_cut_short_can_be_done_again(old, monkeypatch):
+    """The recipe says that the folder is a run, so it goes last."""
+    unlink = Path.unlink
+
+    def cut_short(self, *arguments, **numbers):
+        if self.name == "views.png":
+            raise KeyboardInterrupt
+        unlink(self, *arguments, **numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            create(old, "digits", overwrite=True)
+    create(old, "digits", overwrite=True)
+    assert contents(old) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_refusing_writes_nothing(tmp_path, old, overwrite):
+    before = contents(old)
+    refuse(tmp_path / "new" / "run", overwrite=overwrite)
+    with contextlib.suppress(UserError):
+        refuse(old, overwrite=overwrite)
+    assert contents(tmp_path) == ["old"]
+    assert contents(old) == before
+
+
+def test_a_run_in_use_is_not_overwritten(old, held_elsewhere):
+    held_elsewhere(old)
+    with pytest.raises(UserError, match="is in use by another process"):
+        create(old, "digits", overwrite=True)
+    assert (old / "metrics.jsonl").exists()
+
+
+def test_a_file_in_the_way_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=f"--out {tmp_path / 'file'} is a file; give a folder that does not exist yet"):
+        create(tmp_path / "file", "digits")
+    with pytest.raises(
+        UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give an --out that you may write to"
+    ):
+        create(tmp_path / "file" / "run", "digits")
+
+
+def test_a_file_called_runs_is_said():
+    Path("runs").write_text("")
+    with pytest.raises(UserError, match="cannot write the run directory runs"):
+        create(None, "digits")
+
+
+@needs_permissions
+def test_a_folder_without_permission_is_said(tmp_path):
+    (tmp_path / "theirs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    for path in (tmp_path / "theirs", tmp_path / "theirs" / "run"):
+        with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give an --out that you may write"):
+            create(path, "digits")
+
+
+def test_a_run_that_another_process_holds_is_refused_until_it_ends(tmp_path, held_elsewhere):
+    process = held_elsewhere(tmp_path)
+    with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), locked(tmp_path):
+        raise AssertionError("got in")
+    process.kill()  # however it ends
+    process.wait()
+    with locked(tmp_path):
+        pass
+
+
+def test_the_lock_is_given_back(tmp_path):
+    for _ in range(2):
+        with pytest.raises(KeyError), locked(tmp_path):
+            raise KeyError
+
+
+def test_a_lock_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path}"), locked(tmp_path):
+        raise AssertionError("got in")
+
+
+def test_rows_are_read_in_order(tmp_path):
+    rows = [{"step": 1, "terms": {"a": 0.5}}, {"step": 2}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_rows(tmp_path / "metrics.jsonl") == Run(tmp_path).metrics == rows
+
+
+@pytest.mark.parametrize("cut", range(1, len('{"step": 22}')))
+def test_a_half_written_last_line_is_passed_over(tmp_path, cut):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n' + '{"step": 22}'[:cut])
+    assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 1}]
+
+
+def test_a_last_line_that_lacks_its_newline_alone_is_kept(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 22}')
+    assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 22}]
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        (["{", '{"step": 2}'], 1),
+        (['{"step": 1}', "nonsense", '{"step": 3}'], 2),
+        (['{"step": 1}', "[2]", '{"step": 3}'], 2),
+        (['{"step": 1}', "", '{"step": 3}'], 2),
+        (['{"step": 1}', "\xff\x00", '{"step": 3}'], 2),
+        (['{"step": 1}', "{"], 2),
+        (['{"step": 1}', "7"], 2),
+    ],
+)
+def test_any_other_damage_is_named_with_its_line(tmp_path, lines, number):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes("".join(line + "\n" for line in lines).encode("latin-1"))
+    with pytest.raises(UserError, match=f"^{path} is corrupted at line {number} .*; mend or remove that line$"):
+        read_rows(path)
+
+
+def test_a_file_that_is_not_there_has_no_rows(tmp_path):
+    assert read_rows(tmp_path / "metrics.jsonl") == []
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"\xff\xfe"])
+def test_damaged_json_is_named(tmp_path, content):
+    (tmp_path / "evaluation.json").write_bytes(content)
+    with pytest.raises(UserError, match=f"^{tmp_path / 'evaluation.json'} cannot be read .*; restore it, or start a new run$"):
+        read_json(tmp_path / "evaluation.json")
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "environment.json"
+    write_json(path, {"a": 1})
+    whole = Path.write_text
+
+    def cut_short(self, text):
+        whole(self, text[:3])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            write_json(path, {"a": 2})
+    assert read_json(path) == {"a": 1}
+    write_text(path, '{"a": 3}')
+    assert read_json(path) == {"a": 3}
+
+
+def test_an_empty_run_has_nothing(tmp_path):
+    run = Run(tmp_path)
+    assert (run.metrics, run.spectra, run.evaluation, run.checkpoints) == ([], {}, None, [])
+    with pytest.raises(UserError, match=f"no run at {tmp_path}"):
+        _ = run.recipe
+    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint yet"):
+        run.checkpoint()
+
+
+def test_a_run_gives_its_files_back(tmp_path):
+    run = Run(tmp_path)
+    write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
+    write_json(tmp_path / "evaluation.json", {"knn": 0.5})
+    np.savez(tmp_path / "spectrum.npz", steps=np.array([0, 5]), samples=np.array([9, 9]), backbone=np.ones((2, 3), np.float32))
+    assert run.recipe == RECIPES["cifar10"]
+    assert run.evaluation == {"knn": 0.5}
+    assert {name: array.shape for name, array in run.spectra.items()} == {"steps": (2,), "samples": (2,), "backbone": (2, 3)}
+
+
+def test_checkpoints_are_found_by_step(tmp_path):
+    for step in (5, 12):
+        save_checkpoint(tmp_path / "checkpoints", step, weights={"w": torch.ones(1)}, state={}, meta={})
+    run = Run(tmp_path)
+    assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
+    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; it has 5, 12"):
+        run.checkpoint(7)
+
+
+DAMAGES = {
+    "half": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"garbage",
+    "a hole": lambda content: content[:60] + bytes(40) + content[100:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_spectrum_is_named(tmp_path, damage):
+    path = tmp_path / "spectrum.npz"
+    np.savez_compressed(path, steps=np.arange(50), backbone=np.random.default_rng(0).random((50, 9), np.float32))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=f"^{path} cannot be read .*remove it and measure with `fullrank spectrum`$"):
+        _ = Run(tmp_path).spectra

@@ -1,0 +1,97 @@
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+from fullrank.recipes import RECIPES
+from fullrank.run import describe, environment
+from fullrank.run.environment import commit, hardware, processor
+
+
+@pytest.fixture
+def command(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/opt/venv/bin/fullrank", "pretrain", "digits", "--optimizer.lr", "0.1", "--out", "my run"])
+
+
+def test_versions_command_and_seed_are_told(command):
+    found = describe(replace(RECIPES["digits"], seed=7))
+    assert found["torch"] == version("torch")
+    assert found["fullrank"] == version("fullrank")
+    assert found["seed"] == 7
+    assert found["command"] == "fullrank pretrain digits --optimizer.lr 0.1 --out 'my run'"
+    assert datetime.fromisoformat(found["started"]).utcoffset().total_seconds() == 0
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_neither_user_nor_host_is_told(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setattr(sys, "argv", ["/home/someone/venv/bin/fullrank", "pretrain", "/home/someone/my photos", "--out=/home/someone/run"])
+    text = json.dumps(describe(RECIPES["digits"]))
+    assert "someone" not in text
+    assert "fullrank pretrain '~/my photos' --out=~/run" in text
+    for secret in (socket.gethostname(), getpass.getuser()):
+        if len(secret) > 4:  # a name such as 'root' or 'vm' may stand in any word
+            assert secret not in text
+
+
+def test_a_home_of_the_whole_disk_hides_nothing_else(monkeypatch):
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setattr(sys, "argv", ["fullrank", "pretrain", "/data/cats"])
+    assert describe(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
+
+
+def test_hardware_is_that_of_torch_and_the_system():
+    found = hardware()
+    assert found["cores"] == os.cpu_count()
+    assert found["threads"] == torch.get_num_threads()
+    assert len(found["gpus"]) == torch.cuda.device_count()
+    assert found["cpu"] == processor() != ""
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_package_with_a_mark_where_it_was_changed(tmp_path, monkeypatch):
+    file = tmp_path / "environment.py"
+    file.write_text("# as committed\n")
+    monkeypatch.setattr(environment, "__file__", str(file))
+    git(tmp_path, "init", "-q")
+    assert commit() is None  # a checkout of something else, in which the package merely lies
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    head = git(tmp_path, "rev-parse", "HEAD")
+    assert commit() == head[:12]
+    file.write_text("# changed\n")
+    assert commit() == head[:12] + "+changes"
+
+
+def test_outside_of_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit() is None
+
+
+def test_without_git_there_is_no_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert commit() is None
+
+
+def test_the_processor_has_a_name_where_the_system_tells_none(monkeypatch):
+    def missing(self):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert processor()

@@ -1,0 +1,199 @@
+import math
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.images import Preprocess
+from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector
+from fullrank.objectives import frossl
+from fullrank.run import Run
+from fullrank.run.watch import AT_LEAST, AT_MOST, SHARE, Measures, SpectrumFile, advice, look, plan_interval
+from fullrank.spectrum import Spectrum
+
+PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+RUNS = {"steps": st.integers(1, 200_000), "batch": st.integers(2, 4096), "views": st.integers(2, 8), "samples": st.integers(1, 20_000)}
+
+
+def spectra(*, steps, interval):
+    """How many there are: one before the first step, one at each interval, one after the last."""
+    return 1 + math.ceil(steps / interval)
+
+
+@given(**RUNS)
+def test_the_watch_costs_two_percent_wherever_twenty_spectra_fit_into_it(steps, batch, views, samples):
+    interval = plan_interval(steps=steps, batch=batch, views=views, samples=samples)
+    images_of_a_spectrum, images_of_the_run = samples, 3 * views * batch * steps  # backward is twice a forward
+    count = spectra(steps=steps, interval=interval)
+    assert 1 <= interval <= steps
+    if AT_LEAST * images_of_a_spectrum <= SHARE * images_of_the_run:
+        assert count * images_of_a_spectrum <= SHARE * images_of_the_run
+        assert count <= AT_MOST
+    else:
+        assert count >= min(AT_LEAST, steps + 1)
+
+
+@given(**RUNS)
+def test_no_smaller_interval_would_do(steps, batch, views, samples):
+    interval = plan_interval(steps=steps, batch=batch, views=views, samples=samples)
+    affordable = SHARE * 3 * views * batch * steps / samples
+    if affordable >= AT_LEAST and interval > 1:
+        assert spectra(steps=steps, interval=interval - 1) > min(int(affordable), AT_MOST)
+    elif affordable < AT_LEAST and interval < steps:
+        assert spectra(steps=steps, interval=interval + 1) <= AT_LEAST
+
+
+def test_a_long_run_has_a_hundred_spectra():
+    interval = plan_interval(steps=200_000, batch=256, views=2, samples=5120)
+    assert spectra(steps=200_000, interval=interval) == AT_MOST
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A method whose BatchNorm has statistics, with dropout that would be random, and a layer that is frozen in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        backbone = build_backbone(Backbone(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1], "drop_rate": 0.5}, stem="small"))
+        method = JointEmbedding(backbone, build_projector(Projector(widths=(12, 6)), 16), frossl)
+        for _ in range(3):
+            method([torch.randn(2, 16, 3, 12, 12)])
+    method.backbone.bn1.eval()
+    return method
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return torch.randint(0, 256, (70, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("batch", [7, 32, 512])
+def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, batch):
+    seen = look(trained, pixels, PREPROCESS, batch=batch)
+    still = deepcopy(trained).eval()
+    with torch.no_grad():
+        R = still.backbone(PREPROCESS.normalize(pixels))
+        Z = still.projector(R)
+    torch.testing.assert_close(seen.features, R)
+    for name, whole in (("backbone", R), ("projector", Z)):
+        expected = Spectrum.from_embeddings(whole)
+        assert (seen.spectra[name].n, seen.spectra[name].D) == (70, whole.shape[1])
+        torch.testing.assert_close(
+            seen.spectra[name].eigenvalues, expected.eigenvalues, rtol=1e-4, atol=1e-6 * expected.eigenvalues[0].item()
+        )
+        assert expected.eigenvalues[0] > 0
+
+
+def test_a_look_leaves_modes_buffers_gradients_and_randomness_as_they_were(trained, pixels):
+    before = deepcopy(trained)
+    random = torch.get_rng_state()
+    seen = look(trained, pixels, PREPROCESS)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert [m.training for m in trained.modules()] == [m.training for m in before.modules()]
+    assert {m.training for m in trained.modules()} == {True, False}
+    assert all(torch.equal(value, before.state_dict()[name]) for name, value in trained.state_dict().items())
+    assert all(parameter.grad is None for parameter in trained.parameters())
+    assert not seen.features.requires_grad
+
+
+def test_a_look_under_bfloat16_keeps_features_that_a_probe_can_take(trained, pixels):
+    exact = look(trained, pixels, PREPROCESS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = look(trained, pixels, PREPROCESS)
+    assert rounded.features.dtype == torch.float32
+    ratio = rounded.spectra["backbone"].eigenvalues[0] / exact.spectra["backbone"].eigenvalues[0]
+    assert ratio.item() == pytest.approx(1, abs=0.05)
+
+
+def test_a_look_at_a_method_in_double_precision(trained, pixels):
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        seen = look(deepcopy(trained).double(), pixels, PREPROCESS)
+    finally:
+        torch.set_default_dtype(default)
+    assert seen.features.dtype == torch.float64
+
+
+def test_measures_are_those_of_the_spectrum():
+    spectrum = Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 1.0]), n=100)
+    found = Measures.of(spectrum)
+    assert found.effective_rank == spectrum.effective_rank()
+    assert found.condition_number == pytest.approx(4)
+    assert found.entropy == spectrum.entropy()
+    assert (found.dead_dimensions, found.dimensions, found.samples) == (0, 3, 100)
+
+
+def test_a_condition_number_that_json_cannot_hold_is_none():
+    found = Measures.of(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
+    assert found.condition_number is None
+    assert found.dead_dimensions == 1
+
+
+def flat(count, dead, *, n):
+    """`count` equal eigenvalues, of which the last are zero."""
+    return Spectrum.from_eigenvalues(torch.tensor([1.0] * (count - dead) + [0.0] * dead), n=n)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "expected"),
+    [
+        (flat(8, 0, n=80), False),
+        (flat(8, 1, n=80), True),  # ten images a dimension: one dead dimension tells
+        (flat(8, 1, n=79), False),  # fewer: 7 living are what 79 images resolve
+        (flat(8, 2, n=79), True),
+        (flat(100, 89, n=101), False),
+        (flat(100, 91, n=101), True),
+    ],
+)
+def test_dead_dimensions_count_where_the_images_can_tell(spectrum, expected):
+    assert Measures.of(spectrum).collapsed is expected
+
+
+def measured(**numbers):
+    return {"collapsed": True, "dead_dimensions": 3, "dimensions": 8, "samples": 100, **numbers}
+
+
+def test_advice_is_for_the_place():
+    message, remedy = advice(measured(), "projector")
+    assert message == "projector: 3 of 8 dimensions are dead on 100 held-out images"
+    assert "narrow the projector" in remedy
+    message, remedy = advice(measured(), "backbone")
+    assert message.startswith("backbone: 3 of 8")
+    assert "narrow the projector" not in remedy
+
+
+def test_health_needs_no_advice():
+    assert advice(measured(collapsed=False), "projector") is None
+
+
+def two(scale):
+    return {
+        "backbone": Spectrum.from_eigenvalues(scale * torch.tensor([3.0, 2.0, 1.0]), n=50),
+        "projector": Spectrum.from_eigenvalues(scale * torch.tensor([1.0, 0.5]), n=50),
+    }
+
+
+def test_spectra_are_appended_and_can_be_read_at_any_time(tmp_path):
+    file = SpectrumFile(tmp_path / "spectrum.npz")
+    for count, step in enumerate((0, 10, 20), start=1):
+        file.append(step, two(1 + step))
+        arrays = Run(tmp_path).spectra
+        assert arrays["steps"].tolist() == [0, 10, 20][:count]
+        assert arrays["samples"].tolist() == [50] * count
+        assert (arrays["backbone"].shape, arrays["projector"].shape) == ((count, 3), (count, 2))
+        np.testing.assert_allclose(arrays["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
+        assert [path.name for path in tmp_path.iterdir()] == ["spectrum.npz"]
+
+
+def test_on_resume_later_spectra_are_dropped(tmp_path):
+    file = SpectrumFile(tmp_path / "spectrum.npz")
+    for step in (0, 10, 20, 30):
+        file.append(step, two(1.0))
+    resumed = SpectrumFile(tmp_path / "spectrum.npz", after=15, before=Run(tmp_path).spectra)
+    resumed.append(20, two(7.0))
+    arrays = Run(tmp_path).spectra
+    assert arrays["steps"].tolist() == [0, 10, 20]
+    np.testing.assert_allclose(arrays["projector"][:, 0], [1, 1, 7])

@@ -1,0 +1,211 @@
+import getpass
+import json
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.evaluation import evaluate
+from fullrank.images import train_and_test
+from fullrank.pretraining import preview
+from fullrank.recipes import Probe, Watch, from_dict
+from fullrank.report.read import read_run
+from fullrank.run import data as run_data
+
+
+def same_weights(one, other):
+    one, other = one.checkpoint().weights(), other.checkpoint().weights()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_directory_holds_what_the_architecture_promises(run):
+    text = Path("docs/architecture.md").read_text()
+    promised = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
+    assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(promised)
+    later = {"evaluation.json", "report.html"}  # by `fullrank evaluate`, and by the command line
+    assert set(promised) - later <= {path.name for path in run.path.iterdir()}
+    for checkpoint in run.checkpoints:
+        assert {"model.safetensors", "meta.json"} <= {path.name for path in checkpoint.path.iterdir()}
+    assert (run.checkpoint().path / "state.pt").exists()
+    assert not list(run.path.rglob("*draft*"))
+
+
+def test_the_stored_recipe_is_complete_and_comes_back_equal(run, small):
+    stored = json.loads((run.path / "recipe.json").read_text())
+    assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
+    assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum"}
+    assert run.recipe == from_dict(stored)
+    measured = replace(small.data, mean=run.recipe.data.mean, std=run.recipe.data.std)
+    assert run.recipe == replace(small, data=measured)
+    assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
+
+
+def test_the_environment_tells_on_what_it_ran_and_not_who_ran_it(run):
+    text = (run.path / "environment.json").read_text()
+    environment = json.loads(text)
+    assert environment["torch"] == torch.__version__.partition("+")[0]
+    assert environment["seed"] == 0
+    assert environment["duration_seconds"] > 0
+    assert 0 < environment["watch_share"] < 1
+    for private in (str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
+        assert private not in text
+
+
+def test_the_log_has_a_row_for_every_step_and_the_report_reads_them(run):
+    record = read_run(run.path)
+    assert [row["step"] for row in record.train] == list(range(1, 23))
+    assert record.notes == ("evaluation.json is missing: `fullrank evaluate` has not scored this run.",)
+    for row in record.train:
+        assert row["loss"] == pytest.approx(sum(row["terms"].values()))
+        assert row["terms"].keys() == {"invariance", "variance"}
+        assert row.keys() >= {"epoch", "lr", "images_per_second", "probe_loss", "probe_train_accuracy"}
+    looks = [row for row in record.train if "leading" in row]
+    assert [row["step"] for row in looks] == [5, 10, 15, 20]
+    assert all(row["effective_rank"] <= row["at_most"] + 1 for row in looks)
+    for row in record.watch:
+        assert row["backbone"]["dimensions"] == 16
+        assert row["projector"]["dimensions"] == 24
+        assert 0 <= row["probe_accuracy"] <= 1
+
+
+def test_a_run_of_twenty_steps_has_twenty_spectra(run):
+    spectra = run.spectra
+    assert len(spectra["steps"]) >= 20
+    assert spectra["steps"][0] == 0
+    assert spectra["steps"][-1] == 22
+    assert spectra["steps"].tolist() == [row["step"] for row in run.metrics if row["kind"] == "watch"]
+    assert spectra["backbone"].shape == (len(spectra["steps"]), 16)
+    assert spectra["projector"].shape == (len(spectra["steps"]), 24)
+    assert (np.diff(spectra["projector"], axis=1) <= 1e-7).all()
+    assert set(spectra["samples"].tolist()) == {100}
+
+
+def test_the_views_are_shown(run):
+    with Image.open(run.path / "views.png") as picture:
+        assert picture.width > 2 * 96  # image and two views
+        assert len(picture.getcolors(1 << 20)) > 10
+
+
+def test_training_lowers_the_loss(run):
+    losses = [row["loss"] for row in run.metrics if row["kind"] == "train"]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+
+
+def test_labels_never_reach_the_weights(run, small, train, monkeypatch):
+    def unlabelled(*arguments, **keywords):
+        splits = train_and_test(*arguments, **keywords)
+        for images in (splits.train, splits.test):
+            images.labels = np.full_like(images.labels, -1)
+        return splits
+
+    monkeypatch.setattr(run_data, "train_and_test", unlabelled)
+    blind = train(small)
+    assert not any("probe_loss" in row or "probe_accuracy" in row for row in blind.metrics)
+    assert same_weights(run, blind)
+
+
+def test_looking_and_probing_otherwise_does_not_change_the_weights(run, small, train):
+    assert run.spectra["steps"].tolist() == list(range(23))
+    other = train(replace(small, log_every=4, checkpoints=1, probe=Probe(lr=0.5), watch=Watch(every=9, samples=30, batch_every=1)))
+    assert other.spectra["steps"].tolist() == [0, 9, 18, 22]
+    assert same_weights(run, other)
+
+
+def test_the_seed_decides_the_weights(run, small, train):
+    assert not same_weights(run, train(replace(small, seed=1)))
+
+
+def test_a_run_leaves_global_randomness_alone(small, train):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(replace(small, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_backbone_beats_chance(run):
+    model = fullrank.load(run.path)
+    splits = train_and_test("digits")
+    result = evaluate(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
+    assert result["scores"][0]["accuracy"] > 0.3  # of ten classes
+
+
+def test_double_precision_reaches_the_objective(small, train, monkeypatch):
+    from fullrank.methods import JointEmbedding
+
+    seen = set()
+    terms = JointEmbedding.terms
+    monkeypatch.setattr(JointEmbedding, "terms", lambda self, embeddings: (seen.add(embeddings["Z"].dtype), terms(self, embeddings))[1])
+    run = train(replace(small, epochs=1, machine=replace(small.machine, precision="64-true")))
+    assert seen == {torch.float64}
+    assert run.checkpoint().weights()["backbone.conv1.weight"].dtype == torch.float64
+
+
+def test_a_data_set_without_class_names_has_its_probe(small, train, tmp_path):
+    import datasets
+    from sklearn.datasets import load_digits
+
+    digits = load_digits(n_class=10)
+    pictures = [Image.fromarray((image * 15).astype(np.uint8)) for image in digits.images[:200]]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    table = datasets.Dataset.from_dict({"image": pictures, "label": digits.target[:200].tolist()}, features=features)
+    table.to_parquet(tmp_path / "digits.parquet")
+    data = replace(small.data, source=str(tmp_path / "digits.parquet"))
+    run = train(replace(small, data=data, batch=32, epochs=1))
+    assert all(np.isfinite(row["probe_loss"]) for row in run.metrics if row["kind"] == "train")
+
+
+def test_a_preview_is_drawn_without_training(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # it is looked at again and again
+        assert preview(small, console=Console(quiet=True)) == Path("views.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["views.png"]
+
+
+def test_a_preview_replaces_no_other_file_unasked(small, tmp_path):
+    holiday = tmp_path / "holiday.png"
+    holiday.write_text("precious")
+    with pytest.raises(UserError, match="exists already"):
+        preview(small, holiday)
+    assert holiday.read_text() == "precious"
+    with pytest.raises(UserError, match=r"expected a picture .* ends in \.png"):
+        preview(small, tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({}, "no recipe, expected a Recipe or a name: digits"),
+        ({"recipe": "digit"}, "perhaps you meant 'digits'"),
+        ({"resume": "somewhere", "data": "digits"}, "leave out data, out and overwrite"),
+        ({"resume": "somewhere", "out": "elsewhere"}, "leave out data, out and overwrite"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_answered(keywords, message):
+    with pytest.raises(UserError, match=message):
+        fullrank.pretrain(**keywords)
+
+
+def test_several_processes_are_refused_before_anything_is_written(small, tmp_path):
+    with pytest.raises(UserError, match=r"2 processes asked .* --machine\.devices 1"):
+        fullrank.pretrain(replace(small, machine=replace(small.machine, devices=2)), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    block = re.search(r"```python\n(.*?)```", Path("README.md").read_text(), flags=re.S)
+    assert block, "README.md has no ```python block"
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block[1], "README.md", "exec"), {})
+    numbers = [float(word) for word in capsys.readouterr().out.split()]
+    assert len(numbers) == 2
+    assert 1 < numbers[0] < 129  # an effective rank
+    assert 0.1 < numbers[1] <= 1  # an accuracy

@@ -1,0 +1,226 @@
+"""A run that was stopped, whenever and however, ends with the bits of one that was not."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+import fullrank
+from fullrank.cli import main
+from fullrank.errors import UserError
+from fullrank.methods import Backbone, Projector
+from fullrank.recipes import Data, Recipe
+from fullrank.run import Run
+from fullrank.run.recorder import Recorder
+from fullrank.training import Optimizer, Schedule
+from fullrank.views import View
+
+QUIET = Console(quiet=True)
+
+
+class PowerCut(BaseException):
+    """Ends the process as far as the run can tell."""
+
+
+def start(*arguments):
+    """`fullrank pretrain …` in a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # the order of a sum is part of its bits
+    command = [sys.executable, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def stop(process, path, step, signum):
+    """Send the signal when the log has passed `step`; return exit status and standard error."""
+    deadline = time.monotonic() + 240
+    while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "the run did not come so far"
+        time.sleep(0.005)
+    process.send_signal(signum)
+    return process.wait(timeout=120), process.stderr.read()
+
+
+def cut_power(monkeypatch, *, after):
+    """Let the run end in the middle of a step, with the log written and no checkpoint."""
+    look = Recorder.after
+
+    def cut(self, step, **keywords):
+        look(self, step, **keywords)
+        if step.step == after:
+            raise PowerCut
+
+    monkeypatch.setattr(Recorder, "after", cut)
+
+
+def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run, recipe_json, tmp_path, assert_same):
+    path = tmp_path / "run"
+    status, said = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
+    assert status == 143
+    last = said.splitlines()[-1]
+    assert re.fullmatch(rf"fullrank: stopped after step \d+ of 22; continue with: fullrank pretrain --resume {path}", last)
+    assert 4 <= Run(path).checkpoint().step < 22
+    status, _ = stop(start("--resume", path), path, 13, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert max(row["step"] for row in Run(path).metrics) > Run(path).checkpoint().step  # steps that are taken again
+    fullrank.pretrain(resume=path, console=QUIET)
+    assert_same(run.path, path)
+
+
+@pytest.fixture(scope="module")
+def streamed(photos):
+    """18 steps on a folder that is decoded anew at each step, by a worker process."""
+    return Recipe(
+        data=Data(source=str(photos), keep="stream", workers=1, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
+        views=(View(size=16),),
+        backbone=Backbone(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        projector=Projector(widths=(16,)),
+        optimizer=Optimizer(name="sgd", lr=0.05),
+        schedule=Schedule(warmup=1.0),
+        epochs=6,
+        batch=16,
+        checkpoints=5,
+        log_every=1,
+    )
+
+
+def test_a_killed_stream_ends_with_the_same_bits_whatever_the_number_of_workers(streamed, train, tmp_path, assert_same):
+    whole = train(replace(streamed, data=replace(streamed.data, workers=0)), tmp_path / "whole")
+    recipe_json = tmp_path / "streamed.json"
+    path = tmp_path / "run"
+    recipe_json.write_text((whole.path / "recipe.json").read_text().replace('"workers": 0', '"workers": 1'))
+    status, _ = stop(start(recipe_json, "--out", path), path, 9, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    fullrank.pretrain(resume=path, console=QUIET)
+    assert Run(path).recipe.data.workers == 1
+    assert_same(whole.path, path)
+
+
+def test_dropout_goes_on_as_it_would_have(small, train, tmp_path, monkeypatch, assert_same):
+    arguments = small.backbone.arguments | {"drop_rate": 0.2, "drop_path_rate": 0.3}
+    dropping = replace(small, epochs=1, checkpoints=3, backbone=replace(small.backbone, arguments=arguments))
+    whole = train(dropping, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power(patch, after=6)
+        train(dropping, tmp_path / "run")
+    assert Run(tmp_path / "run").checkpoint().step == 4
+    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    assert_same(whole.path, tmp_path / "run")
+    rates = [
+        build.drop_prob
+        for build in fullrank.load(whole.path).backbone.modules()
+        if type(build).__name__ == "DropPath"
+    ]
+    assert rates, "the backbone drops nothing, so the test shows nothing"
+
+
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_between_two_steps_and_says_how_to_go_on(
+    signum, expected, run, recipe_json, tmp_path, monkeypatch, capsys, assert_same
+):
+    path = tmp_path / "a run"
+    look = Recorder.after
+
+    def interrupted(self, step, **keywords):
+        look(self, step, **keywords)
+        if step.step == 9:
+            signal.raise_signal(signum)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "after", interrupted)
+        assert main(["pretrain", str(recipe_json), "--out", str(path)]) == expected
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"fullrank: stopped after step 9 of 22; continue with: fullrank pretrain --resume '{path}'"
+    assert Run(path).checkpoint().step == 9
+    assert main(["pretrain", "--resume", str(path)]) == 0
+    assert_same(run.path, path)
+    assert (path / "report.html").exists()
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_anew(run, small, train, tmp_path, monkeypatch, assert_same):
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power(patch, after=3)
+        train(small, tmp_path / "run")
+    assert Run(tmp_path / "run").checkpoints == []
+    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    assert_same(run.path, tmp_path / "run")
+
+
+def test_resuming_a_finished_run_changes_nothing(run, copy, assert_same):
+    fullrank.pretrain(resume=copy, console=QUIET)
+    assert_same(run.path, copy)
+
+
+def test_a_half_written_last_row_is_mended(run, copy, assert_same):
+    shutil.rmtree(run_step(copy, 22))
+    with (copy / "metrics.jsonl").open("a") as log:
+        log.write('{"step": 23, "ki')
+    fullrank.pretrain(resume=copy, console=QUIET)
+    assert_same(run.path, copy)
+
+
+def test_the_time_of_all_parts_is_added_up(copy):
+    before = Run(copy).path.joinpath("environment.json").read_text()
+    shutil.rmtree(run_step(copy, 22))
+    fullrank.pretrain(resume=copy, console=QUIET)
+    seconds = [float(re.search(r'"duration_seconds": ([\d.]+)', text)[1]) for text in (before, (copy / "environment.json").read_text())]
+    assert seconds[1] > seconds[0]
+
+
+def test_the_run_s_own_recipe_may_stand_beside_it(run, copy, small):
+    assert fullrank.pretrain(small, resume=copy, console=QUIET).path == copy
+
+
+def test_another_recipe_is_refused_with_what_differs(copy, small):
+    other = replace(small, epochs=3, optimizer=replace(small.optimizer, lr=0.5))
+    with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3; optimizer\.lr 0\.005 → 0\.5\); resume it without a recipe"):
+        fullrank.pretrain(other, resume=copy, console=QUIET)
+
+
+def test_a_recipe_that_was_edited_is_noticed(copy):
+    path = copy / "recipe.json"
+    path.write_text(path.read_text().replace('"epochs": 2', '"epochs": 3'))
+    with pytest.raises(UserError, match=r"step-00000022 belongs to another recipe than .*recipe\.json; restore that file"):
+        fullrank.pretrain(resume=copy, console=QUIET)
+
+
+def test_images_that_have_gone_are_noticed(streamed, photos, train, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    data = replace(streamed.data, source=str(tmp_path / "photos"), workers=0)
+    run = train(replace(streamed, data=data, epochs=1), tmp_path / "run")
+    for path in (tmp_path / "photos" / "cat").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match=r"trained on 48 images, and .*photos now has 24; restore them"):
+        fullrank.pretrain(resume=run.path, console=QUIET)
+
+
+@pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("state.pt", 1000), ("meta.json", 5)])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumes(run, copy, file, length, assert_same):
+    damaged = run_step(copy, 22) / file
+    damaged.write_bytes(damaged.read_bytes()[:length])
+    with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .* remove its folder to fall back"):
+        fullrank.pretrain(resume=copy, console=QUIET)
+    shutil.rmtree(damaged.parent)
+    fullrank.pretrain(resume=copy, console=QUIET)
+    assert_same(run.path, copy)
+
+
+def test_a_damaged_log_is_named_by_its_line_and_left_alone(copy):
+    path = copy / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    lines[6] = lines[6][:20]
+    path.write_text(text := "\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is corrupted at line 7 .* mend or remove that line"):
+        fullrank.pretrain(resume=copy, console=QUIET)
+    assert path.read_text() == text
+
+
+def run_step(path, step):
+    return path / "checkpoints" / f"step-{step:08d}"
