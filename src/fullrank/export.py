@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from fullrank.atomic import draft_of
@@ -34,9 +34,12 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
     {'bias': (2,), 'weight': (2, 3)}
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in backbone.state_dict().items()}
+    # Copies, because safetensors refuses tensors that share memory; written by Python, which reports a full disk as an OSError.
+    tensors = {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, tensor in backbone.state_dict().items()
+    }
     with draft_of(Path(path), overwrite=overwrite) as draft:
-        save_file(tensors, draft, metadata=dict(metadata))
+        draft.write_bytes(save(tensors, metadata=dict(metadata)))
 
 
 def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int, *, overwrite: bool = False) -> float:

@@ -4,7 +4,7 @@ import errno
 import os
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -147,55 +147,62 @@ def _train(
     console: Console,
 ) -> None:
     """Run the recipe from `start`, or from the first step, to its end."""
-    bare = assembly.method
-    synchronise(bare)
-    if recipe.machine.channels_last:
-        bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    bare_optimizer = build_optimizer(recipe.optimizer, bare)
-    probe = OnlineProbe(features_of(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
-    done = restore(start, bare, bare_optimizer, probe) if start else 0
-    if recipe.machine.compile:
-        bare.compile()
-    method, optimizer = fabric.setup(bare, bare_optimizer)
+    with _surroundings(path, recipe, fabric.device):
+        bare = assembly.method
+        synchronise(bare)
+        bare.to(torch.get_default_dtype())
+        if recipe.machine.channels_last:
+            bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        bare_optimizer = build_optimizer(recipe.optimizer, bare)
+        probe = OnlineProbe(features_of(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
+        done = restore(start, bare, bare_optimizer, probe) if start else 0
+        if recipe.machine.compile:
+            bare.compile()
+        method, optimizer = fabric.setup(bare, bare_optimizer)
 
-    steps_per_epoch = data.images // recipe.batch
-    total = recipe.epochs * steps_per_epoch
-    waiting = Waiting()
-    batches = waiting.over(seeded(batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total), recipe.seed, done))
+        steps_per_epoch = data.images // recipe.batch
+        total = recipe.epochs * steps_per_epoch
+        waiting = Waiting()
+        batches = batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total)
 
-    def learning_rate(step: int) -> float:
-        return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+        def learning_rate(step: int) -> float:
+            return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
-    recorder = Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
-    with _own_randomness(fabric.device), _room_on_disk(path), recorder, stop_on_signals() as flag:
-        if not done:
-            recorder.watch(0)
-        for step in fit(fabric, method, optimizer, batches, learning_rate, start=done):
-            recorder.after(step, waited=waiting.seconds)
-            if flag.signum and step.step < total:
-                recorder.checkpoint(step.step)
-                raise Interrupted(
-                    flag.signum,
-                    f"stopped after step {step.step} of {total}; continue with: fullrank pretrain --resume {shlex.quote(str(path))}",
-                )
-
-
-def _own_randomness(device: torch.device) -> AbstractContextManager[None]:
-    """Leave torch's global generators as they were found: a run seeds them at each step."""
-    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+        recorder = Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
+        with recorder, stop_on_signals() as flag:
+            if not done:
+                recorder.watch(0)
+            for step in fit(fabric, method, optimizer, waiting.over(seeded(batches, recipe.seed, done)), learning_rate, start=done):
+                recorder.after(step, waited=waiting.seconds)
+                if flag.signum and step.step < total:
+                    recorder.checkpoint(step.step)
+                    raise Interrupted(flag.signum, f"stopped after step {step.step} of {total}; continue with: {_resume(path)}")
 
 
 @contextmanager
-def _room_on_disk(path: Path) -> Iterator[None]:
-    """Say in one line that the disk is full, whichever file of the run met its end first."""
+def _surroundings(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
+    """Set the global state that a run needs, and put it back: torch's generators, which a run seeds, and the default type of numbers.
+
+    Fabric casts what a module returns to the default type, so that '64-true' without it is single precision.
+
+    Raises:
+        UserError: the disk is full, whichever file of the run met its end first.
+    """
+    dtype = torch.get_default_dtype()
     try:
-        yield
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.set_default_dtype(torch.float64 if precision_of(recipe) == "64-true" else torch.float32)
+            yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(
-            f"no space left for the run in {path}; free some, then continue with: fullrank pretrain --resume {shlex.quote(str(path))}"
-        ) from error
+        raise UserError(f"no space left for the run in {path}; free some, then continue with: {_resume(path)}") from error
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def _resume(path: Path) -> str:
+    return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 
 def launch(recipe: Recipe) -> Fabric:

@@ -1,38 +1,58 @@
-"""Functions by name."""
-
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.recipes import RECIPES, assemble
+from fullrank.recipes import Data, Recipe
+from fullrank.recipes.assemble import build_views
 from fullrank.recipes.named import function_named
 
 
-def test_finds_a_function_of_the_working_directory(tmp_path, monkeypatch):
-    (tmp_path / "my_steps_for_a_test.py").write_text("def twice(x):\n    return 2 * x\n")
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """A module of the user's own, in the working directory."""
+    (tmp_path / "my_steps.py").write_text("def invert(x, generator):\n    return 1 - x\n\nNUMBER = 3\n")
+    (tmp_path / "my_broken.py").write_text("import no_such_module_of_mine\n")
     monkeypatch.chdir(tmp_path)
-    assert function_named("my_steps_for_a_test:twice")(3) == 6
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_steps:invert"
+    sys.modules.pop("my_steps", None)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("blur", r"'blur' names no function; expected package\.module:function"),
-        ("no_such_module:f", r"No module named 'no_such_module'"),
-        ("math:sqroot", r"module math has no function sqroot; perhaps you meant 'sqrt'\?"),
-    ],
-)
-def test_a_wrong_name_is_one_clear_line(name, message):
-    with pytest.raises(UserError, match=message):
+def test_a_module_of_the_working_directory_is_found(steps):
+    assert function_named(steps)(0.25, None) == 0.75
+
+
+def test_an_installed_module_is_found():
+    assert function_named("torch.nn.functional:relu") is torch.nn.functional.relu
+
+
+@pytest.mark.parametrize("name", ["math.sqrt", ":sqrt", "math:", ""])
+def test_another_form_is_refused(name):
+    with pytest.raises(UserError, match=f"^'{name}' names no function; expected package.module:function$"):
         function_named(name)
 
 
-def test_an_extra_step_of_a_recipe_changes_its_views(tmp_path, monkeypatch):
-    (tmp_path / "my_black_for_a_test.py").write_text("def black(x, generator):\n    return 0 * x\n")
-    monkeypatch.chdir(tmp_path)
-    data = replace(RECIPES["digits"].data, mean=(0.5,), std=(0.25,))
-    views = assemble(replace(RECIPES["digits"], data=data, extra=("my_black_for_a_test:black",))).views
-    (x,) = views(torch.full((4, 1, 8, 8), 200, dtype=torch.uint8), views.draw(0, 0, 4))
-    torch.testing.assert_close(x, torch.full_like(x, -2.0))
+def test_a_module_that_is_not_there_is_named(steps):
+    with pytest.raises(UserError, match=r"'my_stepz:invert': No module named 'my_stepz'; expected package.module:function, importable"):
+        function_named("my_stepz:invert")
+    with pytest.raises(UserError, match="'my_broken:f': No module named 'no_such_module_of_mine'"):
+        function_named("my_broken:f")
+
+
+@pytest.mark.parametrize("name", ["inver", "NUMBER"])
+def test_a_function_that_is_not_there_suggests_the_nearest(steps, name):
+    with pytest.raises(UserError, match=f"'my_steps:{name}': module my_steps has no function {name}"):
+        function_named(f"my_steps:{name}")
+    with pytest.raises(UserError, match=r"perhaps you meant 'invert'\?"):
+        function_named("my_steps:inver")
+
+
+def test_an_extra_step_of_a_recipe_changes_its_views(steps):
+    recipe = Recipe(data=Data(channels=1, mean=(0.0,), std=(1.0,)))
+    images = torch.randint(0, 256, (3, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    plain, inverted = (build_views(each) for each in (recipe, replace(recipe, extra=(steps,))))
+    draws = plain.draw(0, 0, 3)
+    torch.testing.assert_close(inverted(images, draws)[0], 1 - plain(images, draws)[0])

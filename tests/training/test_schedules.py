@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
@@ -40,11 +40,13 @@ def of_torch(make, steps):
     return rates
 
 
+@settings(deadline=None)
 @given(spec=SCHEDULES, **LENGTHS)
 def test_a_factor_lies_between_zero_and_one(spec, steps_per_epoch, epochs):
     assert all(0 <= value <= 1 for value in curve(Schedule(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs))
 
 
+@settings(deadline=None)
 @given(spec=SCHEDULES, **LENGTHS)
 def test_warm_up_rises_evenly_to_the_peak(spec, steps_per_epoch, epochs):
     values = curve(Schedule(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs)
@@ -52,6 +54,7 @@ def test_warm_up_rises_evenly_to_the_peak(spec, steps_per_epoch, epochs):
     assert values[:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
 
 
+@settings(deadline=None)
 @given(warmup=st.floats(0, 20), floor=st.floats(0, 1), **LENGTHS)
 def test_the_cosine_begins_at_the_peak_and_only_falls(warmup, floor, steps_per_epoch, epochs):
     values = curve(Schedule(warmup=warmup, floor=floor), steps_per_epoch=steps_per_epoch, epochs=epochs)
@@ -114,6 +117,7 @@ def test_nothing_jumps_where_the_warm_up_ends():
     assert values[99] == values[100] == 1
 
 
+@settings(deadline=None)
 @given(floor=st.floats(0, 1))
 def test_a_cosine_goes_from_one_to_its_floor(floor):
     assert cosine(0.0, floor) == pytest.approx(1)

@@ -42,6 +42,12 @@ def test_noise_is_a_function_of_its_key_and_off_where_std_is_zero():
     torch.testing.assert_close(noise_(x.clone(), torch.tensor([0.0, 0.1]), keys)[0], x[0])
 
 
+def test_noise_of_the_largest_hash_is_finite_and_can_be_off():
+    x = torch.full((1, 3, 96, 96), 0.5)  # with key 84, one pixel's hash begins with 24 ones
+    torch.testing.assert_close(noise_(x.clone(), torch.tensor([0.0]), torch.tensor([84.0])), x)
+    assert (noise_(x, torch.tensor([0.01]), torch.tensor([84.0])) - 0.5).abs().max() < 0.06
+
+
 def test_noise_is_clamped():
     x = noise_(torch.rand(1, 3, 32, 32), torch.tensor([1.0]), torch.tensor([5.0]))
     assert x.min() == 0

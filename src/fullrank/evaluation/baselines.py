@@ -53,7 +53,7 @@ def calibrate_batchnorm(
         images: training images.
         preprocess: as for the trained backbone.
         sample: how many images are drawn, at random: batches of a sorted folder would hold one class each.
-        batch: images a forward pass; a shorter last batch is left out, as it would weigh as much as the others.
+        batch: images a forward pass; one that is left with no more than half is left out, as it would weigh as much as the others.
         device: where the backbone runs.
         workers: processes that decode; 0 is this one.
         skipped: records images that cannot be read.
@@ -72,7 +72,7 @@ def calibrate_batchnorm(
             layer.reset_running_stats()
             layer.momentum = None
         for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, skipped=skipped):
-            if len(part.pixels) == batch:
+            if 2 * len(part.pixels) > batch:  # not "all of them": one unreadable image must not cost its whole batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))
     for layer, momentum in zip(layers, momenta, strict=True):

@@ -201,4 +201,4 @@ def logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) 
         seen = torch.stack([torch.zeros_like(seen), seen], dim=1)
     full = seen.new_full((len(X), classes), -torch.inf)
     full[:, torch.from_numpy(model.classes_)] = seen
-    return full.to(X.device)
+    return full.to(X)

@@ -66,12 +66,12 @@ class OnlineProbe(nn.Module):
             return {}
         self.train()
         with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # backward follows the autocast around it, too
-            votes = self(features)[seen]  # unlabelled features still count for the statistics
-            loss = cross_entropy(votes, labels[seen])
+            votes = self(features)  # unlabelled features still count for the statistics
+            loss = cross_entropy(votes, labels.where(seen, -1), ignore_index=-1)  # an index of `seen` would wait for the device
             self.optimizer.zero_grad()
             loss.backward()
         self.optimizer.step()
-        return {"loss": loss.detach(), "accuracy": (votes.argmax(1) == labels[seen]).float().mean()}
+        return {"loss": loss.detach(), "accuracy": ((votes.argmax(1) == labels) & seen).sum() / seen.sum()}
 
     @torch.no_grad()
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
@@ -81,7 +81,7 @@ class OnlineProbe(nn.Module):
         self.eval()
         with torch.autocast(features.device.type, enabled=False):
             votes = self(features[seen])
-        return (votes.argmax(1) == labels[seen]).double().mean().item()
+        return (votes.argmax(1) == labels[seen]).sum().item() / len(votes)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return what `state_dict` holds beside parameters and buffers."""

@@ -30,7 +30,7 @@ def score(votes: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> Score:
     judged = y >= 0
     assert judged.any(), "no test image has a label"
     best = votes.topk(min(5, votes.shape[1]), dim=1).indices
-    hits = (best == y[:, None])[judged].double()
+    hits = (best == y[:, None])[judged].cpu().double()  # on the CPU, as MPS has no float64
     top5 = hits.sum(1).mean().item() if votes.shape[1] > MANY_CLASSES else None
     return Score(hits[:, 0].mean().item(), top5, best[:, 0])
 

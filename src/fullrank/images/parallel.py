@@ -1,6 +1,8 @@
 """One function over many tasks, in order, in this process or in worker processes."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -33,6 +35,7 @@ def parallel(work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: 
         sampler=tasks,
         num_workers=workers,
         collate_fn=_unchanged,
+        worker_init_fn=_end_with_parent,
         pin_memory=torch.cuda.is_available(),
         multiprocessing_context=_context(),
         generator=torch.Generator(),  # otherwise the loader takes a number from the global generator
@@ -56,6 +59,18 @@ class _Work(Dataset):
 
 def _unchanged(result: Any) -> Any:
     return result
+
+
+def _end_with_parent(worker: int) -> None:
+    """Let a worker end when the process that reads from it was killed: torch watches the server process, which lives as long as we do."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has been started by someone"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _context() -> Any:

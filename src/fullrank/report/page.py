@@ -17,6 +17,7 @@ from typing import Any
 from PIL import Image
 from plotly.offline import get_plotlyjs
 
+from fullrank.atomic import draft_of
 from fullrank.errors import UserError
 from fullrank.report import tables
 from fullrank.report.curves import losses, progress
@@ -67,8 +68,8 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True) -> Pat
     if out.is_dir():
         raise UserError(f"'{out}' is a directory, expected the name of a file; give for example {out / 'report.html'}")
     records = _distinct([read_run(Path(run)) for run in runs])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(render(records, images=images), encoding="utf-8")
+    with draft_of(out, overwrite=True) as draft:
+        draft.write_text(render(records, images=images), encoding="utf-8")
     return out
 
 

@@ -179,13 +179,13 @@ def decoders(asked: int) -> int:
 
 
 def write_preview(path: Path, recipe: Recipe, views: Views, data: TrainingData) -> None:
-    """Write a grid of a few training images, each with its views."""
+    """Write a grid of a few training images, each with its views, as PNG."""
     indices = batch_indices(recipe.seed, 0, min(PREVIEWED, len(data.sample)), len(data.sample))
     if isinstance(data.sample, MemoryImages):
-        preview(data.sample.pixels[indices], views, seed=recipe.seed, path=path)
-        return
-    pictures = []
-    for index in indices.tolist():
-        with suppress(BadImage):  # the stream itself will count it
-            pictures.append(decode(data.sample.open(index), recipe.data.channels, name=data.sample.name(index)))
-    preview(pictures, views, seed=recipe.seed, path=path)
+        pictures = data.sample.pixels[indices]
+    else:
+        pictures = []
+        for index in indices.tolist():
+            with suppress(BadImage):  # the stream itself will count it
+                pictures.append(decode(data.sample.open(index), recipe.data.channels, name=data.sample.name(index)))
+    preview(pictures, views, seed=recipe.seed).save(path, "PNG")

@@ -187,20 +187,23 @@ def refuse(path: Path, *, overwrite: bool = False) -> None:
     Raises:
         UserError: it holds something already and `overwrite` was not asked, is in use, or cannot be written.
     """
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    if path.is_file():
-        raise UserError(f"--out {path} is a file; give a folder that does not exist yet")
-    if not nearest.is_dir():
-        raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"))
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
-    is_run = (path / "recipe.json").exists()
-    if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
-        remedy = f"continue it with --resume {path}, replace it with --overwrite, or give another --out" if is_run else "give another --out"
-        raise UserError(f"{path} holds {'a run' if is_run else 'other files'} already, and is never overwritten unasked; {remedy}")
-    if is_run:
-        with locked(path):
-            pass
+    try:
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+        if path.is_file():
+            raise UserError(f"--out {path} is a file; give a folder that does not exist yet")
+        if not nearest.is_dir():
+            raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
+        is_run = (path / "recipe.json").exists()
+        if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
+            remedy = f"{f'continue it with --resume {path}, replace it with --overwrite, or ' if is_run else ''}give another --out"
+            raise UserError(f"{path} holds {'a run' if is_run else 'other files'} already, and is never overwritten unasked; {remedy}")
+        if is_run:
+            with locked(path):
+                pass
+    except OSError as error:  # a folder on the way that cannot even be looked into
+        raise _not_writable(path, error) from error
 
 
 def _next_free(name: str) -> Path:

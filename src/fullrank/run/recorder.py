@@ -94,6 +94,8 @@ class Recorder:
             self.log.close()
             self.note_skipped()
             self.note_times()
+        if count := len(self.data.skipped.reasons):
+            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; listed in {self.path / 'skipped.jsonl'}")
 
     def note_skipped(self) -> None:
         """Write the list of files that could not be read."""

@@ -11,6 +11,15 @@ from torch import Tensor
 from fullrank.distributed import all_sum, world_size
 
 
+def float64(Z: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
+    """Z in float64 without its graph, where it is; on the CPU if it is on MPS, which has no such numbers.
+
+    >>> float64(torch.ones(2, requires_grad=True))
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    return (Z.detach().cpu() if Z.device.type == "mps" else Z.detach()).double()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
     """Count, mean and scatter Σ_i (z_i − mean)(z_i − mean)ᵀ of n embeddings, in float64 and without gradient.
@@ -35,7 +44,7 @@ class Moments:
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
         """Moments of a batch, in two passes."""
         n = len(Z)
-        Z = Z.detach().double()
+        Z = float64(Z)
         mean = Z.sum(0) / max(n, 1)
         A = Z - mean
         return cls(n=n, mean=mean, scatter=A.mT @ A)

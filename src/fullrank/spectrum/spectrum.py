@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from fullrank.errors import UserError
 from fullrank.spectrum import measures
-from fullrank.spectrum.moments import Moments
+from fullrank.spectrum.moments import Moments, float64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class Spectrum:
             UserError: an embedding is NaN or infinite.
         """
         n, D = Z.shape
-        Z = Z.detach().double()
+        Z = float64(Z)
         mean = Z.mean(0)
         A = Z - mean
         nonzero = _eigenvalues((A.mT @ A if n >= D else A @ A.mT) / n, n=n, mean=mean)
@@ -57,7 +57,7 @@ class Spectrum:
     @classmethod
     def from_eigenvalues(cls, eigenvalues: Float[Tensor, " D"], *, n: int) -> "Spectrum":
         """Spectrum of known eigenvalues, in any order; negative ones, which can only be rounding, become zero."""
-        return cls(eigenvalues=eigenvalues.detach().to("cpu", torch.float64).clamp_min(0).sort(descending=True).values, n=n)
+        return cls(eigenvalues=float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @property
     def D(self) -> int:

@@ -1,5 +1,7 @@
 """The last steps of a view, value by value and in place: solarisation, noise, normalisation."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,7 +20,7 @@ def noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Te
     """x ← clamp(x + std · ε), with ε standard normal, a function of the key (an integer below 2²⁴) and the pixel alone.
 
     A number per pixel is too much to draw for the whole batch on every process, so each is computed where it is needed:
-    the key and the pixel's place are hashed to a uniform number, and the normal quantile of that is ε.
+    the key and the pixel's place are hashed to a uniform number u, and its normal quantile √2 erf⁻¹(2u − 1) is ε.
 
     Source of the hash: lowbias32 (Wellons 2018, Prospecting for hash functions).
 
@@ -27,8 +29,9 @@ def noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Te
     """
     pixel = torch.arange(x.shape[-3:].numel(), device=x.device).view(x.shape[-3:])
     h = _hash(_hash(key.long())[..., None, None, None] ^ pixel)
-    uniform = (h >> 8).to(x.dtype).add_(0.5).mul_(2.0**-24)  # in (0, 1), symmetric about ½
-    return x.add_(torch.special.ndtri(uniform).mul_(std[..., None, None, None])).clamp_(0, 1)
+    # 2u − 1 in (−1, 1), exact: of 24 bits and a half float32 would round the largest to 1, and ε = ∞ times a std of 0 is NaN.
+    centred = (h >> 9).to(x.dtype).add_(0.5 - 2**22).mul_(2.0**-22)
+    return x.add_(centred.erfinv_().mul_(math.sqrt(2) * std[..., None, None, None])).clamp_(0, 1)
 
 
 def normalize_(x: Float[Tensor, "*b C H W"], mean: Float[Tensor, " C"], std: Float[Tensor, " C"]) -> Float[Tensor, "*b C H W"]:

@@ -1,0 +1,300 @@
+"""What the user can mend: exit status 2, one line on standard error with received, expected and remedy, and nothing overwritten."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fullrank as package
+from fullrank.run import Run
+from fullrank.run.recorder import Recorder
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def tree(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("digit", "'digit' is neither a recipe nor a path that exists; expected a recipe (digits, "),
+        ("digit", "; perhaps you meant 'digits'?"),
+        ("digits --objective vicregg", "unknown objective 'vicregg'; choose from "),
+        ("digits --objective vicregg", "; perhaps you meant 'vicreg'?"),
+        ("digits --objective", "--objective has no value, expected one behind it"),
+        (
+            "digits --backbone.name resnet81",
+            "unknown backbone 'resnet81'; choose a timm model such as resnet18; perhaps you meant 'resnet18'?",
+        ),
+        (
+            "digits --backbone.name vit_tiny_patch16_224",
+            "stem 'small' is defined for timm's plain ResNets, got backbone 'vit_tiny_patch16_224'",
+        ),
+        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT?"),
+        ("digits --lr 3", "perhaps you meant --optimizer.lr FLOAT or --probe.lr FLOAT?"),
+        ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance, 4"),
+        ("digits again", "unrecognized options: again; see fullrank pretrain digits --help"),
+        ("digits --epochs many", "invalid literal for int() with base 10: 'many'; expected --epochs INT"),
+        ("digits --epochs", "missing value for argument '--epochs'"),
+        ("digits --optimizer.lr fast", "could not convert string to float: 'fast'; expected --optimizer.lr FLOAT"),
+        ("digits --optimizer.name adam", "invalid choice 'adam' for argument '--optimizer.name'. Expected one of ('lars', 'sgd', 'adamw')"),
+        ("digits --views.0.crop.scale 0.2", "missing value for argument '--views.0.crop.scale'. Expected 2 values"),
+        ("digits --backbone.arguments [1]", "[1] is no JSON object; expected --backbone.arguments JSON"),
+        ("digits --backbone.arguments {bad", "expected --backbone.arguments JSON"),
+        ('digits --backbone.arguments {"channelz":3}', "unexpected keyword argument 'channelz'); mend --backbone.arguments"),
+        ("--epochs 3", "expected a recipe or a path first, got --epochs; such as: fullrank pretrain digits --epochs …"),
+        ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected an existing path"),
+        ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
+        ("digits --data hff:cifar", "unknown kind of source 'hff:' in 'hff:cifar'"),
+        ("digits --split trian", "unknown split of digits 'trian'; choose from all"),
+        ("empty", "folder 'empty' is empty: holds no images"),
+        ("texts", "folder 'texts' holds no images (.avif"),
+        ("texts", "give the folder that holds them"),
+        ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
+        ("digits --batch 5000", "1438 training images are fewer than a batch of 5000; give --batch 719 or more images"),
+        ("digits --batch 1", "batch of 1, but every objective compares images: it has to be at least 2"),
+        ("digits --views.0.count 1", "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
+        ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
+        (
+            "digits --machine.accelerator tpu9",
+            "--machine.accelerator tpu9 with --machine.devices 1 is not to be had on this machine; choose auto",
+        ),
+        ("digits --machine.devices 0", "machine.devices is 0, but has to be at least 1"),
+        ("digits --machine.devices 2", "2 processes asked of `pretrain`, which runs in one; give --machine.devices 1"),
+        ("digits --data.keep remote", "give the images of an epoch with --data.images"),
+        ("digits --data.keep remote --data.images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
+        ("digits --out texts", "texts holds other files already, and is never overwritten unasked; give another --out"),
+        ("digits --out texts --overwrite", "texts holds other files already, and is never overwritten unasked; give another --out"),
+        ("digits --out texts/a.txt", "--out texts/a.txt is a file; give a folder that does not exist yet"),
+        (
+            "digits --out texts/a.txt/run",
+            "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give an --out that you may",
+        ),
+        ("--resume", "--resume has no value, expected one behind it"),
+        ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` made"),
+        ("--resume texts --epochs 9", "--resume texts continues a run as it began, got --epochs 9 beside it; leave that out"),
+        ("--resume texts digits --out other", "--resume texts continues in that folder; leave out --out, --overwrite and --preview"),
+    ],
+)
+def test_pretrain_refuses_in_one_line(arguments, message, refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("precious")
+    assert message in refused("pretrain", *arguments.split())
+    assert tree(tmp_path) == {"texts/a.txt": b"precious"}
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
+        ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
+        ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
+        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not there; choose from auto, cpu"),
+        ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or ask to overwrite it"),
+        ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz or .json"),
+        ("spectrum {run} --out precious.npz", "precious.npz exists already"),
+        ("spectrum {run} --split trian", "unknown split of digits 'trian'; choose from all"),
+        ("embed {run}", "missing from fullrank embed: --out PATH"),
+        ("embed {run} --out precious.txt", "precious.txt exists already"),
+        ("export {run} --out a.pt", "--out a.pt ends in '.pt', expected .safetensors or .onnx"),
+        ("export {run} --out precious.safetensors", "precious.safetensors exists already"),
+        ("report --out a.html", "received no run, expected at least one run directory"),
+        ("report {run} nowhere --out a.html", "'nowhere' is not a run directory: it holds no recipe.json"),
+        ("report {run} --out precious.txt", "precious.txt exists already"),
+        ("report {run} --out .", ". is a folder, expected a file"),
+        ("recipes digit", "unknown recipe 'digit'; choose from "),
+    ],
+)
+def test_the_other_verbs_refuse_in_one_line(arguments, message, refused, tmp_path, run):
+    files = {name: b"precious" for name in ("precious.npz", "precious.safetensors", "precious.txt")}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    before = tree(run.path)
+    assert message in refused(*(word.format(run=run.path) for word in arguments.split()))
+    assert tree(tmp_path) == files
+    assert tree(run.path) == before
+
+
+def test_a_model_without_images_asks_for_some(fullrank, refused, run, tmp_path):
+    fullrank("export", run.path, "--out", "a.safetensors")
+    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' brings no images; give --data SOURCE"
+
+
+def test_few_photos_are_too_few(refused, photos, tmp_path):
+    shutil.copytree(photos / "cat", tmp_path / "cats", ignore=lambda folder, names: sorted(names)[10:])
+    assert "expected at least 32 to learn from" in refused("pretrain", "cats")
+
+
+def test_a_run_is_never_overwritten_unasked(refused, copy):
+    before = tree(copy)
+    line = refused("pretrain", "digits", "--out", copy)
+    assert f"{copy} holds a run already" in line
+    assert f"continue it with --resume {copy}, replace it with --overwrite, or give another --out" in line
+    assert tree(copy) == before
+
+
+def test_a_run_is_not_overwritten_for_a_recipe_that_cannot_run(refused, copy):
+    before = tree(copy)
+    for mistake in (("--batch", "5000"), ("--backbone.name", "resnet81"), ("--data", "nowhere"), ("--machine.accelerator", "tpu9")):
+        refused("pretrain", "digits", "--out", copy, "--overwrite", *mistake)
+    assert tree(copy) == before
+
+
+def test_a_run_that_is_overwritten_leaves_nothing_of_itself(fullrank, copy, recipe_json):
+    (copy / "evaluation.json").write_text("{}")
+    (copy / "mine.txt").write_text("precious")
+    status, _, _ = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", copy, "--overwrite")
+    assert status == 0
+    assert [checkpoint.step for checkpoint in Run(copy).checkpoints] == [3, 6, 8, 11]
+    assert not (copy / "evaluation.json").exists()
+    assert (copy / "mine.txt").read_text() == "precious"
+
+
+def test_a_run_in_use_is_left_alone(refused, copy):
+    hold = f"import filelock; filelock.FileLock({str(copy / '.lock')!r}).acquire(); print('held', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        before = tree(copy)
+        expected = f"run directory {copy} is in use by another process; wait for it, or give another --out"
+        assert refused("pretrain", "--resume", copy) == expected
+        assert refused("pretrain", "digits", "--out", copy, "--overwrite") == expected
+        assert tree(copy) == before
+        holder.communicate("\n")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(refused, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert "no permission to write in locked" in refused("pretrain", "digits", "--out", "locked/run")
+
+
+def nan_at(step):
+    """An objective that breaks after `step` steps."""
+    from fullrank.objectives import frossl
+
+    taken = []
+
+    def broken(self, embeddings):
+        taken.append(1)
+        terms = frossl(embeddings["Z"])
+        return terms | {"variance": terms["variance"] * float("nan")} if len(taken) > step else terms
+
+    return broken
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fullrank, recipe_json, tmp_path, monkeypatch):
+    from fullrank.methods import JointEmbedding
+
+    monkeypatch.setattr(JointEmbedding, "terms", nan_at(13))
+    status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        "fullrank: the loss is not finite at step 14: term 'variance' is nan; lower --optimizer.lr (now 0.005), lengthen "
+        "--schedule.warmup (now 0.5 epochs), or use --machine.precision 32-true; the checkpoint of step 11 is whole"
+    )
+    run = Run(Path("run"))
+    assert run.checkpoint().step == 11
+    assert package.load("run@11").backbone is not None
+    assert max(row["step"] for row in run.metrics) == 13
+    assert all(weight.isfinite().all() for weight in run.checkpoint().weights().values())
+
+
+def test_an_absurd_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_json):
+    status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--optimizer.name", "sgd", "--optimizer.lr", "1e30")
+    last = err.splitlines()[-1]
+    assert status == 2
+    assert "not finite" in last
+    assert "lower --optimizer.lr (now 1e+30)" in last
+    assert sum(line.startswith("fullrank: ") for line in err.splitlines()) == 1
+
+
+def test_broken_weights_are_never_saved(fullrank, recipe_json, monkeypatch):
+    """A finite loss may have an infinite gradient: the step that it drives breaks the weights, and the next loss would be the first to tell."""
+    after = Recorder.after
+
+    def poisoned(self, step, **keywords):
+        if step.step == 11:
+            with torch.no_grad():
+                self.method.backbone.conv1.weight[0, 0, 0, 0] = float("inf")
+        after(self, step, **keywords)
+
+    monkeypatch.setattr(Recorder, "after", poisoned)
+    status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--watch.every", "11")
+    assert status == 2
+    assert "weights 'backbone.conv1.weight' are not finite after step 11; lower --optimizer.lr" in err.splitlines()[-1]
+    assert err.splitlines()[-1].endswith("the checkpoint of step 6 is whole")
+    assert [checkpoint.step for checkpoint in Run(Path("run")).checkpoints] == [6]
+
+
+def full_disk(*arguments, **keywords):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_later(
+    fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same
+):
+    checkpoint = Recorder.checkpoint
+
+    def full_later(self, step):
+        with monkeypatch.context() as patch:
+            if step == 16:
+                patch.setattr(Path, "write_bytes", full_disk)
+                patch.setattr(Path, "write_text", full_disk)
+            checkpoint(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "checkpoint", full_later)
+        status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
+    assert status == 2
+    last = err.splitlines()[-1]
+    assert "free some" in last
+    assert "--resume" in last
+    assert Run(Path("run")).checkpoint().step == 11
+    assert fullrank("pretrain", "--resume", "run")[0] == 0
+    assert_same(run.path, "run")
+
+
+def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
+    row = Recorder.row
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "row", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
+        status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
+    assert status == 2
+    assert (
+        err.splitlines()[-1] == "fullrank: no space left for the run in run; free some, then continue with: fullrank pretrain --resume run"
+    )
+    assert fullrank("pretrain", "--resume", "run")[0] == 0
+    assert_same(run.path, "run")
+
+
+def test_too_many_broken_images_stop_the_run_before_it_begins(refused, photos, tmp_path):
+    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
+    for path in sorted((folder / "cat").iterdir())[:20]:
+        path.write_bytes(path.read_bytes()[:40])
+    line = refused("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch", "16")
+    assert "images could not be read, more than the tolerated 10%" in line
+    assert "cat/" in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_recipe_file_with_a_mistake_is_named(refused, recipe_json, tmp_path):
+    values = json.loads(recipe_json.read_text())
+    Path("a.json").write_text(json.dumps(values | {"epoch": 3}))
+    assert "epoch" in refused("pretrain", "a.json")
+    Path("b.json").write_text(json.dumps(values | {"epochs": "three"}))
+    assert "epochs" in refused("pretrain", "b.json")
+    Path("c.json").write_text("{")
+    assert "c.json cannot be read" in refused("pretrain", "c.json")

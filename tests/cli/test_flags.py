@@ -1,0 +1,84 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from fullrank.cli.flags import Model, call, parse
+from fullrank.errors import UserError
+
+
+@dataclass(frozen=True)
+class Inner:
+    learning_rate: float = 1.0
+    """A long explanation, that takes more than one row of a box of eighty columns, so that it has to be folded somewhere."""
+    name: Literal["a", "b"] = "a"
+
+
+@dataclass(frozen=True)
+class Flags:
+    inner: Inner = field(default_factory=Inner)
+    scale: tuple[float, float] = (0.1, 1.0)
+
+
+def measured(model: Model, /, *, out: Path, count: int = 3) -> tuple[str, Path, int]:
+    """Measure.
+
+    Args:
+        model: what.
+        out: where to.
+        count: how often.
+    """
+    print("to standard output")
+    return model, out, count
+
+
+def test_a_dataclass_is_parsed_over_its_default():
+    assert parse(Flags, ["--inner.learning-rate", "3"], verb="x", default=Flags(scale=(0.5, 0.5))) == Flags(Inner(3.0), (0.5, 0.5))
+
+
+def test_a_function_is_called_with_what_it_is_given(capsys):
+    assert call(measured, ["run", "--out", "file"], verb="x") == ("run", Path("file"), 3)
+    assert capsys.readouterr().out == "to standard output\n"
+
+
+def test_the_help_of_a_function_is_its_docstring(capsys):
+    with pytest.raises(SystemExit) as stop:
+        call(measured, ["--help"], verb="x")
+    assert not stop.value.code
+    out = capsys.readouterr().out
+    assert "usage: fullrank x [-h] MODEL --out PATH" in out
+    assert "how often. (default: 3)" in out
+
+
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; perhaps you meant --inner.learning-rate FLOAT?"),
+        (["--inner.learning-rate", "x"], "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
+        (["--inner.name", "c"], "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
+        (["--scale", "1"], "missing value for argument '--scale'. Expected 2 values"),
+        (["thing"], "unrecognized options: thing"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(arguments, message, tty, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: tty)  # where tyro would draw frames, in colours
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with pytest.raises(UserError) as error:
+        parse(Flags, arguments, verb="x")
+    assert str(error.value).endswith(f"{message}; see fullrank x --help")
+    assert str(error.value).isprintable()
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(UserError, match=r"^missing from fullrank x: MODEL --out PATH; see fullrank x --help$"):
+        call(measured, [], verb="x")
+
+
+def test_errors_of_the_function_are_its_own():
+    def broken(count: int = 1) -> None:
+        raise KeyError(count)
+
+    with pytest.raises(KeyError):
+        call(broken, [], verb="x")

@@ -1,0 +1,155 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fullrank.run import Run
+
+NARROW = '{"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}'
+TINY = ("--epochs", "1", "--projector.widths", "16", "8", "--backbone.arguments", NARROW, "--views.0.size", "16", "--data.workers", "0")
+
+
+@pytest.fixture
+def recipe(fullrank, tmp_path, monkeypatch):
+    """`recipe("digits", …)`: the recipe that a command line asks for, and what is said; nothing is trained."""
+    from fullrank import pretraining
+    from fullrank.cli import pretrain
+
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(tmp_path))
+    monkeypatch.setattr(pretrain, "finish", lambda path, console: None)
+
+    def asked(*arguments):
+        status, _, err = fullrank("pretrain", *arguments)
+        assert status == 0, err
+        recipe, keywords = seen.pop()
+        return recipe, keywords, err
+
+    return asked
+
+
+def test_alone_it_shows_its_help_with_the_digits(fullrank):
+    status, out, err = fullrank("pretrain")
+    assert (status, err) == (0, "")
+    assert "fullrank pretrain digits  " in out
+
+
+def test_the_help_of_a_recipe_lists_the_numbers_of_its_objective(fullrank):
+    status, out, _ = fullrank("pretrain", "digits", "--objective", "vicreg", "--help")
+    assert status == 0
+    assert "--hyper.covariance FLOAT" in out
+    assert "--views.0.crop.scale FLOAT FLOAT" in out
+    assert "--hyper.log" not in out
+
+
+def test_typed_flags_reach_the_recipe(recipe):
+    arguments = '{"channels": [8, 8, 8, 8]}'
+    got, keywords, _ = recipe(
+        *("digits", "--views.0.crop.scale", "0.2", "1.0", "--optimizer.lr", "0.01", "--epochs", "3", "--hyper.invariance", "1.4"),
+        *("--hyper.no-log", "--backbone.arguments", arguments, "--projector.widths", "64", "32", "16", "--optimizer.name", "lars"),
+        *("--data", "elsewhere", "--split", "train", "--seed", "5", "--out", "runs/mine", "--overwrite"),
+    )
+    assert got.views[0].crop.scale == (0.2, 1.0)
+    assert (got.optimizer.name, got.optimizer.lr, got.epochs, got.seed) == ("lars", 0.01, 3, 5)
+    assert got.hyper == {"invariance": 1.4, "log": False, "center": True, "normalize": "columns"}
+    assert got.backbone.arguments == {"channels": [8, 8, 8, 8]}
+    assert got.projector.widths == (64, 32, 16)
+    assert (got.data.source, got.data.train, got.data.channels) == ("elsewhere", "train", 1)
+    assert keywords["out"] == Path("runs/mine")
+    assert keywords["overwrite"] is True
+
+
+def test_flags_that_are_not_given_leave_the_recipe_as_it_is(recipe):
+    from fullrank.recipes import RECIPES
+
+    for name in RECIPES:
+        got, keywords, _ = recipe(name)
+        assert got == RECIPES[name]
+        assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
+
+
+def test_another_objective_brings_its_own_numbers(recipe):
+    got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
+    assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})
+    got, *_ = recipe("stl10", "--objective=simclr")  # whose own number, invariance 1.4, is FroSSL's
+    assert (got.objective, got.hyper) == ("simclr", {"temperature": 0.2})
+
+
+def test_the_json_of_a_recipe_is_a_recipe(recipe, fullrank, tmp_path):
+    _, out, _ = fullrank("recipes", "stl10")
+    (tmp_path / "mine.json").write_text(json.dumps(json.loads(out) | {"epochs": 7}))
+    got, *_ = recipe("mine.json", "--batch", "64")
+    assert (got.name, got.epochs, got.batch, got.hyper["invariance"]) == ("stl10", 7, 64, 1.4)
+
+
+def test_a_folder_of_photos_gets_a_general_recipe_that_is_explained(recipe, photos):
+    got, _, err = recipe(photos, "--epochs", "1")
+    assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch) == ("photos", str(photos), 3, 1, 16)
+    choices, *rows = err.splitlines()
+    assert choices.startswith("A general recipe")
+    assert "48 images, 3 channels" in rows[0]
+    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
+        assert any(flag in row for row in rows)
+
+
+def test_the_split_of_a_folder_is_chosen_before_it_is_looked_at(recipe, photos, tmp_path, refused):
+    for split in ("train", "validation"):
+        shutil.copytree(photos, tmp_path / "splits" / split)
+    for path in (tmp_path / "splits" / "validation").rglob("*.jpg"):
+        path.unlink()
+    *_, err = recipe(tmp_path / "splits", "--split", "validation")
+    assert "32 images" in err  # of 40, of which a fifth is held out
+    *_, err = recipe(tmp_path / "splits")
+    assert "60 images" in err
+    assert "perhaps you meant 'validation'?" in refused("pretrain", tmp_path / "splits", "--split", "validatoin")
+
+
+def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(photos, "photos"))
+    for file in ("a.jpg", "b.png"):
+        (folder / "cat" / file).write_bytes(b"no image")
+    status, out, err = fullrank("pretrain", folder, *TINY, "--data.tolerate", "0.2")
+    assert (status, out) == (0, ""), err
+    run = Run(Path("runs/photos"))
+    assert "photos has no split to test with" in err
+    assert "images are streamed: 49 of 24×24 to 32×24 px (--data.keep memory holds them)" in err
+    assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
+    assert run.checkpoint().step == 3
+    skipped = [json.loads(line) for line in (run.path / "skipped.jsonl").read_text().splitlines()]
+    assert sorted(row["name"] for row in skipped) == ["cat/a.jpg", "cat/b.png"]
+    assert all(row["reason"] for row in skipped)
+    assert "2 images could not be read; listed in runs/photos/skipped.jsonl" in err
+
+
+def test_each_run_of_a_name_gets_a_folder_of_its_own(recipe, fullrank, tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert recipe("digits")[1]["out"] is None  # `create` finds the next free one
+
+
+def test_a_preview_is_drawn_where_it_is_asked(fullrank, tmp_path, refused):
+    status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
+    assert status == 0
+    assert err.endswith(f"views: {tmp_path / 'look.png'}\n")
+    assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
+    assert "exists already" in refused("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
+
+
+def test_brackets_in_a_path_are_no_markup(fullrank, recipe_json, tmp_path):
+    path = tmp_path / "[bold]run :smile:" / ("long " * 20).strip()
+    status, _, err = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", path)
+    assert status == 0
+    assert f"run: {path}\n" in err
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(fullrank, recipe_json, tmp_path):
+    _, _, err = fullrank("pretrain", recipe_json, "--out", tmp_path / "run")
+    steps = [line for line in err.splitlines() if line.startswith("step ")]
+    assert 11 <= len(steps) <= 22
+    assert steps[-1].startswith("step 22/22 · epoch 2.0/2 · ")
+    assert " = variance " in steps[-1]
+    assert " + invariance " in steps[-1]
+    assert "effective rank" in steps[-1]
+    assert any(line.startswith("about ") and "making batches takes" in line for line in err.splitlines())

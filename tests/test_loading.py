@@ -1,0 +1,189 @@
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import fullrank
+from fullrank.cli import main
+from fullrank.errors import UserError
+from fullrank.images import open_images
+from fullrank.loading import metadata_of
+
+
+@pytest.fixture(scope="module")
+def digits():
+    source = open_images("digits")["all"]
+    return [Image.fromarray(source.open(index)[..., 0]) for index in range(5)]
+
+
+@pytest.fixture
+def standard(small, train, photos):
+    """A run with a backbone that plain timm can build."""
+    data = replace(small.data, source=str(photos), channels=3, size=24, keep="memory")
+    backbone = replace(small.backbone, stem="standard")
+    return train(replace(small, data=data, backbone=backbone, views=(replace(small.views[0], size=24),), batch=24, epochs=1, checkpoints=1))
+
+
+def test_a_run_gives_its_newest_backbone_in_eval_mode(run, small):
+    model = fullrank.load(run.path)
+    weights = run.checkpoint().weights()
+    assert all(torch.equal(weights[f"backbone.{name}"], tensor) for name, tensor in model.backbone.state_dict().items())
+    assert all(torch.equal(weights[f"projector.{name}"], tensor) for name, tensor in model.projector.state_dict().items())
+    assert not model.backbone.training
+    assert not model.projector.training
+    assert (model.name, model.spec, model.recipe) == (str(run.path), small.backbone, run.recipe)
+    assert (model.preprocess.size, model.preprocess.mean) == (8, run.recipe.data.mean)
+
+
+def test_a_step_of_a_run_gives_that_checkpoint(run):
+    first = run.checkpoints[0]
+    model = fullrank.load(f"{run.path}@{first.step}")
+    assert torch.equal(model.backbone.conv1.weight, first.weights()["backbone.conv1.weight"])
+    assert not torch.equal(model.backbone.conv1.weight, run.checkpoint().weights()["backbone.conv1.weight"])
+    assert model.name == f"{run.path}@{first.step}"
+
+
+def test_a_path_may_hold_an_at_sign(run, tmp_path):
+    path = shutil.copytree(run.path, tmp_path / "me@home")
+    assert fullrank.load(path).recipe == run.recipe
+    step = run.checkpoints[0].step
+    assert torch.equal(fullrank.load(f"{path}@{step}").backbone.conv1.weight, fullrank.load(f"{run.path}@{step}").backbone.conv1.weight)
+
+
+def test_the_untrained_network_is_the_one_that_the_run_began_with(run):
+    from fullrank.recipes import build_method
+
+    began = build_method(run.recipe).backbone.state_dict()
+    assert all(torch.equal(began[name], tensor) for name, tensor in fullrank.load(run.path).untrained().state_dict().items())
+
+
+def test_features_of_pictures_are_those_of_the_backbone(run, digits):
+    model = fullrank.load(run.path)
+    features = model.features(digits)
+    assert features.shape == (5, 16)
+    pixels = torch.stack([model.preprocess.pixels(picture) for picture in digits])
+    with torch.inference_mode():
+        torch.testing.assert_close(features, model.backbone(model.preprocess.normalize(pixels)))
+    assert not features.requires_grad
+
+
+def test_features_take_pictures_of_any_size_and_kind(run):
+    pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
+    assert fullrank.load(run.path).features(pictures).isfinite().all()
+
+
+def test_a_timm_model_brings_its_weights_and_its_preprocessing(monkeypatch):
+    asked = {}
+    create = timm.create_model
+
+    def offline(name, *, pretrained=False, **keywords):
+        asked[name] = pretrained
+        return create(name, pretrained=False, **keywords)
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    model = fullrank.load("timm:test_resnet")
+    assert asked == {"test_resnet": True}
+    assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
+    assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
+    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, 384)
+    state = torch.get_rng_state()
+    one, other = model.untrained().state_dict(), model.untrained().state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
+    def no_network(*arguments, **keywords):
+        raise ConnectionError("Max retries exceeded\nwith url …")
+
+    monkeypatch.setattr(timm, "create_model", no_network)
+    with pytest.raises(UserError, match=r"the weights of timm:test_resnet cannot be had \(Max retries .*\); connect once"):
+        fullrank.load("timm:test_resnet")
+
+
+def test_an_exported_file_gives_the_same_features(run, tmp_path, digits, capsys):
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(run.path), "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert f"fullrank.load('file:{out}')" in said
+    assert "timm.create_model" not in said  # which knows no small stem
+    before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
+    assert torch.equal(before.features(digits), after.features(digits))
+    assert (after.spec, after.preprocess, after.recipe) == (before.spec, before.preprocess, None)
+
+
+def test_plain_timm_loads_a_standard_stem_as_the_command_says(standard, tmp_path, capsys):
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(standard.path), "--out", str(out)]) == 0
+    said = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    network = eval(said.removesuffix(".load_state_dict(…)"), {"timm": timm})
+    network.load_state_dict(load_file(out))
+    model = fullrank.load(standard.path)
+    images = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(network.eval()(images), model.backbone(images))
+
+
+def test_an_export_says_how_grey_images_are_built(run, tmp_path, small, train, capsys):
+    grey = train(replace(small, backbone=replace(small.backbone, stem="standard"), views=(replace(small.views[0], size=32),), epochs=1))
+    out = tmp_path / "grey.safetensors"
+    assert main(["export", str(grey.path), "--out", str(out)]) == 0
+    said = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    eval(said.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
+
+
+def test_what_a_file_says_of_itself_is_all_that_it_takes(run):
+    metadata = metadata_of(fullrank.load(run.path))
+    assert metadata.keys() == {"name", "arguments", "stem", "preprocess"}
+    assert all(isinstance(value, str) for value in metadata.values())
+    assert json.loads(metadata["preprocess"])["size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
+        ("{file}", "is a file; write file:"),
+        ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` made"),
+        ("{run}@7", "has no checkpoint of step 7; it has 6, 11, 16, 22"),
+        ("{run}@first", "the step is 'first', expected a number, such as .*@1000"),
+        ("{run}@", "the step is '', expected a number"),
+        ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; perhaps you meant 'resnet18'"),
+        ("timm:", "expected RUN, RUN@STEP, timm:NAME or file:PATH"),
+        ("file:nowhere", "no file nowhere; expected what `fullrank export RUN --out FILE.safetensors` wrote"),
+        ("file:{file}", "is no safetensors file .*; expected what `fullrank export"),
+        ("file:{empty}", "is no safetensors file .*; expected what `fullrank export"),
+        ("file:{foreign}", "does not say which backbone it holds; expected the metadata that `fullrank export` writes"),
+        ("file:{other}", r"do not fit its own metadata .*; export it again"),
+    ],
+)
+def test_every_wrong_model_is_one_clear_line(model, message, run, tmp_path):
+    paths = {"run": run.path, "file": tmp_path / "note.txt", "empty": tmp_path / "empty"}
+    paths |= {name: tmp_path / f"{name}.safetensors" for name in ("foreign", "other")}
+    paths["file"].write_text("a note")
+    paths["empty"].mkdir()
+    save_file({"w": torch.ones(2)}, paths["foreign"])
+    save_file({"w": torch.ones(2)}, paths["other"], metadata=metadata_of(fullrank.load(run.path)))
+    with pytest.raises(UserError, match=message) as error:
+        fullrank.load(model.format(**paths))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_checkpoint_is_named(copy):
+    weights = copy / "checkpoints" / "step-00000022" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"step-00000022/model\.safetensors cannot be read"):
+        fullrank.load(copy)
+    assert fullrank.load(f"{copy}@16").backbone is not None
+
+
+def test_weights_of_another_network_are_named(copy):
+    path = copy / "recipe.json"
+    path.write_text(path.read_text().replace("16,\n", "32,\n"))
+    with pytest.raises(UserError, match=r"does not fit .*recipe\.json .*size mismatch"):
+        fullrank.load(copy)
