@@ -15,6 +15,7 @@ def test_a_parquet_file_has_images_labels_and_classes(parquet):
     images = splits["train"]
     assert len(images) == 12
     assert images.labels.tolist() == [0, 1, 2] * 4
+    assert images.labels.flags.writeable  # torch warns of tensors on read-only memory
     assert images.classes == ("cat", "dog", "emu")
     assert images.name(7) == "train[7]"
     assert images.open(7).size == (8, 6)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -71,6 +72,9 @@ def _end_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    # Ctrl-C, and many a SIGTERM, goes to the whole group of processes: the parent decides what it means, and still needs the batches.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _context() -> Any:
