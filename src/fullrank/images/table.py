@@ -92,7 +92,7 @@ def _labels(table: datasets.Dataset, column: str | None) -> tuple[np.ndarray, tu
 
 
 def _integers(values: pa.ChunkedArray) -> np.ndarray:
-    return np.array(values.cast(pa.int64()).fill_null(-1))  # a copy: torch warns of Arrow's read-only memory
+    return values.cast(pa.int64()).fill_null(-1).to_numpy().copy()  # a copy: torch warns of Arrow's read-only memory
 
 
 def table_splits(
