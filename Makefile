@@ -39,7 +39,7 @@ slow: $(VENV)/.test
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 check: lint test
 

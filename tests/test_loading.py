@@ -13,6 +13,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.loading import metadata_of
+from fullrank.methods import features_of
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_a_timm_model_brings_its_weights_and_its_preprocessing(monkeypatch):
     assert asked == {"test_resnet": True}
     assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
     assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
-    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, 384)
+    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, features_of(model.backbone))
     state = torch.get_rng_state()
     one, other = model.untrained().state_dict(), model.untrained().state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)

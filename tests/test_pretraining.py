@@ -1,4 +1,5 @@
 import getpass
+import io
 import json
 import re
 import socket
@@ -19,6 +20,7 @@ from fullrank.pretraining import preview
 from fullrank.recipes import Probe, Watch, from_dict
 from fullrank.report.read import read_run
 from fullrank.run import data as run_data
+from fullrank.run.recorder import Recorder
 
 
 def same_weights(one, other):
@@ -209,3 +211,46 @@ def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert len(numbers) == 2
     assert 1 < numbers[0] < 129  # an effective rank
     assert 0.1 < numbers[1] <= 1  # an accuracy
+
+
+@pytest.fixture
+def remote(small, tmp_path, monkeypatch):
+    """A recipe whose images arrive one after the other, from local files."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # it would wait five seconds at the end of a stream
+    rng = np.random.default_rng(0)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    for split, n in (("train", 70), ("test", 30)):
+        pictures = [Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(n)]
+        table = datasets.Dataset.from_dict({"image": pictures, "label": [k % 3 for k in range(n)]}, features=features)
+        table.to_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet")
+    data = replace(small.data, source=str(tmp_path / "set"), keep="remote", images=64, workers=0)
+    return replace(small, data=data, batch=16, epochs=3)
+
+
+def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_path, monkeypatch):
+    said = io.StringIO()
+    after = Recorder.after
+
+    def cut(self, step, **keywords):
+        after(self, step, **keywords)
+        if step.step == 8:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "after", cut)
+        with pytest.raises(KeyboardInterrupt):
+            fullrank.pretrain(remote, out=tmp_path / "run", console=Console(file=said, soft_wrap=True, markup=False))
+    assert f"train with {tmp_path / 'set'} [train] as it arrives (64 images an epoch), watch with 30 images of [test]" in said.getvalue()
+    assert "a run that resumes begins a new epoch of the stream" in said.getvalue()
+    run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == list(range(1, 13))
+    assert all("probe_loss" in row for row in run.metrics if row["kind"] == "train")
+    assert run.checkpoint().step == 12
+
+
+def test_a_stream_has_to_say_how_long_an_epoch_is(remote, tmp_path):
+    with pytest.raises(UserError, match=r"arrives without a length; give the images of an epoch with --data\.images"):
+        fullrank.pretrain(replace(remote, data=replace(remote.data, images=0)), out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()

@@ -11,12 +11,12 @@ import timm
 import timm.data
 import torch
 from jaxtyping import Float
-from PIL import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fullrank.errors import UserError, perhaps
 from fullrank.images import Preprocess
+from fullrank.images.source import Picture
 from fullrank.methods import Backbone, build_backbone
 from fullrank.recipes import Recipe, build_method, preprocess_of
 from fullrank.run import Run
@@ -41,8 +41,8 @@ class Model:
     """A run's recipe."""
 
     @torch.inference_mode()
-    def features(self, images: Sequence[Image.Image]) -> Float[Tensor, "n D"]:
-        """Return the features (n, D) of n ≥ 1 Pillow images, on the device of the backbone."""
+    def features(self, images: Sequence[Picture]) -> Float[Tensor, "n D"]:
+        """Return the features (n, D) of n ≥ 1 Pillow images or uint8 arrays (H, W, C), on the device of the backbone."""
         pixels = torch.stack([self.preprocess.pixels(image) for image in images])
         return self.backbone(self.preprocess.normalize(pixels.to(next(self.backbone.parameters()).device)))
 
@@ -152,7 +152,7 @@ def load_file(path: Path) -> Model:
 def _fresh(spec: Backbone, channels: int) -> nn.Module:
     """Build the network with fresh weights, always the same, and leave torch's global generator alone."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         return build_backbone(spec, channels=channels)
 
 

@@ -28,6 +28,7 @@ from fullrank.training import Checkpoint, build_optimizer, factor, fit
 from fullrank.views.draw import mix
 
 T = TypeVar("T")
+DROPOUT = 1  # a word of its own beside seed and step, so that a network's dropout is not drawn from the numbers of the views
 
 
 def pretrain(
@@ -150,7 +151,7 @@ def _train(
     with _surroundings(path, recipe, fabric.device):
         bare = assembly.method
         synchronise(bare)
-        bare.to(torch.get_default_dtype())
+        bare.to(fabric.device, torch.get_default_dtype())  # before its optimizer, whose state a resumed run loads beside the weights
         if recipe.machine.channels_last:
             bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         bare_optimizer = build_optimizer(recipe.optimizer, bare)
@@ -225,6 +226,7 @@ def launch(recipe: Recipe) -> Fabric:
             "choose auto, cpu, cuda or mps, or fewer devices"
         ) from error
     fabric.launch()
+    torch.backends.cudnn.benchmark = True  # every batch has one size
     return fabric
 
 
@@ -258,5 +260,5 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
 def seeded(batches: Iterable[T], seed: int, start: int) -> Iterator[T]:
     """Seed torch's global generator before each step, so that a network's own dropout is a function of (seed, step) too."""
     for step, batch in enumerate(batches, start=start):
-        torch.manual_seed(mix(seed, step))
+        torch.manual_seed(mix(seed, step, DROPOUT))
         yield batch

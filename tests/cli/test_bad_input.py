@@ -38,8 +38,8 @@ def tree(path):
             "unknown backbone 'resnet81'; choose a timm model such as resnet18; perhaps you meant 'resnet18'?",
         ),
         (
-            "digits --backbone.name vit_tiny_patch16_224",
-            "stem 'small' is defined for timm's plain ResNets, got backbone 'vit_tiny_patch16_224'",
+            "digits --backbone.name resnet18d",
+            "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
         ),
         ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT?"),
         ("digits --lr 3", "perhaps you meant --optimizer.lr FLOAT or --probe.lr FLOAT?"),
@@ -164,7 +164,7 @@ def test_a_run_that_is_overwritten_leaves_nothing_of_itself(fullrank, copy, reci
 
 
 def test_a_run_in_use_is_left_alone(refused, copy):
-    hold = f"import filelock; filelock.FileLock({str(copy / '.lock')!r}).acquire(); print('held', flush=True); input()"
+    hold = f"import filelock; lock = filelock.FileLock({str(copy / '.lock')!r}); lock.acquire(); print('held', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         before = tree(copy)
@@ -222,7 +222,7 @@ def test_an_absurd_learning_rate_ends_in_one_line_with_the_remedy(fullrank, reci
 
 
 def test_broken_weights_are_never_saved(fullrank, recipe_json, monkeypatch):
-    """A finite loss may have an infinite gradient: the step that it drives breaks the weights, and the next loss would be the first to tell."""
+    """A finite loss may have an infinite gradient: the step that it drives breaks the weights, and the next loss alone would tell."""
     after = Recorder.after
 
     def poisoned(self, step, **keywords):
@@ -280,11 +280,13 @@ def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, mo
     assert_same(run.path, "run")
 
 
-def test_too_many_broken_images_stop_the_run_before_it_begins(refused, photos, tmp_path):
+def test_too_many_broken_images_stop_the_run_before_it_begins(fullrank, photos, tmp_path):
     folder = Path(shutil.copytree(photos, tmp_path / "photos"))
     for path in sorted((folder / "cat").iterdir())[:20]:
         path.write_bytes(path.read_bytes()[:40])
-    line = refused("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch", "16")
+    status, _, err = fullrank("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch", "16")
+    assert status == 2
+    _, line = err.splitlines()  # the first says which images are read
     assert "images could not be read, more than the tolerated 10%" in line
     assert "cat/" in line
     assert not (tmp_path / "runs").exists()

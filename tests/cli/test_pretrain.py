@@ -115,7 +115,7 @@ def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
     assert "photos has no split to test with" in err
-    assert "images are streamed: 49 of 24×24 to 32×24 px (--data.keep memory holds them)" in err
+    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.keep memory holds them)" in err
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3
     skipped = [json.loads(line) for line in (run.path / "skipped.jsonl").read_text().splitlines()]

@@ -62,7 +62,7 @@ def build_views(recipe: Recipe) -> Views:
     """
     mean, std = statistics_of(recipe)
     extra = [function_named(name) for name in recipe.extra]
-    return Views(recipe.views, mean=mean, std=std, channels=recipe.data.channels, extra=extra)
+    return Views(recipe.views, mean=mean, std=std, channels=recipe.data.channels, extra=extra, compile=recipe.machine.compile)
 
 
 def preprocess_of(recipe: Recipe) -> Preprocess:

@@ -37,6 +37,9 @@ from fullrank.views import Views, preview
 MEMORY_BUDGET = 4 * 2**30  # bytes of uint8 images that 'auto' holds in memory
 MEMORY_SIDE = 128  # … and their largest side: beyond, decoding at reduced scale and cropping from the original win
 PREVIEWED = 8  # images in views.png
+STATISTICS_SAMPLE = 256  # images of a stream for the channel statistics
+HELD_OUT_BUDGET = 2**30  # bytes of uint8 images that are held out for the spectrum watch, at most
+WORTH_WORKERS = 2048  # images whose decoding pays for starting processes
 REMOTE_SAMPLE = 256  # images of a remote stream for the channel statistics
 REMOTE_WATCHED = 5120  # … and for the spectrum watch
 
@@ -82,10 +85,11 @@ def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assem
     check(recipe, images)  # again: those that cannot be read are left out
     sample = train if isinstance(train, MemoryImages) else splits.train
     if not spec.mean or not spec.std:
-        mean, std = channel_statistics(sample, channels=spec.channels, skipped=skipped)
+        mean, std = channel_statistics(sample, channels=spec.channels, sample=STATISTICS_SAMPLE, skipped=skipped)
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
     D = max(features_of(method.backbone), *recipe.projector.widths[-1:], 1)
-    held_out, labels = _held_out(recipe, splits.test, recipe.watch.samples or 10 * D, skipped)
+    affordable = HELD_OUT_BUDGET // (spec.channels * preprocess_of(recipe).size ** 2)
+    held_out, labels = _held_out(recipe, splits.test, recipe.watch.samples or min(10 * D, affordable), skipped)
     assembly = Assembly(method, build_views(recipe), preprocess_of(recipe))
     return recipe, assembly, TrainingData(train, images, sample, held_out, labels, splits.train.classes, skipped)
 
@@ -125,8 +129,8 @@ def _hold(recipe: Recipe, images: Images, skipped: Skipped, say: Callable[[str],
         return images
     try:
         return load(images, channels=spec.channels, size=spec.size or None, skipped=skipped)
-    except UserError:
-        if spec.keep == "memory" or skipped.failed > skipped.tolerate * skipped.tried:
+    except UserError as error:
+        if spec.keep == "memory" or "several sizes" not in str(error):
             raise
         say("images are streamed: they are not all of one size (--data.size S --data.keep memory holds them at S×S)")
         return images
@@ -139,7 +143,8 @@ def _side(size: tuple[int, int]) -> str:
 def _held_out(recipe: Recipe, test: Images, wanted: int, skipped: Skipped) -> tuple[Tensor, Tensor]:
     """Return pixels and labels of `wanted` test images, or of all there are, chosen by the seed."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:wanted].sort().values
-    batches = list(iterate(test.subset(chosen.numpy()), preprocess_of(recipe), batch=256, skipped=skipped))
+    workers = decoders(recipe.data.workers) if len(chosen) >= WORTH_WORKERS else 0
+    batches = list(iterate(test.subset(chosen.numpy()), preprocess_of(recipe), batch=256, workers=workers, skipped=skipped))
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected some to watch; repair them")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
@@ -170,7 +175,7 @@ def batches_of(
     rows = share(recipe.batch)
     for step, (uint8, labels) in enumerate(crops, start=start):
         draws = views.rows(views.draw(recipe.seed, step, recipe.batch), rows)
-        yield views.finish([crop.to(device, non_blocking=True) for crop in uint8], draws), labels.to(device)
+        yield views.finish([crop.to(device, non_blocking=True) for crop in uint8], draws), labels.to(device, non_blocking=True)
 
 
 def decoders(asked: int) -> int:

@@ -31,8 +31,9 @@ class Log:
         self._file = path / "metrics.jsonl"
         kept = [row for row in read_rows(self._file) if row["step"] <= after]
         write_text(self._file, "".join(json.dumps(row) + "\n" for row in kept))
-        shutil.rmtree(path / "tensorboard", ignore_errors=True)
-        self._events = SummaryWriter(str(path / "tensorboard"))
+        self._folder = path / "tensorboard"
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._events = SummaryWriter(str(self._folder))
         self._wandb = start_wandb(path, name) if wandb else None
         self._stream = self._file.open("a")
         for row in kept:
@@ -57,6 +58,8 @@ class Log:
         self.flush()
         self._stream.close()
         self._events.close()
+        for number, file in enumerate(sorted(self._folder.glob("events.*"))):
+            file.rename(self._folder / f"events.out.tfevents.{number}")  # TensorBoard's own name carries the host's
         if self._wandb is not None:
             self._wandb.finish()
 

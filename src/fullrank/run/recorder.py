@@ -2,7 +2,8 @@
 
 import math
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,10 @@ class Recorder:
         self.saves = {round(total * (i + 1) / recipe.checkpoints) for i in range(recipe.checkpoints)}
         before = Run(path)
         self.environment = read_json(path / "environment.json")
-        self.spectra = SpectrumFile(path / "spectrum.npz", after=done, before=before.spectra)
+        kept = done if done else -1  # a run that was stopped before its first checkpoint keeps nothing of what it logged
+        self.spectra = SpectrumFile(path / "spectrum.npz", after=kept, before=before.spectra)
         data.skipped.reasons |= {row["name"]: row["reason"] for row in read_rows(path / "skipped.jsonl")} if done else {}
-        self.log = Log(path, after=done, wandb=wandb, name=recipe.name)
+        self.log = Log(path, after=kept, wandb=wandb, name=recipe.name)
         self.warned = {row["where"] for row in before.metrics if row["kind"] == "warning"}
         self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
         self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
@@ -155,9 +157,12 @@ class Recorder:
 
     def batch_spectrum(self, step: Step) -> dict[str, Any]:
         """Return the leading eigenvalues of the first view's embeddings of this batch; at most N − 1 are nonzero."""
+        started = time.perf_counter()
         Z = step.embeddings.get("Z", step.R)[0]
-        spectrum = Spectrum.from_embeddings(Z.float())
+        with self.finite(step.step, "training images"):
+            spectrum = Spectrum.from_embeddings(Z)
         self.rank = spectrum.effective_rank()
+        self.watch_seconds += time.perf_counter() - started
         return {
             "effective_rank": self.rank,
             "at_most": min(spectrum.n - 1, spectrum.D),
@@ -167,7 +172,7 @@ class Recorder:
     def watch(self, step: int) -> None:
         """Measure the held-out images, and warn of dead dimensions."""
         started = time.perf_counter()
-        with self.fabric.autocast():
+        with self.fabric.autocast(), self.finite(step, "held-out images"):
             seen = look(self.method, self.held_out, self.preprocess)
         self.spectra.append(step, seen.spectra)
         measures = seen.measures()
@@ -216,13 +221,25 @@ class Recorder:
             if not tensor.isfinite().all():
                 raise UserError(self.broken(step, f"weights '{name}' are not finite after step {step}"))
 
+    @contextmanager
+    def finite(self, step: int, whose: str) -> Iterator[None]:
+        """Say at which step a spectrum found embeddings that are not finite.
+
+        Raises:
+            UserError: it did.
+        """
+        try:
+            yield
+        except UserError as error:
+            raise UserError(self.broken(step, f"the embeddings of {whose} are not finite at step {step}")) from error
+
     def broken(self, step: int, what: str) -> str:
         """Return the line that says what broke, what to try, and where to go on from."""
         whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
         left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
         return (
-            f"{what}; lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), lengthen --schedule.warmup (now "
-            f"{self.recipe.schedule.warmup:g} epochs), or use --machine.precision 32-true; {left}"
+            f"{what}; start a new run with a lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), a longer --schedule.warmup (now "
+            f"{self.recipe.schedule.warmup:g} epochs), or --machine.precision 32-true; {left}"
         )
 
     def checkpoint(self, step: int) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fullrank.images import MemoryImages, batch_indices
 from fullrank.views import Views
+from fullrank.views.apply import move
 
 
 def memory_batches(
@@ -47,6 +48,6 @@ def memory_batches(
     rows = slice(rank * share, (rank + 1) * share)
     device = images.pixels.device
     for step in range(start, stop):
-        indices = batch_indices(seed, step, batch, len(images.pixels))[rows].to(device)
+        indices = move(batch_indices(seed, step, batch, len(images.pixels))[rows], device)
         draws = views.rows(views.draw(seed, step, batch), rows)
         yield views(images.pixels[indices], draws), images.labels[indices]

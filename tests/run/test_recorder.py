@@ -1,0 +1,167 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+from rich.console import Console
+
+from fullrank.errors import UserError
+from fullrank.evaluation import OnlineProbe
+from fullrank.methods import features_of
+from fullrank.recipes import Watch
+from fullrank.run import Run, prepare, write_json
+from fullrank.run import recorder as module
+from fullrank.run.recorder import Recorder
+from fullrank.training import Step, build_optimizer
+
+N = 32
+
+
+@pytest.fixture(scope="module")
+def parts(small):
+    return prepare(small, say=lambda line: None)
+
+
+@pytest.fixture
+def recorder(parts, tmp_path):
+    """`recorder(done=0, log_every=1, …)` of a run that is imagined step by step; again for the same run when it is resumed."""
+    recipe, assembly, data = parts
+    write_json(tmp_path / "environment.json", {})
+
+    def build(*, done=0, total=22, console=None, **changes):
+        fabric = Fabric(accelerator="cpu", devices=1)
+        probe = OnlineProbe(features_of(assembly.method.backbone), data.K)
+        method, optimizer = assembly.method, build_optimizer(recipe.optimizer, assembly.method)
+        console = console or Console(quiet=True)
+        changed = replace(recipe, **changes)
+        return Recorder(tmp_path, changed, fabric, method, optimizer, probe, data, done=done, total=total, wandb=False, console=console)
+
+    return build
+
+
+def step(k, *, value=1.0, labels=None):
+    generator = torch.Generator().manual_seed(k)
+    R, Z = torch.randn(2, N, 16, generator=generator), torch.randn(2, N, 24, generator=generator)
+    labels = torch.arange(N) % 10 if labels is None else labels
+    return Step(k, {"variance": torch.tensor(2.0), "invariance": torch.tensor(value)}, 0.1, R, {"Z": Z}, labels)
+
+
+def rows(path, kind):
+    return [row for row in Run(path).metrics if row["kind"] == kind]
+
+
+def test_a_row_holds_the_terms_and_what_the_probe_learns(recorder, tmp_path):
+    with recorder() as look:
+        look.after(step(1), waited=0.0)
+    (row,) = rows(tmp_path, "train")
+    assert row["terms"] == {"variance": 2.0, "invariance": 1.0}
+    assert row["loss"] == 3.0
+    assert row["lr"] == 0.1
+    assert row["epoch"] == round(1 / 11, 4)
+    assert row["probe_loss"] == pytest.approx(2.3026, abs=1e-3)  # log 10: it has learnt nothing yet
+
+
+def test_without_labels_there_is_no_probe(recorder, tmp_path):
+    with recorder() as look:
+        look.after(step(1, labels=torch.full((N,), -1)), waited=0.0)
+    assert not any(key.startswith("probe") for key in rows(tmp_path, "train")[0])
+
+
+def test_a_label_that_nobody_announced_counts_as_none(recorder, tmp_path):
+    with recorder() as look:
+        labels = torch.arange(N) % 12
+        look.after(step(1, labels=labels), waited=0.0)
+    with recorder() as other:
+        other.after(step(1, labels=labels.where(labels < 10, -1)), waited=0.0)
+    assert torch.equal(look.probe.W, other.probe.W)
+
+
+def test_the_first_broken_step_is_named_however_rarely_the_loss_is_read(recorder):
+    with recorder(log_every=10, checkpoints=1, watch=Watch(every=100)) as look:
+        for k in range(1, 10):
+            look.after(step(k, value=float("nan") if k >= 4 else 1.0), waited=0.0)
+        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; lower --optimizer\.lr .* no checkpoint was"):
+            look.after(step(10), waited=0.0)
+
+
+def test_looking_changes_nothing_that_is_trained(recorder):
+    look = recorder()
+    before = {name: tensor.clone() for name, tensor in look.method.state_dict().items()}
+    modes = [part.training for part in look.method.modules()]
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    with look:
+        look.watch(0)
+        for k in range(1, 12):
+            look.after(step(k), waited=0.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], tensor) for name, tensor in look.method.state_dict().items())
+    assert all(parameter.grad is None for parameter in look.method.parameters())
+    assert [part.training for part in look.method.modules()] == modes
+
+
+def test_checkpoints_are_spread_evenly_and_end_with_the_last_step(recorder, tmp_path):
+    with recorder(total=10, checkpoints=4) as look:
+        for k in range(1, 11):
+            look.after(step(k), waited=0.0)
+    assert [checkpoint.step for checkpoint in Run(tmp_path).checkpoints] == [2, 5, 8, 10]
+
+
+def test_the_log_is_on_the_disk_before_a_checkpoint(recorder, tmp_path, monkeypatch):
+    seen = []
+
+    def save(folder, k, **contents):
+        seen.append((k, rows(tmp_path, "train")[-1]["step"]))
+
+    monkeypatch.setattr(module, "save_checkpoint", save)
+    with recorder(total=6, checkpoints=2) as look:
+        for k in range(1, 7):
+            look.after(step(k), waited=0.0)
+    assert seen == [(3, 3), (6, 6)]
+
+
+def test_it_warns_once_a_place_and_not_before_the_first_epoch_nor_again_on_resuming(recorder, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "advice", lambda measures, where: (f"{where}: dead", "do something"))
+    with recorder() as look:
+        for k in (0, 5, 11, 12):
+            look.watch(k)
+    assert [(row["step"], row["where"]) for row in rows(tmp_path, "warning")] == [(11, "backbone"), (11, "projector")]
+    with recorder(done=12) as resumed:
+        resumed.watch(20)
+    assert len(rows(tmp_path, "warning")) == 2
+    with recorder(done=10) as earlier:  # the warnings came later, and are taken back
+        earlier.watch(13)
+    assert [row["step"] for row in rows(tmp_path, "warning")] == [13, 13]
+
+
+def test_what_ended_the_run_is_not_hidden_by_what_its_end_runs_into(recorder, monkeypatch):
+    def full(*arguments):
+        raise OSError("no space left")
+
+    look = recorder()
+    monkeypatch.setattr(module, "write_json", full)
+    with pytest.raises(ZeroDivisionError), look:
+        raise ZeroDivisionError
+
+
+def test_unreadable_files_are_counted_and_kept_over_a_resume(recorder, tmp_path, capsys):
+    with recorder() as look:
+        look.data.skipped.reasons["a.jpg"] = "empty file"
+        look.after(step(1), waited=0.0)
+        look.checkpoint(1)
+        assert json.loads((tmp_path / "skipped.jsonl").read_text()) == {"name": "a.jpg", "reason": "empty file"}
+        look.data.skipped.reasons.clear()
+    (tmp_path / "skipped.jsonl").write_text('{"name": "a.jpg", "reason": "empty file"}\n')
+    with recorder(done=1, console=Console(soft_wrap=True)) as resumed:
+        resumed.data.skipped.reasons["b.jpg"] = "not an image"
+    assert [json.loads(line)["name"] for line in (tmp_path / "skipped.jsonl").read_text().splitlines()] == ["a.jpg", "b.jpg"]
+    assert f"2 images could not be read; listed in {tmp_path / 'skipped.jsonl'}" in capsys.readouterr().out
+    resumed.data.skipped.reasons.clear()
+
+
+def test_a_forecast_is_given_after_twenty_steps(recorder, capsys):
+    with recorder(total=100, console=Console(soft_wrap=True)) as look:
+        for k in range(1, 21):
+            look.after(step(k), waited=0.0)
+    assert "to go · memory" in capsys.readouterr().out
