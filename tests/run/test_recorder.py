@@ -81,7 +81,7 @@ def test_the_first_broken_step_is_named_however_rarely_the_loss_is_read(recorder
     with recorder(log_every=10, checkpoints=1, watch=Watch(every=100)) as look:
         for k in range(1, 10):
             look.after(step(k, value=float("nan") if k >= 4 else 1.0), waited=0.0)
-        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; lower --optimizer\.lr .* no checkpoint was"):
+        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint was"):
             look.after(step(10), waited=0.0)
 
 
