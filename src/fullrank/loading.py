@@ -24,7 +24,7 @@ from fullrank.run import Run
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone in eval mode, and what it takes to use it."""
+    """A backbone in eval mode, and what it takes to use it: `model.features([Image.open("a.jpg")])`."""
 
     name: str
     """As the user wrote it."""

@@ -86,7 +86,7 @@ def test_without_a_terminal_there_are_twenty_plain_lines():
     found = lines(total=100)
     assert len([line for line in found if line]) == 20
     assert found[0].startswith("step 5/100 · epoch 0.5/10 · ")
-    assert found[0].endswith(" images/s · loss 1.750 = variance 1.500 + invariance 0.250 · effective rank 12.3")
+    assert found[0].endswith(" images/s · loss 1.750 = variance 1.500 + invariance 0.250 · effective rank of the batch 12.3")
     assert not any("\x1b" in line for line in found)
 
 

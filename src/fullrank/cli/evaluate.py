@@ -84,7 +84,8 @@ def evaluate(
             )
         if draft:
             draft.write_text(json.dumps(result, indent=2) + "\n")
-    Console().print(table(result))
+    if result["scores"]:
+        Console().print(table(result))
     for note in result["skipped"]:
         console.print(f"left out: {note}")
     if target:

@@ -22,6 +22,7 @@ SOURCE: a folder or Parquet file of your own images, for which a general recipe 
 
   fullrank pretrain digits                                      a minute on two cores, without a download
   fullrank pretrain digits --objective vicreg                   another objective: {objectives}
+  fullrank pretrain digits --hyper.invariance 2                 a number of the objective
   fullrank pretrain cifar10-small --data path/to/parquet        a recipe on your own copy of the data
   fullrank pretrain path/to/photos --preview                    look at the views first
   fullrank pretrain digits --help                               all flags of a recipe, with their defaults
@@ -70,7 +71,7 @@ def read(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
     recipe, choices = recipe_of(arguments[0], data=data, train=split or train)
     recipe, options = parse_flags(recipe, arguments[1:])
     if choices:
-        console.print("\n  ".join(["A general recipe for these images (flags that change it in brackets):", *choices]))
+        console.print("\n  ".join(["A general recipe for these images; the flags in brackets change it, and yours go first:", *choices]))
     return recipe, options
 
 
@@ -134,6 +135,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
+        """Numbers of the objective (--objective NAME chooses another: its docstring explains them)."""
 
     default = Flags(Options(), recipe, numbers(**recipe.hyper))
     flags = parse(Flags, arguments, verb=f"pretrain {recipe.name}", default=default, description=f"Pretrain with {recipe.objective}.")

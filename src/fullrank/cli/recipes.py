@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fullrank.cli.flags import call
 from fullrank.errors import pick
@@ -26,10 +26,8 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
         return
-    table = Table("recipe", "data", "objective", "backbone", "views", "batch", "epochs", "optimizer")
+    table = Table(*(Column(name, no_wrap=True) for name in ("recipe", "data")), "network", "views", "batch × epochs", box=None)
     for recipe in RECIPES.values():
         views = " + ".join(f"{view.count} × {view.size} px" for view in recipe.views)
-        optimizer = f"{recipe.optimizer.name} {recipe.optimizer.lr:g}"
-        backbone = f"{recipe.backbone.name}, {recipe.backbone.stem} stem"
-        table.add_row(recipe.name, recipe.data.source, recipe.objective, backbone, views, str(recipe.batch), str(recipe.epochs), optimizer)
+        table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch} × {recipe.epochs}")
     Console().print(table)

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 T = TypeVar("T")
 LINES = 20  # plain lines of a run where there is no terminal
@@ -37,6 +38,17 @@ class Waiting:
             yield item
 
 
+class Lines(Progress):
+    """A progress bar with a line of its own below, so that the words never squeeze the bar on a narrow terminal."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield the bar, then the line."""
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.note, no_wrap=True, overflow="ellipsis")
+
+
 class Bar:
     """Progress of a run: epoch, images/s, time left, terms of the loss, effective rank.
 
@@ -53,18 +65,16 @@ class Bar:
         self._steps_per_epoch, self._batch, self._total = steps_per_epoch, batch, total
         self._first, self._started = done, time.perf_counter()
         self._every = max(total // LINES, 1)
-        self._note = ""
-        self._progress = Progress(
+        self._progress = Lines(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]} images/s"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, completed=done, epoch="", speed="", note="")
+        self._task = self._progress.add_task("", total=total, completed=done, epoch="", speed="")
 
     def __enter__(self) -> "Bar":
         self._progress.start()
@@ -79,16 +89,17 @@ class Bar:
         if len(terms) > 1:
             parts.append("= " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items()))
         if effective_rank is not None:
-            parts.append(f"· effective rank {effective_rank:.1f}")
-        self._note = " ".join(parts)
+            parts.append(f"· effective rank of the batch {effective_rank:.1f}")
+        self._progress.note = " ".join(parts)
 
     def advance(self, step: int) -> None:
         """Show that `step` steps are done."""
         speed = f"{self.speed(step):,.0f}"
         epoch = f"{step / self._steps_per_epoch:.1f}/{self._total / self._steps_per_epoch:g}"
-        self._progress.update(self._task, completed=step, epoch=epoch, speed=speed, note=self._note)
+        self._progress.update(self._task, completed=step, epoch=epoch, speed=speed)
         if not self._console.is_terminal and step % self._every == 0:
-            self._console.print(f"step {step}/{self._total} · epoch {epoch} · {speed} images/s · {self._note}", highlight=False)
+            parts = (f"step {step}/{self._total}", f"epoch {epoch}", f"{speed} images/s", self._progress.note)
+            self._console.print(" · ".join(part for part in parts if part), highlight=False)
 
     def speed(self, step: int) -> float:
         """Return images per second since this process began training."""
