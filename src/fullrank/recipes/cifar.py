@@ -24,7 +24,7 @@ CIFAR10 = Recipe(
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=Data(source="hf:uoft-cs/cifar100"))
 
-# Two cores, about 20 minutes: a residual network of widths 32-128, and weaker views than a thousand epochs would want. D/N = 2 with
+# For two cores: a residual network of widths 32-128, and weaker views than a thousand epochs would want. D/N = 2 with
 # invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2), and D = 256 lets 2560 held-out images tell its spectrum.
 CIFAR10_SMALL = replace(
     CIFAR10,
