@@ -14,14 +14,15 @@ import numpy as np
 from PIL import Image
 
 from fullrank.images import stream_batches, train_and_test
-from fullrank.run import write_json
-from fullrank.run.environment import hardware
 from fullrank.views import View, Views
 
 CLASSES = 100
 
 
 def main():
+    from fullrank.run import write_json  # not at the top: workers import this file too, and the command line imports no more than it needs
+    from fullrank.run.environment import hardware
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--side", type=int, default=32)

@@ -207,8 +207,10 @@ def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert block, "README.md has no ```python block"
     monkeypatch.chdir(tmp_path)
     exec(compile(block[1], "README.md", "exec"), {})
-    numbers = [float(word) for word in capsys.readouterr().out.split()]
+    first, features = capsys.readouterr().out.splitlines()
+    numbers = [float(word) for word in first.split()]
     assert len(numbers) == 2
+    assert features == "torch.Size([1, 128])"
     assert 1 < numbers[0] < 129  # an effective rank
     assert 0.1 < numbers[1] <= 1  # an accuracy
 

@@ -171,5 +171,5 @@ def test_table_has_a_row_a_probe_and_a_column_a_kind_of_features(result):
     text = capture.get()
     assert all(name in text for name in (*PROBE_NAMES, "backbone", "raw pixels", "untrained backbone"))
     assert "± " in text
-    assert "(n = 20)" in text
+    assert "n = 20 draws" in text
     assert f"{result['scores'][0]['accuracy']:.1%}" in text

@@ -191,12 +191,14 @@ def table(result: dict[str, Any]) -> Table:
     """
     cells = {(score["probe"], score["features"]): _cell(score) for score in result["scores"]}
     columns = dict.fromkeys(features for _, features in cells)
-    grid = Table("probe", *(Column(name, justify="right") for name in columns))
+    draws = {score["n"] for score in result["scores"] if score["sd"] is not None}
+    caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
+    grid = Table("probe", *(Column(name, justify="right") for name in columns), caption=caption, caption_justify="left")
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
     return grid
 
 
 def _cell(score: dict[str, Any]) -> str:
-    spread = "" if score["sd"] is None else f" ± {score['sd']:.1%} (n = {score['n']})"
+    spread = "" if score["sd"] is None else f" ± {score['sd']:.1%}"
     return f"{score['accuracy']:.1%}{spread}"
