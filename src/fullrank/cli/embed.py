@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import device_of, source_of
+from fullrank.cli.sources import Reading, ReadingFlags, device_of, source_of
 from fullrank.embed import embed as write
 from fullrank.errors import UserError
 from fullrank.images import Skipped, open_images
@@ -22,12 +22,9 @@ def embed(
     /,
     *,
     out: Path,
-    data: str | None = None,
     split: str | None = None,
     batch: int = 512,
-    accelerator: str = "auto",
-    workers: int = 0,
-    tolerate: float = 0.1,
+    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Write name, label and embedding of every image, streaming; a label is null where there is none.
@@ -35,21 +32,18 @@ def embed(
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
         out: the Parquet file.
-        data: source of the images; by default those of the run.
         split: name of the split; needed where there are several.
         batch: images at a time.
-        accelerator: auto, cpu, cuda or mps.
-        workers: processes that decode.
-        tolerate: share of unreadable files beyond which to stop.
         overwrite: replace the file.
+        reading: how images are read, and where the backbone runs.
     """
     loaded = load(model)
-    source, _ = source_of(loaded, data)
+    source, _ = source_of(loaded, reading.data)
     splits = open_images(source, split=split)
     if len(splits) > 1:
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split")
     (images,) = splits.values()
-    device, skipped = device_of(accelerator), Skipped(tolerate=tolerate)
+    device, skipped = device_of(reading.accelerator), Skipped(tolerate=reading.tolerate)
     rows = write(
         loaded.backbone.to(device),
         images,
@@ -57,7 +51,7 @@ def embed(
         out,
         batch=batch,
         device=device,
-        workers=workers,
+        workers=reading.workers,
         skipped=skipped,
         overwrite=overwrite,
     )

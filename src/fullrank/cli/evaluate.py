@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fullrank.atomic import draft_of
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import device_of, source_of
+from fullrank.cli.sources import Reading, ReadingFlags, device_of, source_of
 from fullrank.evaluation import evaluate as judge
 from fullrank.evaluation import table
 from fullrank.images import Skipped, train_and_test
@@ -27,40 +27,34 @@ def evaluate(
     model: Model,
     /,
     *,
-    data: str | None = None,
     train: str | None = None,
     test: str | None = None,
     probes: tuple[Literal["linear", "linear-sgd", "knn", "few"], ...] = ("linear", "linear-sgd", "knn", "few"),
     baselines: bool = True,
     seed: int = 0,
     out: Path | None = None,
-    accelerator: str = "auto",
-    workers: int = 0,
-    tolerate: float = 0.1,
+    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Probe a frozen backbone; for a run, write RUN/evaluation.json and its report.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        data: source of the labelled images; by default those of the run.
         train: name of the split that the probes learn from.
         test: name of the split that they are scored on.
         probes: full-batch linear probe, the papers' SGD protocol, weighted kNN, two labels a class.
         baselines: score raw pixels and the untrained backbone too.
         seed: of every draw; the split of images without named splits is that of the run.
         out: file for the scores; by default RUN/evaluation.json, and none for other models.
-        accelerator: auto, cpu, cuda or mps.
-        workers: processes that decode.
-        tolerate: share of unreadable files beyond which to stop.
         overwrite: replace the file of --out; RUN/evaluation.json is replaced anyway.
+        reading: how images are read, and where the backbone runs.
     """
     console = stderr()
     loaded = load(model)
-    source, of_run = source_of(loaded, data)
+    source, of_run = source_of(loaded, reading.data)
     seed_of_split = loaded.recipe.seed if loaded.recipe else seed
     splits = train_and_test(source, train=train or of_run.train, test=test or of_run.test, seed=seed_of_split)
-    device = device_of(accelerator)
+    device = device_of(reading.accelerator)
     own = Path(model) / "evaluation.json" if Path(model).is_dir() else None
     target = out or own
     with draft_of(target, overwrite=overwrite or out is None) if target else nullcontext() as draft:
@@ -78,8 +72,8 @@ def evaluate(
                 baselines=baselines,
                 model=model,
                 statement=splits.statement,
-                workers=workers,
-                skipped=Skipped(tolerate=tolerate),
+                workers=reading.workers,
+                skipped=Skipped(tolerate=reading.tolerate),
                 progress=status.update,
             )
         if draft:

@@ -1,11 +1,33 @@
 """What several verbs need: which images a MODEL goes with, and where to run."""
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import torch
+import tyro
 
 from fullrank.errors import UserError
 from fullrank.images import Images, open_images, train_and_test
 from fullrank.loading import Model
 from fullrank.recipes import Data
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How images are read, and where the backbone runs: flags that several verbs share."""
+
+    data: str | None = None
+    """Source of the images; by default those of the run."""
+    accelerator: str = "auto"
+    """auto, cpu, cuda or mps."""
+    workers: int = 0
+    """Processes that decode."""
+    tolerate: float = 0.1
+    """Share of unreadable files beyond which to stop."""
+
+
+ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
+"""Its fields as flags without a prefix."""
 
 
 def source_of(model: Model, data: str | None) -> tuple[str, Data]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fullrank.atomic import draft_of
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import device_of, images_of
+from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
 from fullrank.errors import UserError
 from fullrank.evaluation import extract
 from fullrank.images import Skipped
@@ -33,33 +33,32 @@ def spectrum(
     model: Model,
     /,
     *,
-    data: str | None = None,
     split: str | None = None,
     out: Path | None = None,
-    accelerator: str = "auto",
-    workers: int = 0,
-    tolerate: float = 0.1,
+    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Measure the eigenvalues of the centred covariance of a model's embeddings: backbone, and the projector of a run.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        data: source of the images; by default those of the run.
         split: name of the split; by default the held-out one.
         out: write the eigenvalues to FILE.npz, or everything to FILE.json.
-        accelerator: auto, cpu, cuda or mps.
-        workers: processes that decode.
-        tolerate: share of unreadable files beyond which to stop.
         overwrite: replace the file.
+        reading: how images are read, and where the backbone runs.
     """
     if out is not None and out.suffix not in (".npz", ".json"):
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json")
     loaded = load(model)
-    images, device = images_of(loaded, data, split), device_of(accelerator)
+    images, device = images_of(loaded, reading.data, split), device_of(reading.accelerator)
     with draft_of(out, overwrite=overwrite) if out else nullcontext() as draft:
         features = extract(
-            loaded.backbone.to(device), images, loaded.preprocess, device=device, workers=workers, skipped=Skipped(tolerate=tolerate)
+            loaded.backbone.to(device),
+            images,
+            loaded.preprocess,
+            device=device,
+            workers=reading.workers,
+            skipped=Skipped(tolerate=reading.tolerate),
         )
         spectra = {"backbone": Spectrum.from_embeddings(features.X)}
         if loaded.projector is not None and len(list(loaded.projector.children())):

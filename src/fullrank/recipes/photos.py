@@ -7,7 +7,7 @@ from fullrank.recipes.recipe import Data, Recipe
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import Blur, Jitter, View
 
-IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # images passed in a whole run: about half a day on one GPU, an hour or two on a CPU
+IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # images passed in a whole run
 
 
 def photos(source: str, survey: Survey, *, gpu: bool) -> tuple[Recipe, list[str]]:

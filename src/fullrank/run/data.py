@@ -21,6 +21,7 @@ from fullrank.images import (
     batch_indices,
     channel_statistics,
     decode,
+    fits,
     iterate,
     load,
     open_stream,
@@ -123,8 +124,8 @@ def _hold(recipe: Recipe, images: Images, skipped: Skipped, say: Callable[[str],
     """Load the images into memory, or leave them to be streamed, as the recipe or their size says."""
     spec = recipe.data
     found = survey(images)
-    small = found.uniform and max(found.maximum) <= MEMORY_SIDE and found.bytes_in_memory <= MEMORY_BUDGET
-    if spec.keep == "stream" or (spec.keep == "auto" and not (small or spec.size)):
+    small = found.uniform and max(found.maximum) <= MEMORY_SIDE and fits(found, MEMORY_BUDGET)
+    if spec.keep == "stream" or (spec.keep == "auto" and not (small or (spec.size and fits(found, MEMORY_BUDGET, size=spec.size)))):
         say(f"images are streamed: {found.count:,} of {_side(found.minimum)} to {_side(found.maximum)} px (--data.keep memory holds them)")
         return images
     try:
