@@ -63,9 +63,7 @@ def collect(runs: list[Path], name: str | None) -> dict:
         "watch_share": [environment["watch_share"] for environment in environments],
         "spectra": [len(Run(path).spectra["steps"]) for path in runs],
         "commit": sorted({str(environment["commit"]) for environment in environments}),
-        "environment": {
-            key: environments[0][key] for key in ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
-        },
+        "environment": {key: environments[0][key] for key in ENVIRONMENT},
         "recipe": recipe | {"seed": None, "data": recipe["data"] | {"source": name or recipe["data"]["source"]}},
     }
 

@@ -1,7 +1,11 @@
-"""One small run of a few seconds, shared by every test that needs a run, and the comparison of two runs."""
+"""One small run of a few seconds, shared by every test that needs a run, the comparison of two runs, and how tests start processes."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +78,58 @@ def assert_same():
         }
 
     return same
+
+
+@pytest.fixture(scope="session")
+def together(tmp_path_factory):
+    """`together(script, world)`: what each of some processes found: `script RANK WORLD FOLDER` saves it as FOLDER/RANK.pt."""
+
+    def found(script, world=2):
+        folder = tmp_path_factory.mktemp("together")
+        commands = [[sys.executable, script, str(rank), str(world), folder] for rank in range(world)]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
+        try:
+            outputs = [process.communicate(timeout=300)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
+        return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
+
+    return found
+
+
+@pytest.fixture(scope="session")
+def start():
+    """`start("digits", …)`: `fullrank pretrain …` in a process of its own; `by` goes before the module's name."""
+
+    def command(*arguments, by=()):
+        environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # the order of a sum is part of its bits
+        whole = [sys.executable, *by, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
+        return subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE, text=True)
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def stop():
+    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return exit status and standard error.
+
+    `whom`, of a process, returns whom to send it to; None: the process.
+    """
+
+    def wait_and_send(process, path, step, signum, whom=None):
+        deadline = time.monotonic() + 240
+        while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline, "the run did not come so far"
+            time.sleep(0.005)
+        os.kill(whom(process) if whom else process.pid, signum)
+        _, said = process.communicate(timeout=120)  # waits for its workers too, which have to go when it is killed
+        return process.returncode, said
+
+    return wait_and_send
 
 
 @pytest.fixture(scope="session")

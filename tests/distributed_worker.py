@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fullrank.distributed import gather, rank, share, synchronise, world_size
 from fullrank.errors import UserError
-from fullrank.objectives import OBJECTIVES, TWO_VIEWS
 from fullrank.spectrum import Moments
 
 UNEVEN = (3, 7)
@@ -42,16 +41,6 @@ def train(net):
         parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
     net = synchronise(net.double())
     return DistributedDataParallel(net) if world_size() > 1 else net
-
-
-def step(objective, views):
-    """Loss and gradients of an objective behind a small network."""
-    net = train(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)))
-    images = data(views, 12, 6, dim=1)[:, share(12)]
-    Z = net(images.flatten(0, 1)).unflatten(0, (views, -1))
-    loss = sum(objective(gather(Z)).values())
-    loss.backward()
-    return loss.detach(), [p.grad for p in net.parameters()]
 
 
 def normalisation(layer, x, *, steps=2):
@@ -103,7 +92,6 @@ def everything():
     moments = Moments.from_embeddings(mine(data(10, 4, dim=0))).all_reduce()
     numbers = torch.arange(24.0).view(2, 4, 3)
     return {
-        "objectives": {name: step(f, 2 if f in TWO_VIEWS else 3) for name, f in OBJECTIVES.items()},
         "layers": layers(),
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),

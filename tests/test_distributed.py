@@ -1,8 +1,6 @@
-"""Two processes with different data, in unequal parts where that is allowed, against one process with all of it."""
+"""Several processes with different data, in unequal parts where that is allowed, against one process with all of it."""
 
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,37 +8,32 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
+from fullrank.contract import exactness, subject_of
 from fullrank.distributed import SyncBatchNorm, all_sum, gather, rank, share, synchronise, world_size
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
-WORLD = 2
 LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", "not affine", "without running statistics"]
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
+def two(together):
     """What each of two processes found."""
-    folder = tmp_path_factory.mktemp("two")
-    processes = [
-        subprocess.Popen([sys.executable, WORKER, str(r), str(WORLD), folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for r in range(WORLD)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
-    return [torch.load(folder / f"{r}.pt") for r in range(WORLD)]
+    return together(WORKER)
 
 
 @pytest.fixture(scope="module")
 def one():
     """What one process finds."""
     return runpy.run_path(str(WORKER))["everything"]()
+
+
+@pytest.fixture(scope="module")
+def objectives():
+    """Every objective behind a small network, in groups of 2 and 4 processes against one: the part of `fullrank check` that does it."""
+    numbers = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
+    return exactness([subject_of(f, numbers=numbers.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):
@@ -54,11 +47,12 @@ def assert_same_gradients(found, expected):
 
 @pytest.mark.ddp
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, one, two):
-    loss, gradients = one["objectives"][name]
-    for process in two:
-        assert process["objectives"][name][0].item() == pytest.approx(loss.item(), rel=1e-12)
-        assert_same_gradients(process["objectives"][name][1], gradients)
+def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, objectives):
+    assert [groups.processes for groups in objectives[name]] == [2, 4]
+    for groups in objectives[name]:
+        assert groups.trouble == ""
+        assert groups.value <= 1e-12
+        assert groups.gradient <= 1e-10
 
 
 @pytest.mark.ddp

@@ -1,12 +1,8 @@
 """A run that was stopped, whenever and however, ends with the bits of one that was not."""
 
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -31,25 +27,6 @@ class PowerCut(BaseException):
     """Ends the process as far as the run can tell."""
 
 
-def start(*arguments):
-    """`fullrank pretrain …` in a process of its own."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # the order of a sum is part of its bits
-    command = [sys.executable, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def stop(process, path, step, signum):
-    """Send the signal when the log has passed `step`; return exit status and standard error."""
-    deadline = time.monotonic() + 240
-    while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "the run did not come so far"
-        time.sleep(0.005)
-    process.send_signal(signum)
-    _, said = process.communicate(timeout=120)  # waits for its workers too, which have to go when it is killed
-    return process.returncode, said
-
-
 @contextmanager
 def power_cut(monkeypatch, *, after):
     """Let the run within end between two steps, with its log written and no checkpoint."""
@@ -66,7 +43,7 @@ def power_cut(monkeypatch, *, after):
             yield
 
 
-def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run, recipe_json, tmp_path, assert_same):
+def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run, recipe_json, tmp_path, start, stop, assert_same):
     path = tmp_path / "run"
     status, said = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
     assert status == 143
@@ -97,7 +74,7 @@ def streamed(photos):
     )
 
 
-def test_a_killed_stream_ends_with_the_same_bits_whatever_the_number_of_workers(streamed, train, tmp_path, assert_same):
+def test_a_killed_stream_ends_with_the_same_bits_whatever_the_number_of_workers(streamed, train, tmp_path, start, stop, assert_same):
     whole = train(replace(streamed, data=replace(streamed.data, workers=0)), tmp_path / "whole")
     recipe_json = tmp_path / "streamed.json"
     path = tmp_path / "run"

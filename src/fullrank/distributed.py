@@ -4,8 +4,9 @@ Gather the embeddings, then call the objective on the whole batch: loss and grad
 any number of processes, under DistributedDataParallel, which averages gradients. Without a process group, nothing here does anything.
 """
 
+import os
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.errors import UserError
+
+T = TypeVar("T")
 
 
 def rank() -> int:
@@ -23,6 +26,11 @@ def rank() -> int:
 def world_size() -> int:
     """Number of processes; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def local_world_size() -> int:
+    """Number of processes on this machine, as their launcher says; 1 without a process group."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
 def share(n: int) -> slice:
@@ -59,6 +67,31 @@ def all_sum(x: Tensor) -> Tensor:
     tensor([1., 1.])
     """
     return x if world_size() == 1 else _Sum.apply(x)
+
+
+def everyones(thing: T) -> list[T]:
+    """Return the things of all processes, in the order of their ranks; anything that can be pickled.
+
+    >>> everyones("mine")
+    ['mine']
+    """
+    things: list[Any] = [thing] * world_size()
+    if world_size() > 1:
+        dist.all_gather_object(things, thing)
+    return things
+
+
+def agree(number: int) -> int:
+    """Return the greatest of all processes' numbers, of which each then knows: cheap enough for every step, and waits for no device.
+
+    >>> agree(15)
+    15
+    """
+    if world_size() == 1:
+        return number
+    greatest = torch.tensor(number)  # on the CPU: a process group of several devices carries it by gloo
+    dist.all_reduce(greatest, dist.ReduceOp.MAX)
+    return int(greatest)
 
 
 class _Gather(torch.autograd.Function):

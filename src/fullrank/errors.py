@@ -1,4 +1,4 @@
-"""What ends a command without being our bug: a mistake that the user can mend, and the wish to stop."""
+"""What ends a command otherwise than by its end: a mistake that the user can mend, the wish to stop, the death of a process."""
 
 import difflib
 from collections.abc import Mapping
@@ -20,6 +20,13 @@ class Interrupted(Exception):
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
         self.signum = signum
+
+
+class WorkerDied(Exception):
+    """One of several processes died. The message names it and says how to go on; the exit status is 1.
+
+    Where it was our own bug, that process's traceback is a note of the exception.
+    """
 
 
 def perhaps(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:

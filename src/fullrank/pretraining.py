@@ -1,10 +1,9 @@
 """A whole run, from recipe to run directory: probe, watch, log, checkpoints and signals around the generator of `training`."""
 
 import errno
-import os
-import shlex
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -15,14 +14,33 @@ from lightning.fabric import Fabric
 from rich.console import Console
 
 from fullrank.atomic import draft_of
-from fullrank.distributed import synchronise
+from fullrank.distributed import agree, everyones, rank, synchronise
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.methods import Method, features_of
-from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, read_recipe, to_dict
-from fullrank.run import Recorder, Run, TrainingData, Waiting, create, describe, locked, prepare, stop_on_signals, write_json
+from fullrank.methods import Clock, Method, features_of
+from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, on_devices, read_recipe, to_dict
+from fullrank.run import (
+    Bystander,
+    Recorder,
+    Run,
+    TrainingData,
+    Waiting,
+    create,
+    describe,
+    launch,
+    locked,
+    placed,
+    prepare,
+    resume_command,
+    stop_on_signals,
+    write_json,
+)
 from fullrank.run.data import batches_of, write_preview
 from fullrank.run.directory import refuse
+from fullrank.run.machine import precision_of, started
+from fullrank.run.memory import within_memory
+from fullrank.run.task import Task
+from fullrank.run.workers import run_workers
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
 from fullrank.views.draw import mix
@@ -38,10 +56,14 @@ def pretrain(
     *,
     resume: str | Path | None = None,
     overwrite: bool = False,
+    devices: int | None = None,
     wandb: bool = False,
     console: Console | None = None,
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
+
+    On several devices, one process trains on each: those that torchrun has started already, or else those that this function starts.
+    They take together the steps that one process would.
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
@@ -49,12 +71,14 @@ def pretrain(
         out: run directory; None: the next free `runs/NAME`.
         resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given beside it has to be its own.
         overwrite: replace the run that `out` holds.
+        devices: in place of the recipe's own number; a run may go on with another number than it began with.
         wandb: log to Weights & Biases too.
-        console: where to print; None: standard error.
+        console: where to print; None: standard error, where processes that are started here always print, unless the console is quiet.
 
     Raises:
         UserError: anything that the user can mend, in one line.
         Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        WorkerDied: one of several processes died.
 
     >>> import tempfile
     >>> from fullrank.methods import Backbone, Projector
@@ -69,21 +93,67 @@ def pretrain(
     if isinstance(recipe, str):
         recipe = pick(recipe, RECIPES, "recipe")
     if resume is not None:
-        return _continue(Path(resume), recipe, wandb=wandb, console=console)
-    if recipe is None:
+        out, recipe = resume, _own_recipe(Path(resume), recipe)
+    elif recipe is None:
         raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
-    if data is not None:
+    elif data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
+    path = None if out is None else Path(out)
+    recipe = placed(recipe, devices)
     check(recipe)
-    if out is not None:
-        refuse(Path(out), overwrite=overwrite)  # before the images are read
+    if path is not None and resume is None:
+        refuse(path, overwrite=overwrite)  # before the images are read
+    if recipe.machine.devices == 1 or started():
+        return take_part(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+    task = Task(
+        recipe=to_dict(recipe),
+        out=path and str(path),
+        resume=resume is not None,
+        overwrite=overwrite,
+        wandb=wandb,
+        quiet=console.quiet,
+        argv=sys.argv,
+    )
+    return Run(run_workers(task, recipe.machine.devices))
+
+
+def take_part(
+    recipe: Recipe,
+    path: Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+    wandb: bool,
+    console: Console,
+    announce: Callable[[Path], None] = lambda path: None,
+) -> Run:
+    """Train in this process, alone or as one of those that were started together.
+
+    Args:
+        recipe: checked, and placed on the processes that there are.
+        path: of the run; None: the next free `runs/NAME`.
+        resume: continue the run at `path`.
+        overwrite: replace it.
+        wandb: log to Weights & Biases too.
+        console: where the first process prints.
+        announce: told the path on the first process, before the first step.
+    """
     fabric = launch(recipe)
+    console = console if fabric.is_global_zero else Console(quiet=True)
+    if resume:
+        assert path is not None, "a run that is resumed is somewhere"
+        announce(path)
+        _continue(path, recipe, fabric, wandb=wandb, console=console)
+        return Run(path)
     recipe, assembly, prepared = prepare(recipe, say=console.print)
-    path = create(Path(out) if out is not None else None, recipe.name, overwrite=overwrite)
-    with locked(path):
-        write_json(path / "recipe.json", to_dict(recipe))
-        write_json(path / "environment.json", describe(recipe))
-        write_preview(path / "views.png", recipe, assembly.views, prepared)
+    agree(0)  # nothing is written before all have read their images
+    path = everyones(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
+    with _held(path):
+        if fabric.is_global_zero:
+            announce(path)
+            write_json(path / "recipe.json", to_dict(recipe))
+            write_json(path / "environment.json", describe(recipe))
+            write_preview(path / "views.png", recipe, assembly.views, prepared)
         _train(path, recipe, assembly, prepared, fabric, start=None, wandb=wandb, console=console)
     return Run(path)
 
@@ -109,31 +179,42 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     return path
 
 
-def _continue(path: Path, recipe: Recipe | None, *, wandb: bool, console: Console) -> Run:
+def _own_recipe(path: Path, recipe: Recipe | None) -> Recipe:
+    """Return the recipe of a run, for the devices of the one beside it. Raises UserError where that is another in anything else."""
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
         measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
+        stored = on_devices(stored, recipe.machine.devices)
         if changes := differences(stored, replace(recipe, data=measured)):
             raise UserError(
                 f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run"
             )
-    fabric = launch(stored)
-    with locked(path):
+    return stored
+
+
+def _continue(path: Path, recipe: Recipe, fabric: Fabric, *, wandb: bool, console: Console) -> None:
+    with _held(path):
         # A run that was stopped before its first checkpoint begins anew, and takes the steps that it took.
         checkpoint = Run(path).checkpoint() if Run(path).checkpoints else None
         meta = checkpoint.meta() if checkpoint else {}
-        if checkpoint and meta.get("recipe") != stored.fingerprint:
+        if checkpoint and meta.get("recipe") != recipe.fingerprint:
             raise UserError(
                 f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
             )
-        same, assembly, prepared = prepare(stored, say=console.print)
+        same, assembly, prepared = prepare(recipe, say=console.print)
         if checkpoint and meta.get("images") != prepared.images:
             raise UserError(
-                f"{path} was trained on {meta.get('images')} images, and {stored.data.source} now has {prepared.images}; "
+                f"{path} was trained on {meta.get('images')} images, and {recipe.data.source} now has {prepared.images}; "
                 "restore them, or start a new run"
             )
         _train(path, same, assembly, prepared, fabric, start=checkpoint, wandb=wandb, console=console)
-    return Run(path)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Let the first process hold the run directory, for all."""
+    with locked(path) if rank() == 0 else nullcontext():
+        yield
 
 
 def _train(
@@ -163,21 +244,34 @@ def _train(
 
         steps_per_epoch = data.images // recipe.batch
         total = recipe.epochs * steps_per_epoch
+        bare.clock = Clock(steps_per_epoch, total)
         waiting = Waiting()
         batches = batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total)
 
         def learning_rate(step: int) -> float:
             return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
-        recorder = Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
+        recorder = (
+            Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
+            if fabric.is_global_zero
+            else Bystander(recipe, data, total=total)
+        )
+        signum, reached = 0, done
         with recorder, stop_on_signals() as flag:
             if not done:
                 recorder.watch(0)
-            for step in fit(fabric, method, optimizer, waiting.over(seeded(batches, recipe.seed, done)), learning_rate, start=done):
+            fed = waiting.over(seeded(batches, recipe.seed, done))
+            micro_batch = recipe.machine.micro_batch
+            steps = fit(fabric, method, optimizer, fed, learning_rate, start=done, micro_batch=micro_batch)
+            for step in within_memory(steps, bare, recipe.batch // fabric.world_size, micro_batch):
                 recorder.after(step, waited=waiting.seconds)
-                if flag.signum and step.step < total:
-                    recorder.checkpoint(step.step)
-                    raise Interrupted(flag.signum, f"stopped after step {step.step} of {total}; continue with: {_resume(path)}")
+                reached = step.step
+                if reached < total and (signum := agree(flag.signum)):
+                    recorder.checkpoint(reached)
+                    break
+        agree(0)  # all leave together: a launcher would end those that are still writing when the first is gone
+        if signum:
+            raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
 
 @contextmanager
@@ -197,45 +291,9 @@ def _surroundings(path: Path, recipe: Recipe, device: torch.device) -> Iterator[
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"no space left for the run in {path}; free some, then continue with: {_resume(path)}") from error
+        raise UserError(f"no space left for the run in {path}; free some, then continue with: {resume_command(path)}") from error
     finally:
         torch.set_default_dtype(dtype)
-
-
-def _resume(path: Path) -> str:
-    return f"fullrank pretrain --resume {shlex.quote(str(path))}"
-
-
-def launch(recipe: Recipe) -> Fabric:
-    """Start Lightning Fabric on the recipe's machine.
-
-    Raises:
-        UserError: an accelerator that is not there, or several processes, which `pretrain` does not start.
-    """
-    machine = recipe.machine
-    processes = max(machine.devices, int(os.environ.get("WORLD_SIZE", "1")))
-    if processes > 1:
-        raise UserError(
-            f"{processes} processes asked of `pretrain`, which runs in one; give --machine.devices 1, or loop over fullrank.training.fit"
-        )
-    try:
-        fabric = Fabric(accelerator=machine.accelerator, devices=machine.devices, precision=precision_of(recipe))  # pyright: ignore[reportArgumentType]
-    except (ValueError, RuntimeError) as error:  # Fabric answers a missing accelerator with either
-        raise UserError(
-            f"--machine.accelerator {machine.accelerator} with --machine.devices {machine.devices} is not to be had on this machine; "
-            "choose auto, cpu, cuda or mps, or fewer devices"
-        ) from error
-    fabric.launch()
-    torch.backends.cudnn.benchmark = True  # every batch has one size
-    return fabric
-
-
-def precision_of(recipe: Recipe) -> str:
-    """Return the precision that 'auto' stands for on this machine."""
-    if recipe.machine.precision != "auto":
-        return recipe.machine.precision
-    gpu = recipe.machine.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return "bf16-mixed" if gpu else "32-true"
 
 
 def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
@@ -258,7 +316,8 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
 
 
 def seeded(batches: Iterable[T], seed: int, start: int) -> Iterator[T]:
-    """Seed torch's global generator before each step, so that a network's own dropout is a function of (seed, step) too."""
+    """Seed torch's global generator before each step, so that a network's own dropout is a function of (seed, step, rank) too."""
+    process = (rank(),) if rank() else ()
     for step, batch in enumerate(batches, start=start):
-        torch.manual_seed(mix(seed, step, DROPOUT))
+        torch.manual_seed(mix(seed, step, DROPOUT, *process))
         yield batch

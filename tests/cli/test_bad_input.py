@@ -68,7 +68,7 @@ def tree(path):
         ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
         (
             "digits --machine.accelerator tpu9",
-            "--machine.accelerator tpu9 with --machine.devices 1 is not to be had on this machine; choose auto",
+            "--machine.accelerator tpu9 is not to be had on this machine; choose auto",
         ),
         ("digits --machine.devices 0", "machine.devices is 0, but has to be at least 1"),
         ("digits --machine.devices 2", "2 processes asked of `pretrain`, which runs in one; give --machine.devices 1"),

@@ -1,8 +1,10 @@
 import io
+from copy import deepcopy
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from fullrank.evaluation import OnlineProbe, standardize
 
@@ -16,7 +18,7 @@ def batch(seed, n=32):
 
 
 def test_learns_whatever_the_scale_of_the_features():
-    probe = OnlineProbe(6, 3)
+    probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(150):
         probe.step(*batch(seed))
     assert probe.accuracy(*batch(1000, 500)) > 0.85
@@ -26,7 +28,7 @@ def test_no_gradient_reaches_the_backbone():
     backbone = nn.Linear(6, 6)
     X, labels = batch(0)
     features = backbone(X)
-    probe = OnlineProbe(6, 3)
+    probe = OnlineProbe(6, 3, lr=0.01)
     out = probe.step(features, labels)
     assert probe.W.abs().sum() > 0
     assert all(parameter.grad is None for parameter in backbone.parameters())
@@ -62,22 +64,52 @@ def test_unlabelled_features_are_neither_learnt_nor_counted():
     assert probe.accuracy(X, half) == pytest.approx((votes == labels)[:16].float().mean().item())
 
 
-def test_a_batch_without_labels_does_nothing():
-    probe = OnlineProbe(6, 3)
-    probe.step(*batch(0))
-    before = {name: value.clone() for name, value in probe.state_dict().items() if isinstance(value, torch.Tensor)}
-    assert probe.step(batch(1)[0], torch.full((32,), -1)) == {}
-    assert all(torch.equal(value, probe.state_dict()[name]) for name, value in before.items())
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_batch_without_labels_changes_nothing(steps):
+    probe = OnlineProbe(6, 3, lr=0.01)
+    for seed in range(steps):
+        probe.step(*batch(seed))
+    before = deepcopy(probe.state_dict())
+    out = probe.step(batch(100)[0], torch.full((32,), -1))
+    assert all(value.isnan() for value in out.values())
+    assert {"W", "W_velocity", "b", "b_velocity", "norm.running_mean", "norm.num_batches_tracked"} <= before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in probe.state_dict().items())
+
+
+def test_three_steps_are_those_of_torch():
+    probe = OnlineProbe(6, 3, lr=0.5, momentum=0.75)
+    oracle = nn.Sequential(nn.BatchNorm1d(6, affine=False, eps=1e-8), nn.Linear(6, 3))
+    for parameter in oracle.parameters():
+        nn.init.zeros_(parameter)
+    optimizer = torch.optim.SGD(oracle.parameters(), lr=0.5, momentum=0.75)
+    for seed in range(3):
+        X, labels = batch(seed)
+        loss = nn.functional.cross_entropy(oracle(X), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert torch.equal(probe.step(X, labels)["loss"], loss)
+    assert torch.equal(probe.W, oracle[1].weight)
+    assert torch.equal(probe.b, oracle[1].bias)
+
+
+def test_no_step_needs_a_value_on_the_host():
+    with FakeTensorMode():
+        probe = OnlineProbe(6, 3, lr=0.01)
+        for _ in range(2):
+            out = probe.step(torch.randn(32, 6), torch.randint(-1, 3, (32,)))
+        with pytest.raises(DataDependentOutputException):
+            out["loss"].item()
 
 
 def test_resumes_bit_for_bit_through_a_file():
-    probe = OnlineProbe(6, 3)
+    probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(5):
         probe.step(*batch(seed))
     file = io.BytesIO()
     torch.save(probe.state_dict(), file)
     file.seek(0)
-    resumed = OnlineProbe(6, 3)
+    resumed = OnlineProbe(6, 3, lr=0.01)
     resumed.load_state_dict(torch.load(file, weights_only=True))
     for seed in range(5, 10):
         a, b = probe.step(*batch(seed)), resumed.step(*batch(seed))
@@ -87,11 +119,11 @@ def test_resumes_bit_for_bit_through_a_file():
 
 
 def test_momentum_is_part_of_what_is_saved():
-    probe, forgetful = OnlineProbe(6, 3), OnlineProbe(6, 3)
+    probe, forgetful = OnlineProbe(6, 3, lr=0.01), OnlineProbe(6, 3, lr=0.01)
     for seed in range(5):
         probe.step(*batch(seed))
     state = probe.state_dict()
-    state["_extra_state"] = forgetful.state_dict()["_extra_state"]
+    state |= {name: value for name, value in forgetful.state_dict().items() if name.endswith("velocity")}
     forgetful.load_state_dict(state)
     probe.step(*batch(5))
     forgetful.step(*batch(5))
@@ -99,7 +131,7 @@ def test_momentum_is_part_of_what_is_saved():
 
 
 def test_accuracy_is_of_eval_mode_and_changes_nothing():
-    probe = OnlineProbe(6, 3)
+    probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(20):
         probe.step(*batch(seed))
     before = probe.norm.running_mean.clone()
@@ -111,18 +143,18 @@ def test_accuracy_is_of_eval_mode_and_changes_nothing():
 
 def test_draws_no_random_number():
     state = torch.get_rng_state()
-    OnlineProbe(6, 3).step(*batch(0))
+    OnlineProbe(6, 3, lr=0.01).step(*batch(0))
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_processes_that_gather_hold_the_probe_of_the_whole_batch():
     X, labels = batch(0)
-    whole = OnlineProbe(6, 3)
+    whole = OnlineProbe(6, 3, lr=0.01)
     whole.step(X, labels)
     for rank in range(2):
         mine = X[16 * rank :][:16], labels[16 * rank :][:16]
         gathered = {id(mine[1]): labels}
-        probe = OnlineProbe(6, 3)
+        probe = OnlineProbe(6, 3, lr=0.01)
         probe.step(*mine, gather=lambda tensor, gathered=gathered: gathered.get(id(tensor), X))
         assert torch.equal(probe.W, whole.W)
         assert torch.equal(probe.norm.running_var, whole.norm.running_var)
@@ -130,7 +162,7 @@ def test_processes_that_gather_hold_the_probe_of_the_whole_batch():
 
 def test_works_in_full_precision_under_autocast_and_no_grad():
     X, labels = batch(0)
-    plain, cast = OnlineProbe(6, 3), OnlineProbe(6, 3)
+    plain, cast = OnlineProbe(6, 3, lr=0.01), OnlineProbe(6, 3, lr=0.01)
     plain.step(X, labels)
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
         cast.step(X, labels)

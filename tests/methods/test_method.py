@@ -1,13 +1,12 @@
-import inspect
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from fullrank.methods import METHODS, Method
+from fullrank.methods import Method
 from fullrank.methods.method import at_least_float32
-from fullrank.objectives import OBJECTIVES, frossl
+from fullrank.objectives import frossl
 
 
 class Plain(Method):
@@ -77,18 +76,21 @@ def test_a_method_says_itself_how_it_embeds():
         Plain(frossl)([torch.zeros(2, 4, 3, 8, 8)])
 
 
-def test_the_hook_after_a_step_does_nothing():
+def test_the_hooks_do_nothing():
     method = Plain(frossl)
     method.layer = nn.Linear(2, 2)
     before = method.layer.weight.clone()
-    assert method.after_step(3) is None
+    assert method.state() == {}
+    assert method.before_step(3) is None
+    assert method.after_step(3, {"Z": torch.ones(2, 3, 2)}) is None
     assert torch.equal(method.layer.weight, before)
 
 
-def test_every_objective_has_a_method_that_supplies_its_tensors():
-    assert METHODS.keys() == OBJECTIVES.keys()
-    for name, method in METHODS.items():
-        assert issubclass(method, Method)
-        assert Plain(OBJECTIVES[name]).needs == tuple(
-            p.name for p in inspect.signature(OBJECTIVES[name]).parameters.values() if p.kind is not p.KEYWORD_ONLY
-        )
+def test_what_the_method_remembers_is_not_asked_of_the_views():
+    class Remembering(Plain):
+        def state(self):
+            return {"extra": torch.full((), 2.0)}
+
+    method = Remembering(two_tensors)
+    assert method.needs == ("P", "T")
+    assert method.terms({"P": torch.ones(3), "T": torch.ones(3)})["loss"].item() == pytest.approx(0.6)

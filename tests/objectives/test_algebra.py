@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fullrank.objectives.algebra import centered, off_diagonal, unit
+from fullrank.objectives.algebra import centered, logdet, mean_over_pairs, off_diagonal, products, squared_distances, unit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -40,3 +40,45 @@ def test_unit_has_a_finite_gradient_at_zero():
 def test_off_diagonal_keeps_what_is_not_on_the_diagonal(rng):
     C = torch.randn(2, 3, 3, generator=rng, dtype=torch.float64)
     assert torch.equal(off_diagonal(C), C * (1 - torch.eye(3, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize(("V", "W"), [(2, 2), (4, 4), (4, 2), (3, 1)])
+def test_mean_over_pairs_of_products_leaves_out_pairs_of_the_same_view(V, W, rng):
+    A, B = (torch.randn(views, 5, 4, generator=rng, dtype=torch.float64) for views in (V, W))
+    pairs = [(v, w) for v in range(V) for w in range(W) if v != w]
+    loops = sum(A[v, i].dot(B[w, i]).item() for v, w in pairs for i in range(5)) / (5 * len(pairs))
+    assert mean_over_pairs(products(A, B)).item() == pytest.approx(loops, abs=1e-12)
+
+
+def test_mean_over_pairs_lets_nan_through_but_from_the_same_view(rng):
+    M = torch.randn(3, 3, 5, generator=rng)
+    M[1, 1, 0] = torch.nan
+    assert mean_over_pairs(M).isfinite()
+    M[1, 2, 0] = torch.nan
+    assert mean_over_pairs(M).isnan()
+
+
+def test_squared_distances_are_those_of_all_pairs_and_never_negative(rng):
+    Z = torch.randn(2, 5, 3, generator=rng, dtype=torch.float64)
+    loops = [[[(x - y).square().sum().item() for y in view] for x in view] for view in Z]
+    torch.testing.assert_close(squared_distances(Z), torch.tensor(loops, dtype=torch.float64))
+    assert (squared_distances(1000 + 1e-4 * Z.float()) >= 0).all()
+
+
+def test_logdet_is_that_of_the_sum_with_epsilon(rng):
+    A = torch.randn(2, 4, 9, generator=rng, dtype=torch.float64)
+    C = A @ A.mT
+    expected = (C + 0.1 * torch.eye(4, dtype=torch.float64)).logdet()
+    torch.testing.assert_close(logdet(C, epsilon=0.1), expected)
+
+
+@pytest.mark.parametrize("D", [4, 64, 512])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_logdet_of_a_singular_matrix_is_finite_in_float32_whatever_its_scale(D, rank, rng):
+    A = torch.randn(D, rank, generator=rng)
+    for scale in (0.0, 1e-4, 1.0, 1e4):
+        C = (scale * A @ A.T).requires_grad_()
+        value = logdet(C, epsilon=1e-6)
+        (gradient,) = torch.autograd.grad(value, C)
+        assert value.isfinite()
+        assert gradient.isfinite().all()

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.objectives import barlow_twins, frossl
-from fullrank.objectives.algebra import off_diagonal
+from fullrank.objectives import frossl
 
 NORMALIZE = ["columns", "matrix", "rows"]
 
@@ -140,63 +139,126 @@ def test_a_dead_column_counts_nothing_and_does_not_disturb_the_others(rng):
     assert (grad[..., 4] == 0).all()
 
 
-# The variants in print differ in one number, the weight of the invariance relative to Σ_v log ‖·‖_F; written here from their descriptions.
+# The published versions, each written from its description: sums of a variance term of K and of `weight` times an invariance term.
+# Ours with the arguments of its row, times `factor`, has the same gradient; the value differs by a constant of V, N and D.
 
 
-def appendix_a(Z):
-    """The pseudo-code: the whole matrix to norm √D, log of the norm itself, mean over all entries."""
-    A = Z - Z.mean(1, keepdim=True)
-    A = A * math.sqrt(Z.shape[-1]) / A.flatten(1).norm(dim=1)[:, None, None]
-    return sum((a.T @ a).norm().log() for a in A) + (A[0] - A[1]).square().mean()
+def centred(Z):
+    return Z - Z.mean(1, keepdim=True)
 
 
-def public_two_view_code(Z):
-    """Columns of norm √D, covariance divided by N, log of the squared norm, mean over all entries."""
-    _, N, D = Z.shape
-    A = (Z - Z.mean(1, keepdim=True)) / Z.std(1, keepdim=True)
-    A = A / A.norm(dim=1, keepdim=True) * math.sqrt(D)
-    return sum(2 * (a.T @ a / N).norm().log() for a in A) + (A[0] - A[1]).square().mean()
+def by_columns(Z, *, norm):
+    return Z / Z.norm(dim=1, keepdim=True) * norm
 
 
-def unit_variance(Z):
-    """Eq. 6 with columns of unit (biased) variance."""
-    A = (Z - Z.mean(1, keepdim=True)) / Z.std(1, keepdim=True, unbiased=False)
-    return sum(2 * (a.T @ a).norm().log() for a in A) + (A[0] - A[1]).square().sum() / Z.shape[1]
+def by_matrix(Z):
+    return Z / Z.norm(dim=(1, 2), keepdim=True) * math.sqrt(Z.shape[-1])
 
 
-def test_the_pseudo_code_is_half_of_the_matrix_form_with_invariance_2_over_D(rng):
-    Z = randn(rng, 2, 7, 4)
-    ours = gradient(lambda Z: loss(Z, normalize="matrix", invariance=2 / 4), Z)
-    torch.testing.assert_close(gradient(appendix_a, Z), ours / 2, atol=1e-14, rtol=1e-12)
+def log_norm(K):
+    return K.norm(dim=(1, 2)).log().sum()
 
 
-def test_the_authors_code_has_the_same_gradient_and_a_constant_more(rng):
-    Z = randn(rng, 2, 7, 4)
-    torch.testing.assert_close(gradient(public_two_view_code, Z), gradient(loss, Z), atol=1e-14, rtol=1e-12)
-    assert (public_two_view_code(Z) - loss(Z)).item() == pytest.approx(4 * math.log(4 / 7), abs=1e-12)
+def scatter(Z):
+    return Z.mT @ Z
 
 
-def test_unit_variance_is_an_invariance_of_N_and_a_constant_more(rng):
-    Z = randn(rng, 2, 7, 4)
-    torch.testing.assert_close(gradient(unit_variance, Z), gradient(lambda Z: loss(Z, invariance=7.0), Z), atol=1e-14, rtol=1e-12)
-    assert (unit_variance(Z) - loss(Z, invariance=7.0)).item() == pytest.approx(4 * math.log(7), abs=1e-12)
+def share(K):
+    """Divided by the trace, each one by its own."""
+    return K / K.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
 
 
-# Propositions 3.1 to 3.3: without logarithms the loss is dimension- and sample-contrastive, up to constants.
+def to_the_mean(Z):
+    """(1/N) Σ_v Σ_i ‖z_vi − mean_i‖²."""
+    return (Z - Z.mean(0)).square().sum() / Z.shape[1]
 
 
-def test_without_logs_columns_give_the_off_diagonal_covariances_up_to_D(rng):
-    Z = randn(rng, 1, 9, 4).expand(2, 9, 4)
-    redundancy = barlow_twins(Z, redundancy=1.0)["redundancy"]
-    assert frossl(Z, log=False)["variance"].item() == pytest.approx(2 * (redundancy.item() + 4), abs=1e-12)
+def pseudo_code(Z, weight):
+    """Appendix A of the paper: whole matrix to norm √D, logarithm of the norm, mean square over all entries."""
+    A = by_matrix(centred(Z))
+    return log_norm(scatter(A)) + weight * (A[0] - A[1]).square().mean()
 
 
-def test_without_logs_rows_give_the_off_diagonal_gram_up_to_N(rng):
-    Z = randn(rng, 2, 9, 4)
-    A = Z - Z.mean(1, keepdim=True)
-    U = A / A.norm(dim=-1, keepdim=True)
-    contrast = off_diagonal(U @ U.mT).square().sum()
-    assert frossl(Z, log=False, normalize="rows")["variance"].item() == pytest.approx(contrast.item() + 2 * 9, abs=1e-12)
+def equation_6(Z, weight):
+    """With the normalisation of the pseudo-code."""
+    A = by_matrix(centred(Z))
+    return 2 * log_norm(scatter(A)) + weight * (A[0] - A[1]).square().sum() / Z.shape[1]
+
+
+def equation_6_unit_variance(Z, weight):
+    """With columns of unit (biased) variance."""
+    A = by_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
+    return 2 * log_norm(scatter(A)) + weight * (A[0] - A[1]).square().sum() / Z.shape[1]
+
+
+def pseudo_code_unit_variance(Z, weight):
+    """With columns of unit (biased) variance, which its comment promises."""
+    A = by_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
+    return log_norm(scatter(A)) + weight * (A[0] - A[1]).square().mean()
+
+
+def two_views_early(Z, weight):
+    """The authors' code for two views until 2024-08: columns standardised, then of norm √D, and their scatter divided by N."""
+    A = by_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
+    return 2 * log_norm(scatter(A) / Z.shape[1]) + weight * (A[0] - A[1]).square().mean()
+
+
+def two_views_late(Z, weight):
+    """The same afterwards (deprecated): divided by the trace."""
+    A = by_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
+    return 2 * log_norm(share(scatter(A))) + weight * (A[0] - A[1]).square().mean()
+
+
+def many_views_early(Z, weight):
+    """The authors' code for more views until 2024-08: rows of norm √D that are not centred, mean square to the mean view."""
+    A = Z / Z.norm(dim=-1, keepdim=True) * math.sqrt(Z.shape[-1])
+    return 2 * log_norm(share(scatter(A))) + weight * sum((a - A.mean(0)).square().mean() for a in A)
+
+
+def many_views_late(Z, weight):
+    """The same afterwards, and lightly's: columns of unit norm that are not centred."""
+    A = by_columns(Z, norm=1)
+    return 2 * log_norm(share(scatter(A))) + weight * len(Z) * to_the_mean(A)
+
+
+def solo_learn_request(Z, weight):
+    """The pull request #390 to solo-learn: V times less invariance."""
+    A = by_columns(Z, norm=1)
+    return 2 * log_norm(share(scatter(A))) + weight * to_the_mean(A)
+
+
+TWO, FOUR, N, D = 2, 4, 7, 5
+WEIGHT = 1.4
+# version, views, arguments here, factor, constant: version(Z) = factor · frossl(Z, arguments) + constant
+VERSIONS = [
+    (pseudo_code, TWO, {"normalize": "matrix", "invariance": 2 * WEIGHT / D}, 1 / 2, 0),
+    (pseudo_code_unit_variance, TWO, {"invariance": 2 * N / D * WEIGHT}, 1 / 2, 2 * math.log(N)),
+    (equation_6, TWO, {"normalize": "matrix", "invariance": WEIGHT}, 1, 0),
+    (equation_6_unit_variance, TWO, {"invariance": N * WEIGHT}, 1, 4 * math.log(N)),
+    (two_views_early, TWO, {"invariance": WEIGHT}, 1, 4 * math.log(D / N)),
+    (two_views_late, TWO, {"invariance": WEIGHT}, 1, -4 * math.log(D)),
+    *(
+        (many_views_early, V, {"center": False, "normalize": "rows", "invariance": WEIGHT / V}, 1, -2 * V * math.log(N))
+        for V in (TWO, FOUR)
+    ),
+    *((many_views_late, V, {"center": False, "invariance": WEIGHT}, 1, -2 * V * math.log(D)) for V in (TWO, FOUR)),
+    *((solo_learn_request, V, {"center": False, "invariance": WEIGHT / V}, 1, -2 * V * math.log(D)) for V in (TWO, FOUR)),
+]
+
+
+@pytest.mark.parametrize(("version", "V", "arguments", "factor", "constant"), VERSIONS)
+def test_each_published_version_is_ours_with_other_arguments_up_to_a_factor_and_a_constant(version, V, arguments, factor, constant, rng):
+    Z = randn(rng, V, N, D) + 0.5
+    assert version(Z, WEIGHT).item() == pytest.approx(factor * loss(Z, **arguments).item() + constant, abs=1e-11)
+    theirs, ours = gradient(lambda Z: version(Z, WEIGHT), Z), gradient(lambda Z: factor * loss(Z, **arguments), Z)
+    torch.testing.assert_close(theirs, ours, atol=1e-13, rtol=1e-11)
+
+
+def test_the_authors_two_versions_differ_by_centring_alone(rng):
+    Z = centred(randn(rng, 2, N, D))
+    assert many_views_late(Z, WEIGHT).item() == pytest.approx(two_views_late(Z, WEIGHT).item(), abs=1e-11)
+    assert two_views_late(Z + 2, WEIGHT).item() == pytest.approx(two_views_late(Z, WEIGHT).item(), abs=1e-11)
+    assert abs(many_views_late(Z + 2, WEIGHT) - many_views_late(Z, WEIGHT)) > 0.1
 
 
 def test_an_unknown_normalisation_names_the_known_ones(rng):

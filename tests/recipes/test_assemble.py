@@ -5,7 +5,8 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.methods import Backbone, Projector
-from fullrank.recipes import RECIPES, Data, Machine, Recipe, assemble, build_method, check, preprocess_of
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Data, Machine, Recipe, assemble, build_method, check, preprocess_of, rehearse, with_objective
 from fullrank.recipes.assemble import LEAST
 from fullrank.training import Optimizer
 from fullrank.views import View
@@ -135,9 +136,52 @@ def test_a_batch_of_images_is_enough(images):
     check(TINY, images)
 
 
-def test_two_views_are_enough_for_every_objective():
-    for objective in ("frossl", "simclr", "vicreg", "barlow_twins"):
-        check(replace(TINY, views=(View(count=2),), objective=objective, hyper={}))
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_two_views_are_enough_for_every_objective(objective):
+    check(replace(with_objective(TINY, objective), views=(View(count=2),)))
+
+
+def test_an_objective_of_representations_takes_views_of_one_size():
+    views = (View(count=1, size=8), View(count=1, size=6))
+    with pytest.raises(UserError, match=r"^objective 'directclr' takes views of one size, got 8 and 6 px; give both views one size$"):
+        check(replace(TINY, views=views, objective="directclr", hyper={}, method={}))
+
+
+def test_an_objective_of_representations_takes_no_projector():
+    with pytest.raises(UserError, match=r"^objective 'directclr' sees the representation itself; leave --projector.widths empty$"):
+        check(replace(TINY, views=(View(count=2),), objective="directclr", hyper={}, method={}))
+
+
+def test_codes_are_made_of_full_size_views_alone():
+    with pytest.raises(UserError, match=r"^hyper.full is 3, but there are 2 views of full size; give --hyper.full 2$"):
+        check(replace(TINY, objective="swav", hyper={"full": 3}, method={}))
+
+
+@pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "simsiam", "byol", "dino"])
+def test_views_of_several_sizes_are_taken(objective):
+    recipe = replace(TINY, objective=objective, hyper={}, method={})
+    rehearse(build_method(recipe), recipe)
+
+
+def test_a_rehearsal_finds_shapes_that_the_objective_cannot_take():
+    recipe = replace(TINY, views=(View(count=2, size=8),), objective="wmse", hyper={}, method={}, projector=Projector(widths=(16,)))
+    with pytest.raises(UserError, match="16"):
+        rehearse(build_method(recipe), recipe)
+
+
+def test_a_rehearsal_leaves_the_method_as_it_was():
+    method = build_method(replace(TINY, objective="dino", hyper={}, method={}))
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    rehearse(method, replace(TINY, objective="dino", hyper={}, method={}))
+    assert method.training
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+
+
+def test_a_rehearsal_forgives_a_function_that_needs_values(tmp_path, monkeypatch):
+    (tmp_path / "my_rehearsal.py").write_text("def loss(Z):\n    return {'sum': Z.sum() if Z.sum() > 0 else -Z.sum()}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = replace(TINY, objective="my_rehearsal:loss", hyper={}, method={})
+    rehearse(build_method(recipe), recipe)
 
 
 def test_an_unknown_backbone_is_refused():

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
+from fullrank.objectives import frossl
 from fullrank.recipes import Data, Recipe
 from fullrank.recipes.assemble import build_views
-from fullrank.recipes.named import function_named
+from fullrank.recipes.named import function_named, objective_named
 
 
 @pytest.fixture
@@ -56,3 +57,19 @@ def test_an_extra_step_of_a_recipe_changes_its_views(steps):
     plain, inverted = (build_views(each) for each in (recipe, replace(recipe, extra=(steps,))))
     draws = plain.draw(0, 0, 3)
     torch.testing.assert_close(inverted(images, draws)[0], 1 - plain(images, draws)[0])
+
+
+def test_an_objective_is_the_librarys_or_the_users_own(steps):
+    assert objective_named("frossl") is frossl
+    assert objective_named(steps)(0.25, None) == 0.75
+    with pytest.raises(UserError, match="unknown objective 'invert'"):
+        objective_named("invert")
+
+
+def test_a_recipe_names_an_objective_of_the_users_own(steps, tmp_path):
+    (tmp_path / "my_loss.py").write_text("def loss(Z, *, weight=2.0):\n    return {'sum': weight * Z.sum()}\n")
+    recipe = Recipe(objective="my_loss:loss", hyper={"weight": 3})
+    assert (recipe.hyper, recipe.method) == ({"weight": 3.0}, {"shared": True})
+    with pytest.raises(UserError, match="objective 'my_loss:loss' has no number 'wait'; it takes weight"):
+        Recipe(objective="my_loss:loss", hyper={"wait": 3})
+    sys.modules.pop("my_loss")

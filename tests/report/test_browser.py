@@ -8,8 +8,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
+from fullrank.contract import Free, Measured, Report
+from fullrank.contract.cost import Cost
 from fullrank.report import read_run, write_report
+from fullrank.report.contract import render
+from fullrank.spectrum import Spectrum
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -30,11 +35,12 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """`open_page(*runs, width=1000, color_scheme="light")` -> the page; at the end, nothing was asked for and nothing went wrong."""
+    """`open_page(*runs, width=1000, color_scheme="light")` -> their page, or a page that is there; at the end, nothing was asked for and
+    nothing went wrong."""
     contexts, requests, troubles = [], [], []
 
     def open_page(*runs, width=1000, color_scheme="light"):
-        path = write_report(runs, tmp_path / "report.html")
+        path = runs[0] if runs[0].suffix == ".html" else write_report(runs, tmp_path / "report.html")
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=color_scheme)
         contexts.append(context)
         page = context.new_page()
@@ -180,3 +186,22 @@ def test_a_run_with_nothing_but_a_recipe_still_has_a_page(open_page, tmp_path):
     page = open_page(tmp_path / "bare")
     assert page.locator("h1").inner_text() == "bare"
     assert page.locator("figure").count() == 0
+
+
+def test_the_page_of_a_contract_draws_its_figures_and_gives_their_numbers(open_page, tmp_path):
+    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), kept=1000)
+    begun, reached = (Spectrum.from_eigenvalues(torch.tensor(values), n=100) for values in ([4.0, 1.0], [2.0, 1.0]))
+    measured = Measured(costs={"mine": cost}, spectra={"mine": Free(before=begun, after=reached)})
+    path = tmp_path / "contract.html"
+    path.write_text(render(Report(name="mine", takes="Z", findings=(), measured=measured, seconds=1.0)), encoding="utf-8")
+    page = open_page(path)
+    for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
+        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
+    with page.expect_download() as download:
+        page.locator("#figure-samples [data-get=csv]").click()
+    with Path(download.value.path()).open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["run", "quantity", "samples N", "value"],
+            ["mine", "milliseconds", "512", "1"],
+            ["mine", "milliseconds", "1024", "4"],
+        ]

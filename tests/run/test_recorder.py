@@ -31,7 +31,7 @@ def recorder(parts, tmp_path):
 
     def build(*, done=0, total=22, console=None, **changes):
         fabric = Fabric(accelerator="cpu", devices=1)
-        probe = OnlineProbe(features_of(assembly.method.backbone), data.K)
+        probe = OnlineProbe(features_of(assembly.method.backbone), data.K, lr=recipe.probe.lr)
         method, optimizer = assembly.method, build_optimizer(recipe.optimizer, assembly.method)
         console = console or Console(quiet=True)
         changed = replace(recipe, **changes)

@@ -20,10 +20,11 @@ from fullrank.training import Optimizer, build_optimizer, fit
 N, STEPS = 12, 3
 
 
-def method():
-    """A small convolutional network with BatchNorm, the same everywhere."""
-    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Flatten())
-    projector = nn.Sequential(nn.Linear(24, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+def method(*, batchnorm):
+    """A small convolutional network, the same everywhere."""
+    norms = (nn.BatchNorm2d(4), nn.BatchNorm1d(8)) if batchnorm else (nn.GroupNorm(2, 4), nn.LayerNorm(8))
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Flatten())
+    projector = nn.Sequential(nn.Linear(24, 8, bias=False), norms[1], nn.ReLU(), nn.Linear(8, 5))
     whole = JointEmbedding(net, projector, frossl)
     rng = torch.Generator().manual_seed(1)
     for parameter in whole.parameters():
@@ -31,23 +32,23 @@ def method():
     return whole
 
 
-def batches():
-    """This process's share of each batch; the second half of a batch has another mean and scale."""
+def batches(order):
+    """This process's share of each batch, in some order; the second half of the images has another mean and scale."""
     rng = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
         x = torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)
-        yield [x[:, share(N)]], torch.arange(N)[share(N)] + step
+        yield [x[:, order][:, share(N)]], torch.arange(N)[order][share(N)] + step
 
 
-def train(fabric):
+def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N)):
     """Everything that three steps leave behind."""
-    bare = method()
+    bare = method(batchnorm=batchnorm)
     synchronise(bare)
     module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="lars", lr=0.5, weight_decay=1e-2), bare))
     steps = [
         {"terms": step.terms, "R": step.R, "Z": step.embeddings["Z"], "labels": step.labels, "lr": step.lr}
-        for step in fit(fabric, module, optimizer, batches(), lambda step: 0.5 / (step + 1))
+        for step in fit(fabric, module, optimizer, batches(list(order)), lambda step: 0.5 / (step + 1), micro_batch=micro_batch)
     ]
     return {"steps": steps, "weights": {name: tensor.clone() for name, tensor in bare.state_dict().items()}}
 
@@ -63,5 +64,10 @@ if __name__ == "__main__":
     fabric = Fabric(accelerator="cpu", devices=world, strategy="ddp", precision="64-true")
     fabric.launch()
     assert fabric.world_size == world
-    torch.save(train(fabric), folder / f"{number}.pt")
+    runs = {
+        "undivided": train(fabric),
+        "divided": train(fabric, micro_batch=4),  # two pieces of 3
+        "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
+    }
+    torch.save(runs, folder / f"{number}.pt")
     dist.destroy_process_group()

@@ -1,21 +1,20 @@
 """The loop on one process against a loop written by hand, and on two against one."""
 
 import runpy
-import subprocess
-import sys
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from lightning.fabric import Fabric
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector
-from fullrank.objectives import vicreg
+from fullrank.methods import METHODS, Backbone, Branch, JointEmbedding, Projector, build_backbone, build_projector
+from fullrank.objectives import OBJECTIVES, vicreg
 from fullrank.training import Optimizer, build_optimizer, fit
 
 WORKER = Path(__file__).with_name("fit_worker.py")
-WORLD = 2
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +26,14 @@ def fabric():
 def method():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        backbone = build_backbone(Backbone(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
-        return JointEmbedding(backbone, build_projector(Projector(widths=(12, 6)), 16), vicreg)
+        backbone, projector, _ = branch()
+        return JointEmbedding(backbone, projector, vicreg)
+
+
+def branch():
+    """A small network with BatchNorm."""
+    backbone = build_backbone(Backbone(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
+    return Branch(backbone, build_projector(Projector(widths=(12, 6)), 16), 6)
 
 
 @pytest.fixture
@@ -104,52 +109,94 @@ def test_nothing_happens_before_the_first_step_is_asked_for(fabric, method, batc
 
 def test_the_hook_is_called_after_each_step_with_its_index(fabric, method, batches):
     seen = []
-    method.after_step = lambda step: seen.append((step, method.projector[0].weight.detach().clone()))
+    method.after_step = lambda step, embeddings: seen.append((step, method.projector[0].weight.detach().clone()))
     for step in run(fabric, method, batches, start=4):
         assert seen[-1][0] == step.step - 1
         assert torch.equal(seen[-1][1], method.projector[0].weight)
     assert [index for index, _ in seen] == [4, 5, 6]
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    processes = [
-        subprocess.Popen([sys.executable, WORKER, str(r), str(WORLD), folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for r in range(WORLD)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
-    return [torch.load(folder / f"{r}.pt") for r in range(WORLD)]
+def empty_out(module, mode):
+    """Take the content out of parameters and buffers."""
+    for layer in module.modules():
+        for name, parameter in layer.named_parameters(recurse=False):
+            fake = mode.from_tensor(parameter.detach())
+            setattr(layer, name, torch.nn.Parameter(fake, requires_grad=parameter.requires_grad))
+        for name, buffer in layer.named_buffers(recurse=False):
+            setattr(layer, name, mode.from_tensor(buffer))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_no_step_needs_a_value_on_the_host(fabric, name):
+    """Tensors without content raise where somebody asks for a value."""
+    numbers = {"d0": 4} if name.startswith("directclr") else {}
+    method = METHODS[name](branch, partial(OBJECTIVES[name], **numbers), 2)
+    mode = FakeTensorMode()
+    empty_out(method, mode)
+    with mode:
+        empty = [([torch.empty(2, 10, 3, 16, 16)], torch.empty(10, dtype=torch.int64))] * 3
+        module, optimizer = fabric.setup(method, build_optimizer(Optimizer(), method), move_to_device=False)  # which they cannot be
+        steps = list(fit(fabric, module, optimizer, empty, rate))
+    assert all(isinstance(term, FakeTensor) for step in steps for term in step.terms.values())
 
 
 @pytest.fixture(scope="module")
-def one():
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        return runpy.run_path(str(WORKER))["train"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
-    finally:
-        torch.set_default_dtype(default)
+def two(together):
+    return together(WORKER)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """`alone(…)`: the worker's three steps in this process."""
+
+    def train(**numbers):
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return runpy.run_path(str(WORKER))["train"](Fabric(accelerator="cpu", devices=1, precision="64-true"), **numbers)
+        finally:
+            torch.set_default_dtype(default)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def one(alone):
+    return alone()
+
+
+def assert_same_weights(found, wanted):
+    assert found["weights"].keys() == wanted["weights"].keys()
+    for name, weight in wanted["weights"].items():
+        torch.testing.assert_close(found["weights"][name], weight, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.ddp
 def test_two_processes_with_different_data_take_the_steps_of_one(one, two):
     for process in two:
-        assert process["weights"].keys() == one["weights"].keys()
-        for name, wanted in one["weights"].items():
-            torch.testing.assert_close(process["weights"][name], wanted, rtol=1e-10, atol=1e-10)
+        assert_same_weights(process["undivided"], one)
+
+
+@pytest.mark.ddp
+def test_two_processes_that_divide_their_shares_take_the_steps_of_one_that_does_not(alone, two):
+    undivided = alone(batchnorm=False)
+    for process in two:
+        assert_same_weights(process["divided without BatchNorm"], undivided)
+
+
+@pytest.mark.ddp
+def test_a_piece_is_normalised_over_all_processes(alone, one, two):
+    """One process with pieces of the same images: the first halves of both shares, then the second."""
+    divided = alone(micro_batch=6, order=[0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11])
+    assert not torch.allclose(divided["weights"]["projector.3.weight"], one["weights"]["projector.3.weight"], rtol=1e-3)
+    for process in two:
+        assert_same_weights(process["divided"], divided)
 
 
 @pytest.mark.ddp
 def test_every_process_sees_the_terms_and_the_embeddings_of_the_whole_batch(one, two):
     for process in two:
-        for found, wanted in zip(process["steps"], one["steps"], strict=True):
+        for found, wanted in zip(process["undivided"]["steps"], one["steps"], strict=True):
             assert found["lr"] == wanted["lr"]
             assert torch.equal(found["labels"], wanted["labels"])
             for name in ("R", "Z", "terms"):

@@ -3,6 +3,7 @@ import timm
 import torch
 from timm.optim import Lars
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector, features_of
 from fullrank.objectives import frossl
@@ -113,6 +114,37 @@ def test_a_network_without_biases_and_norms_can_be_trained(name):
     module(torch.randn(4, 3)).square().sum().backward()
     optimizer.step()
     assert not torch.equal(module.weight, before)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_no_step_needs_a_value_on_the_host(name, device):
+    """Tensors without content raise where somebody asks for a value; those of a GPU need none to be there."""
+    with FakeTensorMode(), torch.device(device):
+        module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Linear(3, 4))
+        optimizer = build_optimizer(Optimizer(name=name), module)
+        for _ in range(2):
+            for parameter in module.parameters():
+                parameter.grad = torch.empty_like(parameter)
+            optimizer.step()
+        with pytest.raises(DataDependentOutputException):
+            bool(module[0].weight.norm() > 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_no_step_waits_for_the_device(name):
+    module = network().cuda()
+    optimizer = build_optimizer(Optimizer(name=name), module)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(2):
+            optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, UserError, WorkerDied, pick
 
 VERBS = {
     "pretrain": "learn a backbone from unlabelled images",
@@ -14,6 +14,7 @@ VERBS = {
     "embed": "write the embeddings of a set of images to Parquet",
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "one self-contained HTML page from one run or several",
+    "check": "what every objective promises, looked at in one of your own: package.module:function",
     "recipes": "list the recipes, or print one",
 }
 
@@ -33,7 +34,10 @@ Help on a verb:        fullrank pretrain --help
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status: 0 done, 2 something the user can mend, 128 + n stopped by signal n."""
+    """Run the command line and return the exit status.
+
+    0 done, 1 one of several processes died, 2 something the user can mend, 128 + n stopped by signal n.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, VERBS))
@@ -51,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
+    except WorkerDied as death:
+        print(*getattr(death, "__notes__", ()), f"fullrank: {death}", sep="\n", file=sys.stderr)
+        return 1
     except Interrupted as stop:
         print(f"fullrank: {stop}", file=sys.stderr)
         return 128 + stop.signum

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
 from fullrank.cli.flags import parse
-from fullrank.errors import UserError, perhaps, pick
+from fullrank.errors import UserError, perhaps
+from fullrank.methods import builder_of
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe
+from fullrank.recipes import RECIPES, Recipe, keywords, objective_named, photos, read_recipe, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -21,11 +23,15 @@ Learn a backbone from unlabelled images. RECIPE: {recipes}; or a recipe.json.
 SOURCE: a folder or Parquet file of your own images, for which a general recipe is chosen and shown.
 
   fullrank pretrain digits                                      a minute on two cores, without a download
-  fullrank pretrain digits --objective vicreg                   another objective: {objectives}
+  fullrank pretrain digits --objective vicreg                   another objective, of those below
+  fullrank pretrain digits --objective my_module:my_loss        a function of your own (see fullrank check)
   fullrank pretrain digits --hyper.invariance 2                 a number of the objective
   fullrank pretrain cifar10-small --data path/to/parquet        a recipe on your own copy of the data
+  fullrank pretrain cifar10-small --devices 2                   the same run on two processes
   fullrank pretrain path/to/photos --preview                    look at the views first
   fullrank pretrain digits --help                               all flags of a recipe, with their defaults
+
+Objectives: {objectives}
 """
 
 
@@ -41,6 +47,8 @@ class Options:
     """Run directory; by default the next free runs/NAME."""
     overwrite: bool = False
     """Replace the run that --out holds."""
+    devices: int | None = None
+    """Number of processes, each on a device of its own, in place of the recipe's own: the same steps, with the same batch."""
     preview: bool = False
     """Write views.png, a grid of images and their views, and stop."""
     wandb: bool = False
@@ -50,7 +58,8 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Parse and pretrain."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE.format(recipes=", ".join(RECIPES), objectives=", ".join(OBJECTIVES)), end="")
+        objectives = fill(", ".join(OBJECTIVES), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12).strip()
+        print(USAGE.format(recipes=", ".join(RECIPES), objectives=objectives), end="")
         return
     console = stderr()
     resume, arguments = take(arguments, "--resume")
@@ -123,12 +132,13 @@ def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
-    """Second pass: the flags of the recipe, of its objective's numbers and of the run."""
-    objective, arguments = take(arguments, "--objective")
-    if objective is not None and objective != recipe.objective:
-        pick(objective, OBJECTIVES, "objective")
-        recipe = replace(recipe, objective=objective, hyper={})
-    numbers: Any = keywords(OBJECTIVES[recipe.objective])
+    """Second pass: the flags of the recipe, of the numbers of its objective and method, and of the run."""
+    name, arguments = take(arguments, "--objective")
+    if name is not None and name != recipe.objective:
+        recipe = with_objective(recipe, name)
+    objective = objective_named(recipe.objective)
+    numbers: Any = keywords(objective)
+    surroundings: Any = keywords(builder_of(recipe.objective, objective))
 
     @dataclass(frozen=True)
     class Flags:
@@ -136,10 +146,12 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
         """Numbers of the objective (--objective NAME chooses another: its docstring explains them)."""
+        method: surroundings  # pyright: ignore[reportInvalidTypeForm]
+        """Numbers of what surrounds the objective."""
 
-    default = Flags(Options(), recipe, numbers(**recipe.hyper))
+    default = Flags(Options(), recipe, numbers(**recipe.hyper), surroundings(**recipe.method))
     flags = parse(Flags, arguments, verb=f"pretrain {recipe.name}", default=default, description=f"Pretrain with {recipe.objective}.")
-    recipe = replace(flags.recipe, hyper=vars(flags.hyper))
+    recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
     data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
     return replace(recipe, data=data), flags.options
 
@@ -151,25 +163,38 @@ def start(recipe: Recipe, options: Options, console: Console) -> None:
     if options.preview:
         console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, console=console)}")
         return
-    finish(pretrain(recipe, out=options.out, overwrite=options.overwrite, wandb=options.wandb, console=console).path, console)
+    run = pretrain(recipe, out=options.out, overwrite=options.overwrite, devices=options.devices, wandb=options.wandb, console=console)
+    finish(run.path, console)
 
 
 def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
-    """Continue a run; a recipe given beside it has to be its own."""
+    """Continue a run, on any number of devices; a recipe given beside it has to be its own."""
     from fullrank.pretraining import pretrain
 
+    devices, arguments = take(arguments, "--devices")
     rest = [argument for argument in arguments if argument != "--wandb"]
     if rest and rest[0].startswith("-"):
         raise UserError(f"--resume {path} continues a run as it began, got {' '.join(rest)} beside it; leave that out, or start a new run")
     recipe, options = read(rest, console) if rest else (None, Options())
     if replace(options, data=None, split=None) != Options():
         raise UserError(f"--resume {path} continues in that folder; leave out --out, --overwrite and --preview")
-    finish(pretrain(recipe, resume=path, wandb=len(rest) < len(arguments), console=console).path, console)
+    run = pretrain(recipe, resume=path, devices=count(devices), wandb=len(rest) < len(arguments), console=console)
+    finish(run.path, console)
+
+
+def count(devices: str | None) -> int | None:
+    """Return the number behind --devices. Raises UserError where it is none."""
+    if devices is not None and not devices.isdecimal():
+        raise UserError(f"--devices {devices} is no number of processes; give one, such as --devices 2")
+    return None if devices is None else int(devices)
 
 
 def finish(path: Path, console: Console) -> None:
-    """Write the report of a finished run and say what comes next."""
+    """Write the report of a finished run and say what comes next; of several processes, the first does."""
+    from fullrank.distributed import rank
     from fullrank.report import write_report
 
+    if rank():
+        return
     write_report([path], path / "report.html")
     console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fullrank.distributed import everyones
 from fullrank.errors import UserError
 from fullrank.images.bad import BadImage
 
@@ -54,6 +55,11 @@ class Skipped:
                 f"{self.failed} of {self.tried} images could not be read, more than the tolerated {self.tolerate:.0%}; "
                 f"the first is '{name}': {reason}; remove or repair them, or tolerate a larger share"
             )
+
+    def exchange(self) -> None:
+        """Learn the names and reasons of all processes, each of which judges the share of its own reads; all call this together."""
+        for reasons in everyones(self.reasons):
+            self.reasons |= reasons
 
     def write(self, path: Path | str) -> None:
         """Write `skipped.jsonl`: one `{"name": …, "reason": …}` a line."""

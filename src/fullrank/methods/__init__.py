@@ -1,16 +1,24 @@
-"""What surrounds an objective: backbone, projector, and the forward pass to named embeddings."""
+"""What surrounds an objective: backbone, projector, head, target network, memory, and the forward pass to named embeddings."""
 
+from fullrank.methods.asymmetric import Asymmetric
 from fullrank.methods.backbones import Backbone, build_backbone, features_of
+from fullrank.methods.builders import METHODS, Branch, Builder, builder_of
 from fullrank.methods.joint import JointEmbedding
-from fullrank.methods.method import Method
+from fullrank.methods.method import Clock, Method
 from fullrank.methods.projectors import Projector, build_projector
 
-METHODS: dict[str, type[Method]] = {
-    "frossl": JointEmbedding,
-    "simclr": JointEmbedding,
-    "barlow_twins": JointEmbedding,
-    "vicreg": JointEmbedding,
-}
-"""Objective → the method that supplies its tensors."""
-
-__all__ = ["METHODS", "Backbone", "JointEmbedding", "Method", "Projector", "build_backbone", "build_projector", "features_of"]
+__all__ = [
+    "METHODS",
+    "Asymmetric",
+    "Backbone",
+    "Branch",
+    "Builder",
+    "Clock",
+    "JointEmbedding",
+    "Method",
+    "Projector",
+    "build_backbone",
+    "build_projector",
+    "builder_of",
+    "features_of",
+]

@@ -1,24 +1,30 @@
-"""The plain joint embedding: one backbone and one projector, shared by all views."""
+"""The joint embedding: every view passes through a backbone, a projector and a head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fullrank.methods.heads import thaw
+from fullrank.methods.memory import Memory, no_memory
 from fullrank.methods.method import Method
 from fullrank.objectives import Terms
+from fullrank.objectives.signature import tensors_of
 
 
 class JointEmbedding(Method):
-    """z = projector(backbone(x)) for every view; the objectives that take `Z` alone.
+    """One branch, or one for each view, for objectives that compare embeddings of one kind: Z, cosines with prototypes S, or R itself.
 
     Each view passes on its own, so that BatchNorm sees the statistics of one view at a time, as in the papers' code.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes `Z` alone.
+        objective: takes Z, S or R, and what the memory holds.
+        head: embeddings (n, D) to what the objective takes.
+        siblings: (backbone, projector) of the second view and of each further one, where views do not share their weights.
+        memory: what the objective takes beside embeddings.
 
     >>> from fullrank.objectives import frossl
     >>> method = JointEmbedding(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Linear(5, 4), frossl)
@@ -29,16 +35,43 @@ class JointEmbedding(Method):
     ['invariance', 'variance']
     """
 
-    def __init__(self, backbone: nn.Module, projector: nn.Module, objective: Callable[..., Terms]) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Callable[..., Terms],
+        *,
+        head: nn.Module | None = None,
+        siblings: Sequence[tuple[nn.Module, nn.Module]] = (),
+        memory: Memory | None = None,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = projector
         self.objective = objective
+        self.head = head or nn.Identity()
+        self.siblings = nn.ModuleList(nn.ModuleList(pair) for pair in siblings)
+        self.memory = memory or no_memory()
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
-        """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b) and Z (V, n, D)."""
-        representations = [self.backbone(view) for group in views for view in group]
-        return {
-            "R": torch.stack(representations[: len(views[0])]),  # (V_0, n, D_b)
-            "Z": torch.stack([self.projector(r) for r in representations]),  # (V, n, D)
-        }
+        """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b), Z (V, n, D), S (V, n, K) with prototypes."""
+        images = [view for group in views for view in group]
+        branches = [(self.backbone, self.projector), *self.siblings] if self.siblings else [(self.backbone, self.projector)] * len(images)
+        representations = [backbone(view) for (backbone, _), view in zip(branches, images, strict=True)]
+        Z = torch.stack([projector(r) for (_, projector), r in zip(branches, representations, strict=True)])
+        embeddings = {"R": torch.stack(representations[: len(views[0])]), "Z": Z}
+        if isinstance(self.head, nn.Identity):
+            return embeddings
+        return embeddings | {tensors_of(self.objective)[0]: torch.stack([self.head(z) for z in Z])}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the memory holds."""
+        return self.memory.tensors()
+
+    def before_step(self, step: int) -> None:
+        """Freeze prototypes, or let them learn."""
+        thaw(self.head, step, self.clock)
+
+    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
+        """Move the memory on."""
+        self.memory.follow(embeddings)

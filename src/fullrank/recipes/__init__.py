@@ -1,12 +1,14 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_method, check, preprocess_of
+from fullrank.recipes.assemble import Assembly, assemble, build_method, check, preprocess_of, rehearse
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.imagenet import IMAGENET
 from fullrank.recipes.keywords import complete, keywords
+from fullrank.recipes.named import function_named, objective_named
+from fullrank.recipes.objective import with_objective
 from fullrank.recipes.photos import photos
-from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differences, from_dict, read_recipe, to_dict
+from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differences, from_dict, on_devices, read_recipe, to_dict
 from fullrank.recipes.stl10 import STL10
 
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (DIGITS, CIFAR10_SMALL, CIFAR10, CIFAR100, STL10, IMAGENET)}
@@ -26,9 +28,14 @@ __all__ = [
     "complete",
     "differences",
     "from_dict",
+    "function_named",
     "keywords",
+    "objective_named",
+    "on_devices",
     "photos",
     "preprocess_of",
     "read_recipe",
+    "rehearse",
     "to_dict",
+    "with_objective",
 ]

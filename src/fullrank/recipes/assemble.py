@@ -5,12 +5,13 @@ from functools import partial
 from operator import attrgetter
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import METHODS, Method, build_backbone, build_projector, features_of
-from fullrank.objectives import OBJECTIVES, TWO_VIEWS
-from fullrank.recipes.named import function_named
+from fullrank.methods import Branch, Method, build_backbone, build_projector, builder_of, features_of
+from fullrank.objectives.signature import tensors_of, views_of
+from fullrank.recipes.named import function_named, objective_named
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import Views
 
@@ -46,12 +47,17 @@ def build_method(recipe: Recipe) -> Method:
     Raises:
         UserError: a backbone that timm does not know or cannot build.
     """
-    objective = partial(OBJECTIVES[recipe.objective], **recipe.hyper)
+    objective = objective_named(recipe.objective)
+
+    def grow() -> Branch:
+        backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
+        D_b = features_of(backbone)
+        return Branch(backbone, build_projector(recipe.projector, D_b), (D_b, *recipe.projector.widths)[-1])
+
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(recipe.seed)  # torch.manual_seed would seed the GPUs' generators too
-        backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
-        projector = build_projector(recipe.projector, features_of(backbone))
-    return METHODS[recipe.objective](backbone, projector, objective)
+        build = builder_of(recipe.objective, objective)
+        return build(grow, partial(objective, **recipe.hyper), sum(view.count for view in recipe.views), **recipe.method)
 
 
 def build_views(recipe: Recipe) -> Views:
@@ -89,10 +95,41 @@ LEAST = dict.fromkeys(("epochs", "checkpoints", "log_every", "watch.batch_every"
     (
         *("seed", "optimizer.lr", "optimizer.weight_decay", "probe.lr", "schedule.warmup", "schedule.floor", "schedule.period"),
         *("schedule.decay", "data.size", "data.images", "data.tolerate", "watch.every", "watch.samples"),
+        "machine.micro_batch",
     ),
     0,
 )
 """The least value of each number of a recipe that has one."""
+
+
+def sizes_of(recipe: Recipe) -> dict[int, int]:
+    """Return how many views there are of each size, largest first.
+
+    >>> from fullrank.views import View
+    >>> sizes_of(Recipe(views=(View(size=24, count=6), View(size=32, count=2))))
+    {32: 2, 24: 6}
+    """
+    sizes = sorted({view.size for view in recipe.views}, reverse=True)
+    return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
+
+
+def rehearse(method: Method, recipe: Recipe) -> None:
+    """Take one step's loss on tensors without content, so that shapes that do not fit are known before the images are read.
+
+    Raises:
+        UserError: what the objective says of shapes that it cannot take.
+    """
+    shapes = [(V, recipe.batch, recipe.data.channels, size, size) for size, V in sizes_of(recipe).items()]
+    try:
+        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+            method.eval()  # so that BatchNorm counts nothing
+            method.terms(method([torch.empty(shape) for shape in shapes]))
+    except UserError:
+        raise
+    except Exception:  # a function of the user's own may need values, which are not there; its first step will say what is wrong
+        return
+    finally:
+        method.train()
 
 
 def check(recipe: Recipe, images: int | None = None) -> None:
@@ -109,8 +146,18 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     V = sum(view.count for view in recipe.views)
     if V < 2:
         raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
-    if V != 2 and OBJECTIVES[recipe.objective] in TWO_VIEWS:
+    objective = objective_named(recipe.objective)
+    if V != 2 and views_of(objective) == 2:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
+    sizes = sizes_of(recipe)
+    if len(sizes) > 1 and tensors_of(objective) == ("R",):
+        got = " and ".join(map(str, sizes))
+        raise UserError(f"objective '{recipe.objective}' takes views of one size, got {got} px; give both views one size")
+    if recipe.projector.widths and tensors_of(objective) == ("R",):
+        raise UserError(f"objective '{recipe.objective}' sees the representation itself; leave --projector.widths empty")
+    V_0 = next(iter(sizes.values()))
+    if recipe.hyper.get("full", V_0) > V_0:
+        raise UserError(f"hyper.full is {recipe.hyper['full']}, but there are {V_0} views of full size; give --hyper.full {V_0}")
     for field, least in LEAST.items():
         value = attrgetter(field)(recipe)
         if not value >= least:  # also where it is NaN

@@ -6,7 +6,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fullrank.errors import UserError, perhaps
+from fullrank.errors import UserError, perhaps, pick
+from fullrank.objectives import OBJECTIVES, Objective
+
+
+def objective_named(name: str) -> Objective:
+    """Return one of the library's objectives, or a function of the user's own, `package.module:function`.
+
+    Raises:
+        UserError: there is none of that name.
+
+    >>> objective_named("frossl").__name__
+    'frossl'
+    """
+    return function_named(name) if ":" in name else pick(name, OBJECTIVES, "objective")
 
 
 def function_named(name: str) -> Callable[..., Any]:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import tyro
 
-from fullrank.errors import UserError, pick
-from fullrank.methods import Backbone, Projector
-from fullrank.objectives import OBJECTIVES
+from fullrank.errors import UserError
+from fullrank.methods import Backbone, Projector, builder_of
 from fullrank.recipes.keywords import complete
+from fullrank.recipes.named import objective_named
 from fullrank.recipes.structure import structure
 from fullrank.training import Optimizer, Schedule
 from fullrank.views import View
@@ -76,6 +76,8 @@ class Machine:
     """auto, cpu, cuda or mps."""
     devices: int = 1
     """Number of devices (processes)."""
+    micro_batch: int = 0
+    """Images embedded at once on a device, where its share of the batch needs too much memory; 0: its whole share."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
     """auto: bf16-mixed on a GPU that has it, 32-true elsewhere. The objective itself is always taken in float32 or better."""
     compile: bool = False
@@ -89,7 +91,7 @@ class Recipe:
     """Everything that decides a run.
 
     Raises:
-        UserError: an unknown objective, or `hyper` with a number that it does not take.
+        UserError: an unknown objective, or `hyper` or `method` with a number that it does not take.
 
     >>> Recipe(objective="vicreg", hyper={"covariance": 4}).hyper
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
@@ -98,9 +100,11 @@ class Recipe:
     name: tyro.conf.Suppress[str] = "recipe"
     """What the run is called."""
     objective: tyro.conf.Suppress[str] = "frossl"
-    """A name in `fullrank.objectives.OBJECTIVES`."""
+    """A name in `fullrank.objectives.OBJECTIVES`, or a function of the user's own, package.module:function."""
     hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """The objective's numbers; completed from its signature."""
+    method: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """The numbers of what surrounds the objective (queue, prototypes, momentum …); completed from the signature of its builder."""
     data: Data = field(default_factory=Data)
     views: tuple[View, ...] = (View(),)
     """The distributions of the views."""
@@ -126,12 +130,28 @@ class Recipe:
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hyper", complete(pick(self.objective, OBJECTIVES, "objective"), self.hyper))
+        objective = objective_named(self.objective)
+        object.__setattr__(self, "hyper", complete(objective, self.hyper, f"objective '{self.objective}'"))
+        builder = builder_of(self.objective, objective)
+        object.__setattr__(self, "method", complete(builder, self.method, f"the method of '{self.objective}'"))
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the recipe, which a checkpoint carries; that of the recipe as its file gives it back, where 1 and 1.0 are one."""
-        return hashlib.sha256(json.dumps(to_dict(from_dict(to_dict(self))), sort_keys=True).encode()).hexdigest()[:16]
+        """Hash of what decides the weights, which a checkpoint carries: of the recipe as its file gives it back, where 1 and 1.0 are one.
+
+        The number of devices is left out, since a run is the same on any.
+        """
+        same = on_devices(from_dict(to_dict(self)), 1)
+        return hashlib.sha256(json.dumps(to_dict(same), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def on_devices(recipe: Recipe, devices: int) -> Recipe:
+    """Return the recipe for another number of devices.
+
+    >>> on_devices(Recipe(), 2).machine.devices, on_devices(Recipe(), 2).fingerprint == Recipe().fingerprint
+    (2, True)
+    """
+    return dataclasses.replace(recipe, machine=dataclasses.replace(recipe.machine, devices=devices))
 
 
 def to_dict(recipe: Recipe) -> dict[str, Any]:

@@ -66,10 +66,10 @@ function saveCsv(name) {
 }
 
 function csv({ data, layout, frames }) {
-  const head = frames ? ["run", "part", "step", "index", "eigenvalue"] : ["run", "quantity", "step", "value"];
+  const head = frames ? ["run", "part", "step", "index", "eigenvalue"] : ["run", "quantity", layout.xaxis.title.text, "value"];
   const rows = frames
     ? frames.flatMap(frame => frame.flatMap(({ step, y }, i) => y.map((value, k) => [data[i].meta.run, layout.meta.part, step, data[i].x[k], value])))
-    : data.flatMap(({ meta, x, y }) => x.map((step, k) => [meta.run, meta.quantity, step, y[k]]));
+    : data.flatMap(({ meta, x, y }) => x.map((at, k) => [meta.run, meta.quantity, at, y[k]]));
   const lines = [head, ...rows].map(row => row.map(field).join(","));
   return [...new Set(lines)].join("\r\n") + "\r\n"; // a run with fewer spectra shows one at several positions
 }

@@ -1,27 +1,19 @@
-"""The page: sections from records, around one template, with styles, scripts and numbers inside the one file."""
+"""The page of runs: its sections, from records."""
 
 import base64
-import gzip
-import hashlib
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
-from typing import Any
 
 from PIL import Image
-from plotly.offline import get_plotlyjs
 
 from fullrank.atomic import draft_of
 from fullrank.errors import UserError
 from fullrank.report import tables
 from fullrank.report.curves import losses, progress
-from fullrank.report.figures import Figure, describe
+from fullrank.report.document import document, figure_block
 from fullrank.report.read import PARTS, Record, look_up, read_run
 from fullrank.report.spectrum import captions, spectrum
 
@@ -86,7 +78,7 @@ def render(runs: Sequence[Record], *, images: bool) -> str:
     """The page as text: a pure function of the records."""
     drawn = {"losses": losses(runs), "progress": progress(runs)} | {part: spectrum(runs, part) for part in PARTS}
     shown = {name: figure for name, figure in drawn.items() if figure}
-    blocks = {name: _figure(name, figure) for name, figure in shown.items()}
+    blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
     positions = captions(runs)
     sections = {
         "Summary": tables.summary_table(runs) + tables.limits(runs),
@@ -100,28 +92,7 @@ def render(runs: Sequence[Record], *, images: bool) -> str:
         "Environment": "".join(tables.folded(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
     }
     title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
-    plotly, script = get_plotlyjs(), _asset("page.js")
-    return Template(_asset("page.html")).substitute(
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
-        "base-uri 'none'; form-action 'none'",
-        title=escape(title),
-        style=_asset("page.css"),
-        verdicts=tables.verdicts(runs),
-        contents="".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name, body in sections.items() if body),
-        sections="\n".join(f'<section id="{_anchor(name)}"><h2>{name}</h2>\n{body}\n</section>' for name, body in sections.items() if body),
-        data=_json({"figures": shown, "positions": positions}),
-        plotly=_packed(plotly),
-        script=script,
-    )
-
-
-def _figure(name: str, figure: Figure) -> str:
-    height, said = figure["layout"]["height"], escape(describe(figure))
-    return (
-        f'<figure id="figure-{name}"><div class="plot" role="img" aria-label="{said}" style="height:{height}px"></div>'
-        f'<figcaption>{escape(CAPTIONS[name])} <span class="get"><button type="button" data-get="svg">SVG</button>'
-        '<button type="button" data-get="csv">CSV</button></span></figcaption></figure>'
-    )
+    return document(title=title, verdicts=tables.verdicts(runs), sections=sections, figures=shown, positions=positions)
 
 
 def _slider(positions: int) -> str:
@@ -154,26 +125,3 @@ def _data_uri(picture: bytes, budget: int) -> str:
         kind, picture = "jpeg", stream.getvalue()
         image = image.reduce(2)
     return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
-
-
-def _json(tree: Any) -> str:
-    """JSON that cannot end the element that holds it."""
-    return json.dumps(tree, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-@cache
-def _packed(script: str) -> str:
-    return base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
-
-
-def _hash(script: str) -> str:
-    """A script that the page may run, as its content security policy names it: no other one runs, were any escaping ever to fail."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return files("fullrank.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _anchor(name: str) -> str:
-    return name.lower().replace(" ", "-")

@@ -1,15 +1,18 @@
-"""A run on disk and while it goes: directory, log, progress, spectrum watch, signals."""
+"""A run on disk and while it goes: directory, log, progress, spectrum watch, signals, processes."""
 
+from fullrank.run.bystander import Bystander
 from fullrank.run.data import TrainingData, prepare
-from fullrank.run.directory import Run, create, locked, read_json, write_json
+from fullrank.run.directory import Run, create, locked, read_json, resume_command, write_json
 from fullrank.run.environment import describe
 from fullrank.run.interrupt import stop_on_signals
 from fullrank.run.log import Log
+from fullrank.run.machine import launch, placed
 from fullrank.run.progress import Bar, Waiting
 from fullrank.run.recorder import Recorder
 
 __all__ = [
     "Bar",
+    "Bystander",
     "Log",
     "Recorder",
     "Run",
@@ -17,9 +20,12 @@ __all__ = [
     "Waiting",
     "create",
     "describe",
+    "launch",
     "locked",
+    "placed",
     "prepare",
     "read_json",
+    "resume_command",
     "stop_on_signals",
     "write_json",
 ]

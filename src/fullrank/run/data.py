@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullrank.distributed import rank, share, world_size
+from fullrank.distributed import local_world_size, rank, share, world_size
 from fullrank.errors import UserError
 from fullrank.images import (
     BadImage,
@@ -30,8 +30,9 @@ from fullrank.images import (
     train_and_test,
 )
 from fullrank.methods import features_of
-from fullrank.recipes import Assembly, Recipe, build_method, check, preprocess_of
+from fullrank.recipes import Assembly, Recipe, build_method, check, preprocess_of, rehearse
 from fullrank.recipes.assemble import build_views
+from fullrank.run.memory import micro_batch_note
 from fullrank.training import memory_batches
 from fullrank.views import Views, preview
 
@@ -76,6 +77,9 @@ def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assem
     """
     check(recipe)
     method = build_method(recipe)  # before any image is read: a misspelt backbone is answered at once
+    rehearse(method, recipe)
+    if note := micro_batch_note(method, recipe.batch // world_size(), recipe.machine.micro_batch):
+        say(note)
     spec = recipe.data
     skipped = Skipped(tolerate=spec.tolerate)
     splits = _arriving(recipe) if spec.keep == "remote" else train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
@@ -180,8 +184,8 @@ def batches_of(
 
 
 def decoders(asked: int) -> int:
-    """Return the number of decoding processes: as asked, or one a core, less the trainer's."""
-    return asked if asked >= 0 else max((os.cpu_count() or 1) - 1, 1)
+    """Return the number of decoding processes of this trainer: as asked, or one for each core that it has, less its own."""
+    return asked if asked >= 0 else max((os.cpu_count() or 1) // local_world_size() - 1, 1)
 
 
 def write_preview(path: Path, recipe: Recipe, views: Views, data: TrainingData) -> None:

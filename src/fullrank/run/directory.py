@@ -5,6 +5,7 @@ import errno
 import itertools
 import json
 import os
+import shlex
 import shutil
 import zipfile
 import zlib
@@ -160,6 +161,15 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def resume_command(path: Path) -> str:
+    """Return the command that continues a run.
+
+    >>> resume_command(Path("runs/my run"))
+    "fullrank pretrain --resume 'runs/my run'"
+    """
+    return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 
 def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fullrank.distributed import world_size
 from fullrank.recipes import Recipe
 
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "datasets", "numpy")
@@ -30,6 +31,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
         "hardware": hardware(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{Path.home()}/", "~/"),
         "commit": commit(),
+        "processes": world_size(),
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "duration_seconds": 0.0,

@@ -1,4 +1,4 @@
-"""What happens between two steps: the probe learns, the spectrum is watched, rows are logged, checkpoints are written."""
+"""What the first process does between two steps: the probe learns, the spectrum is watched, rows are logged, checkpoints are written."""
 
 import math
 import time
@@ -26,6 +26,15 @@ from fullrank.training import Step, save_checkpoint
 
 FORECAST_AFTER = 20  # steps, counted by this process
 LEADING = 16  # eigenvalues of the training batch in a row
+
+
+def checkpoint_steps(total: int, count: int) -> set[int]:
+    """Return the steps of a run's checkpoints: evenly spaced, the last step's included.
+
+    >>> sorted(checkpoint_steps(10, 4))
+    [2, 5, 8, 10]
+    """
+    return {round(total * (i + 1) / count) for i in range(count)}
 
 
 class Recorder:
@@ -69,7 +78,7 @@ class Recorder:
         self.watch_every = recipe.watch.every or plan_interval(
             steps=total, batch=recipe.batch, views=sum(view.count for view in recipe.views), samples=len(data.held_out)
         )
-        self.saves = {round(total * (i + 1) / recipe.checkpoints) for i in range(recipe.checkpoints)}
+        self.saves = checkpoint_steps(total, recipe.checkpoints)
         before = Run(path)
         self.environment = read_json(path / "environment.json")
         kept = done if done else -1  # a run that was stopped before its first checkpoint keeps nothing of what it logged
@@ -147,8 +156,9 @@ class Recorder:
             "lr": step.lr,
             "images_per_second": round(self.bar.speed(step.step), 1),
         }
-        if probed:
-            row |= {"probe_loss": float(probed["loss"]), "probe_train_accuracy": float(probed["accuracy"])}
+        accuracy = float(probed["accuracy"])
+        if not math.isnan(accuracy):  # NaN: no image of this batch has a label
+            row |= {"probe_loss": float(probed["loss"]), "probe_train_accuracy": accuracy}
         every = max(self.recipe.watch.batch_every, self.recipe.log_every)
         if step.step % every < self.recipe.log_every:
             row |= self.batch_spectrum(step)
@@ -158,7 +168,7 @@ class Recorder:
     def batch_spectrum(self, step: Step) -> dict[str, Any]:
         """Return the leading eigenvalues of the first view's embeddings of this batch; at most N − 1 are nonzero."""
         started = time.perf_counter()
-        Z = step.embeddings.get("Z", step.R)[0]
+        Z = step.embeddings["Z"][0]
         with self.finite(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(Z)
         self.rank = spectrum.effective_rank()
@@ -251,6 +261,7 @@ class Recorder:
         self.check_finite()
         self.check_weights(step)
         self.log.flush()
+        self.data.skipped.exchange()
         self.note_skipped()
         self.note_times()
         save_checkpoint(

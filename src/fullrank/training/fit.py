@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fullrank.distributed import gather
 from fullrank.methods import Method
+from fullrank.training.micro_batches import embed
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Step:
     R: Float[Tensor, "_ N _"]
     """Representations (V_0, N, D_b) of the full-size views."""
     embeddings: dict[str, Tensor]
-    """The tensors that the objective took, such as Z (V, N, D)."""
+    """Z (V, N, D), the projector's output, and the other tensors that the objective took."""
     labels: Int64[Tensor, " N"]
     """(N,) labels of the batch, −1 where there is none."""
 
@@ -38,6 +39,7 @@ def fit(
     learning_rate: Callable[[int], float],
     *,
     start: int = 0,
+    micro_batch: int = 0,
 ) -> Iterator[Step]:
     """Take one optimizer step for each of `batches`, and yield after each.
 
@@ -54,6 +56,7 @@ def fit(
         batches: pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
         learning_rate: step (from 0) to learning rate.
         start: number of steps already taken.
+        micro_batch: images that one process embeds at once, the objective being taken on the whole batch all the same; 0: its share.
 
     >>> from lightning.fabric import Fabric
     >>> from torch import nn
@@ -72,19 +75,22 @@ def fit(
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.zero_grad()
+        inner.before_step(index)
         method.train()
-        local = method(views)
+        local, backward = embed(fabric, method, views, micro_batch=micro_batch)
         embeddings = {name: gather(local[name]) for name in inner.needs}
         terms = inner.terms(embeddings)
         loss = torch.stack(list(terms.values())).sum()
-        fabric.backward(loss)
+        backward(loss)
         optimizer.step()
-        inner.after_step(index)
+        embeddings = {name: Z.detach() for name, Z in embeddings.items()}
+        inner.after_step(index, embeddings)
+        whole = embeddings | {name: gather(local[name].detach()) for name in ("R", "Z") if name not in embeddings}
         yield Step(
             step=index + 1,
             terms={name: term.detach() for name, term in terms.items()},
             lr=lr,
-            R=gather(local["R"].detach()),
-            embeddings={name: Z.detach() for name, Z in embeddings.items()},
+            R=whole["R"],
+            embeddings={"Z": whole["Z"]} | embeddings,
             labels=gather(labels, dim=0),
         )

@@ -1,0 +1,89 @@
+"""Every objective on the embedded digits, over seeds, against the same network untrained.
+
+    python benchmarks/objectives.py --parallel 2
+
+Each is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's own defaults, then
+`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is. `--only NAME …` takes some; results of the others
+stay. A run that is there already is taken as it is. The result is `results/objectives-digits.json`.
+"""
+
+import argparse
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from scipy.stats import t
+
+from fullrank.objectives import OBJECTIVES
+from fullrank.run import Run, read_json, write_json
+from seeds import ENVIRONMENT, whole_run
+
+PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
+FLAGS = {"directclr": ["--hyper.d0", "64"], "directclr_paper": ["--hyper.d0", "64"]}  # half of the backbone's 128 dimensions
+OUT = Path("results/objectives-digits.json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(OBJECTIVES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--runs", type=Path, default=Path("runs/objectives"))
+    options, flags = parser.parse_known_args()
+
+    def one(name_and_seed):
+        name, seed = name_and_seed
+        here = argparse.Namespace(
+            recipe="digits",
+            data=None,
+            parallel=options.parallel,
+            runs=options.runs / name,
+            flags=["--objective", name, *FLAGS.get(name, ()), *flags],
+        )
+        return name, whole_run(here, seed)
+
+    with ThreadPoolExecutor(options.parallel) as pool:
+        paths = list(pool.map(one, [(name, seed) for name in options.only for seed in options.seeds]))
+    before = read_json(OUT)["objectives"] if OUT.exists() else {}
+    rows = before | {name: row([Run(path) for n, path in paths if n == name]) for name in options.only}
+    environment = read_json(paths[0][1] / "environment.json")
+    write_json(
+        OUT,
+        {
+            "recipe": "digits",
+            "flags": FLAGS,
+            "seeds": options.seeds,
+            "environment": {key: environment[key] for key in ENVIRONMENT},
+            "commit": environment["commit"],
+            "objectives": {name: rows[name] for name in OBJECTIVES if name in rows},
+        },
+    )
+
+
+def row(runs: list[Run]) -> dict:
+    """Scores over seeds; and the margin over the untrained network of the same seed, with its 95 % interval (Student's t)."""
+    found = {}
+    for short, probe in PROBES.items():
+        learned, untrained = ([score(run, features, probe) for run in runs] for features in ("backbone", "untrained backbone"))
+        margins = [a - b for a, b in zip(learned, untrained, strict=True)]
+        half = t.ppf(0.975, len(runs) - 1) * statistics.stdev(margins) / len(runs) ** 0.5 if len(runs) > 1 else float("inf")
+        found[short] = {
+            "learned": learned,
+            "untrained": untrained,
+            "mean": statistics.mean(learned),
+            "sd": statistics.stdev(learned) if len(runs) > 1 else None,
+            "margin": statistics.mean(margins),
+            "interval": [statistics.mean(margins) - half, statistics.mean(margins) + half],
+        }
+    watched = [[r for r in run.metrics if r["kind"] == "watch"][-1] for run in runs]
+    found["effective_rank"] = {place: [w[place]["effective_rank"] for w in watched] for place in ("backbone", "projector")}
+    found["seconds"] = [read_json(run.path / "environment.json")["duration_seconds"] for run in runs]
+    return found
+
+
+def score(run: Run, features: str, probe: str) -> float:
+    return next(s["accuracy"] for s in run.evaluation["scores"] if (s["features"], s["probe"]) == (features, probe))
+
+
+if __name__ == "__main__":
+    main()

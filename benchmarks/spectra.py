@@ -1,0 +1,73 @@
+"""The eigenvalue spectra that every objective reaches on the same small problem: free embeddings, without a network.
+
+    python benchmarks/spectra.py            # needs the group `bench` (matplotlib); two minutes
+
+256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
+(`fullrank.contract.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
+"""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from fullrank.contract.free import RANK, free
+from fullrank.contract.subject import subject_of
+from fullrank.objectives import OBJECTIVES, THEORY
+from fullrank.run import write_json
+
+HERE = Path(__file__).parent
+FIGURE = HERE.parent / "docs" / "figures" / "spectra.svg"
+N, D, STEPS, LEARNING_RATE, SEEDS = 256, 32, 2000, 0.02, (0, 1, 2)
+D0 = {"directclr": {"d0": 16}, "directclr_paper": {"d0": 16}}
+FAMILIES = {
+    "compare samples": ("simclr", "moco", "swav", "spectral_contrastive", "directclr", "directclr_paper"),
+    "predict": ("simsiam", "byol", "dino"),
+    "compare dimensions": ("frossl", "vicreg", "barlow_twins", "wmse", "corinfomax", "corinfomax_batch", "tico"),
+    "kernels, entropies; alignment alone": ("ssl_hsic", "ivne", "simmer", "alignment_linear"),
+}
+
+
+def main():
+    torch.set_num_threads(1)
+    rows = {name: measure(name, f) for name, f in (OBJECTIVES | {"alignment_linear": THEORY["alignment_linear"]}).items()}
+    settings = {"N": N, "D": D, "steps": STEPS, "learning_rate": LEARNING_RATE, "seeds": SEEDS, "rank_at_start": RANK, "numbers": D0}
+    write_json(HERE / "results" / "spectra.json", {"settings": settings, "torch": version("torch"), "objectives": rows})
+    draw(rows)
+
+
+def measure(name: str, objective) -> dict:
+    found = [free(subject_of(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS]
+    before = [f.before.effective_rank() for f in found]
+    after = [None if f.after is None else f.after.effective_rank() for f in found]
+    first = found[0].after
+    print(f"{name:22} {before} → {after}", flush=True)
+    return {"before": before, "after": after, "eigenvalues": None if first is None else [float(f"{v:.6g}") for v in first.eigenvalues.tolist()]}
+
+
+def draw(rows: dict) -> None:
+    plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "fullrank", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True, layout="constrained")
+    for ax, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
+        for k, name in enumerate(names):
+            values = rows[name]["eigenvalues"]
+            if values is None:
+                continue
+            share = [max(v / values[0], 1e-9) for v in values] if values[0] > 0 else [1e-9] * D
+            ax.semilogy(range(1, D + 1), share, marker="osD^v<>"[k], markersize=3, linewidth=1, color=f"C{k}", label=name)
+        ax.set_title(family, loc="left", fontsize=10)
+        ax.legend(frameon=False, fontsize=8, loc="lower left")
+        ax.axvline(RANK + 0.5, color="0.8", linewidth=0.8, zorder=0)
+    axes[0, 0].set_ylim(1e-5, 2)
+    for ax in axes[1]:
+        ax.set_xlabel("eigenvalue j (the start is flat up to the grey line)")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("λ_j / λ_1")
+    FIGURE.parent.mkdir(exist_ok=True)
+    figure.savefig(FIGURE, metadata={"Date": None})
+    figure.savefig(HERE.parent / "spectra.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Asymmetric branches: one learns, the other gives the targets, without gradient."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fullrank.methods.heads import thaw
+from fullrank.methods.memory import Memory, no_memory
+from fullrank.methods.method import Method
+from fullrank.methods.momentum import MovingAverage, cosine
+from fullrank.objectives import Terms
+from fullrank.objectives.signature import tensors_of
+
+
+class Asymmetric(Method):
+    """The objective's first tensor comes from the online branch, its second from the target, for full-size views alone.
+
+    online  backbone → projector → head, all views: (V, n, D) or (V, n, K)
+    target  the projector's output itself, or a moving average of backbone and projector (and head, where `average_head`): (V_0, n, …)
+
+    Args:
+        backbone: images (n, C, S, S) to representations (n, D_b).
+        projector: representations (n, D_b) to embeddings (n, D).
+        objective: takes the online branch's tensor, the target's, and what the memory holds.
+        head: of the online branch, a predictor or prototypes.
+        momentum: (from, to) of the moving average, by half a cosine over the run; None: the online branch is its own target.
+        average_head: the target has a head too.
+        memory: what the objective takes beside embeddings.
+
+    >>> from fullrank.methods.heads import build_predictor
+    >>> from fullrank.objectives import byol
+    >>> backbone, projector = nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Linear(5, 4)
+    >>> method = Asymmetric(backbone, projector, byol, head=build_predictor(4, 8), momentum=(0.99, 1.0))
+    >>> {name: tuple(tensor.shape) for name, tensor in method([torch.randn(2, 8, 3, 2, 2)]).items()}
+    {'R': (2, 8, 5), 'Z': (2, 8, 4), 'P': (2, 8, 4), 'T': (2, 8, 4)}
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Callable[..., Terms],
+        *,
+        head: nn.Module | None = None,
+        momentum: tuple[float, float] | None = None,
+        average_head: bool = False,
+        memory: Memory | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projector = projector
+        self.objective = objective
+        self.head = head or nn.Identity()
+        self.momentum = momentum
+        self.average_head = average_head
+        self.target = None if momentum is None else MovingAverage(*self._averaged)
+        self.memory = memory or no_memory()
+
+    @property
+    def _averaged(self) -> tuple[nn.Module, ...]:
+        return (self.backbone, self.projector, self.head) if self.average_head else (self.backbone, self.projector)
+
+    def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
+        """Embed views, a list of (V_k, n, C, S_k, S_k), full size first."""
+        online, target = tensors_of(self.objective)[:2]
+        representations = [self.backbone(view) for group in views for view in group]
+        Z = torch.stack([self.projector(r) for r in representations])
+        T = Z[: len(views[0])].detach() if self.target is None else torch.stack([self.target(view) for view in views[0]])
+        return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, online: torch.stack([self.head(z) for z in Z]), target: T}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the memory holds."""
+        return self.memory.tensors()
+
+    def before_step(self, step: int) -> None:
+        """Freeze prototypes, or let them learn."""
+        thaw(self.head, step, self.clock)
+
+    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
+        """Move the target towards the online branch, and the memory on."""
+        if self.target is not None and self.momentum is not None:
+            self.target.follow(*self._averaged, momentum=cosine(step, self.clock.total, *self.momentum))
+        self.memory.follow(embeddings)

@@ -1,0 +1,149 @@
+"""Which method an objective takes, by the names of its tensors, with the numbers of what surrounds it in the signature of its builder."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.methods.asymmetric import Asymmetric
+from fullrank.methods.heads import Prototypes, ShortRows, UnitRows, build_predictor
+from fullrank.methods.joint import JointEmbedding
+from fullrank.methods.memory import Memory
+from fullrank.methods.method import Method
+from fullrank.objectives import OBJECTIVES, Objective
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.corinfomax import corinfomax_moments
+from fullrank.objectives.dino import dino_center
+from fullrank.objectives.moco import moco_queue
+from fullrank.objectives.signature import numbers_of, tensors_of
+from fullrank.objectives.tico import tico_covariance
+
+
+class Branch(NamedTuple):
+    """A backbone with its projector."""
+
+    backbone: nn.Module
+    projector: nn.Module
+    dimensions: int
+    """D of the embeddings."""
+
+
+Grow = Callable[[], Branch]
+"""Makes a branch with fresh weights."""
+
+Builder = Callable[..., Method]
+"""(grow, objective, views V) and its own numbers → the method."""
+
+
+def joint(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
+    """Z, or R: one branch for all views, or a branch with weights of its own for each (`shared=False`; the first view's is kept)."""
+    branch, *others = [grow() for _ in range(1 if shared else views)]
+    return JointEmbedding(branch.backbone, branch.projector, objective, siblings=[(b.backbone, b.projector) for b in others])
+
+
+def bounded(grow: Grow, objective: Objective, views: int) -> JointEmbedding:
+    """Z in the unit ball, as in the authors' code of the spectral contrastive loss, which has no lower bound on a batch without it."""
+    branch = grow()
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=ShortRows())
+
+
+def clustered(grow: Grow, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0) -> JointEmbedding:
+    """S, cosines with prototypes that are frozen for the first `freeze` epochs (SwAV; its authors take 3,000 prototypes)."""
+    branch = grow()
+    head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=head)
+
+
+def tracked(grow: Grow, objective: Objective, views: int) -> JointEmbedding:
+    """Z of unit rows, with running covariances R, from the identity, and means mu, from zero, of both views (CorInfoMax)."""
+    branch = grow()
+    update = partial(corinfomax_moments, forgetting=numbers_of(objective)["forgetting"])
+    memory = Memory(update, R=torch.eye(branch.dimensions).repeat(2, 1, 1), mu=torch.zeros(2, branch.dimensions))
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=UnitRows(), memory=memory)
+
+
+def predicted(grow: Grow, objective: Objective, views: int, *, predictor: int = 512) -> Asymmetric:
+    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam)."""
+    branch = grow()
+    return Asymmetric(branch.backbone, branch.projector, objective, head=build_predictor(branch.dimensions, predictor))
+
+
+def bootstrapped(
+    grow: Grow, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
+) -> Asymmetric:
+    """P, a prediction through `predictor` hidden units, and T from a moving average (BYOL; its authors take 4,096 units)."""
+    branch = grow()
+    head = build_predictor(branch.dimensions, predictor)
+    return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum)
+
+
+def queued(grow: Grow, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)) -> Asymmetric:
+    """Q, keys K from a moving average, and a queue of earlier keys (MoCo v2; its authors take 65,536 on ImageNet)."""
+    branch = grow()
+    memory = Memory(moco_queue, queue=unit(torch.randn(queue, branch.dimensions), dim=-1))
+    return Asymmetric(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
+
+
+def distilled(
+    grow: Grow,
+    objective: Objective,
+    views: int,
+    *,
+    prototypes: int = 4096,
+    freeze: float = 1.0,
+    momentum: tuple[float, float] = (0.996, 1.0),
+) -> Asymmetric:
+    """S and T, cosines with prototypes of the online branch and of its moving average, and the centre c of T (DINO)."""
+    branch = grow()
+    head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
+    memory = Memory(dino_center, c=torch.zeros(prototypes))
+    return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum, average_head=True, memory=memory)
+
+
+def averaged(grow: Grow, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)) -> Asymmetric:
+    """Z, T from a moving average, and the running covariance C of Z, from zero (TiCo)."""
+    branch = grow()
+    update = partial(tico_covariance, forgetting=numbers_of(objective)["forgetting"])
+    memory = Memory(update, C=torch.zeros(branch.dimensions, branch.dimensions))
+    return Asymmetric(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
+
+
+BY_TENSORS: dict[tuple[str, ...], Builder] = {
+    ("Z",): joint,
+    ("R",): joint,
+    ("S",): clustered,
+    ("Z", "R", "mu"): tracked,
+    ("P", "T"): predicted,
+    ("Q", "K", "queue"): queued,
+    ("S", "T", "c"): distilled,
+    ("Z", "T", "C"): averaged,
+}
+"""Names of an objective's tensors → the builder of its method."""
+
+SPECIAL: dict[str, Builder] = {"byol": bootstrapped, "spectral_contrastive": bounded}
+"""The objectives that take another method than the first of their tensors."""
+
+METHODS: dict[str, Builder] = {name: BY_TENSORS[tensors_of(f)] for name, f in OBJECTIVES.items()} | SPECIAL
+"""Name of an objective → the builder of its method."""
+
+
+def builder_of(name: str, objective: Objective) -> Builder:
+    """Return the builder of an objective's method: of the library's own by its name, of another by the names of its tensors.
+
+    Raises:
+        UserError: no method supplies tensors of those names.
+
+    >>> from fullrank.objectives import frossl
+    >>> builder_of("mine:loss", frossl).__name__
+    'joint'
+    """
+    if name in METHODS:
+        return METHODS[name]
+    tensors = tensors_of(objective)
+    if tensors not in BY_TENSORS:
+        known = ", ".join(f"({', '.join(names)})" for names in BY_TENSORS)
+        raise UserError(f"objective '{name}' takes ({', '.join(tensors)}) by position, expected one of {known}; numbers go behind a *")
+    return BY_TENSORS[tensors]

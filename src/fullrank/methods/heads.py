@@ -1,0 +1,79 @@
+"""Heads: what an objective sees in place of the projector's output."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fullrank.methods.method import Clock, at_least_float32
+from fullrank.methods.projectors import Projector, build_projector
+from fullrank.objectives.algebra import unit
+
+
+class UnitRows(nn.Module):
+    """z / ‖z‖, in float32 or better.
+
+    >>> UnitRows()(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
+
+    def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """Normalise each row; a row of zeros stays one."""
+        return unit(at_least_float32(Z), dim=-1)
+
+
+class ShortRows(nn.Module):
+    """z / max(1, ‖z‖): rows in the unit ball, in float32 or better.
+
+    >>> ShortRows()(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
+
+    def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """Shorten each row that is longer than 1."""
+        Z = at_least_float32(Z)
+        return Z / torch.linalg.vector_norm(Z, dim=-1, keepdim=True).clamp_min(1)
+
+
+class Prototypes(nn.Module):
+    """Cosines of embeddings with K prototypes, in float32 or better: a small temperature will divide them.
+
+    The prototypes are normalised here and not after a step, so that their length is of no account, to weight decay either.
+
+    Args:
+        dimensions: D of the embeddings.
+        number: K.
+        freeze: epochs during which they do not learn (Caron et al. 2020, 2021).
+
+    >>> Prototypes(4, 10)(torch.randn(8, 4)).shape
+    torch.Size([8, 10])
+    """
+
+    frozen = False
+
+    def __init__(self, dimensions: int, number: int, *, freeze: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(unit(torch.randn(number, dimensions), dim=-1))
+        self.freeze = freeze
+
+    def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
+        """Return S (n, K), in [−1, 1]."""
+        # A gradient of zero, not none: DistributedDataParallel waits for one of each parameter.
+        weight = self.weight.detach() + 0 * self.weight if self.frozen else self.weight
+        with torch.autocast(Z.device.type, enabled=False):
+            return unit(at_least_float32(Z), dim=-1) @ unit(weight, dim=-1).mT
+
+
+def thaw(head: nn.Module, step: int, clock: Clock) -> None:
+    """Freeze prototypes before the steps of their first epochs, and let them learn from then on."""
+    if isinstance(head, Prototypes):
+        head.frozen = step < head.freeze * clock.steps_per_epoch
+
+
+def build_predictor(dimensions: int, hidden: int) -> nn.Sequential:
+    """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions by `hidden` to D.
+
+    >>> build_predictor(4, 8)(torch.randn(6, 4)).shape
+    torch.Size([6, 4])
+    """
+    return build_projector(Projector(widths=(hidden, dimensions)), dimensions)

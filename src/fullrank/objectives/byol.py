@@ -1,0 +1,33 @@
+"""BYOL: the prediction made from one view is close to what a slowly moving target network makes of another."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.terms import Terms
+
+
+def byol(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
+    """BYOL, the squared distance of unit rows, for any number of views, with sg the stopped gradient,
+
+        ℒ = 2 mean_{v≠w} mean_i ‖p_vi/‖p_vi‖ − sg t_wi/‖t_wi‖‖² = 2 mean_{v≠w} mean_i (2 − 2 cos(p_vi, sg t_wi))
+
+    With two views it is the sum of the two directions. It lies between 0 and 8, and is 4 + 4 ℒ_SimSiam: what differs is where T comes
+    from. Total collapse is among its optima: the predictor with the moving target keeps a network from it.
+
+    Args:
+        P: the online branch's predictions from V ≥ 2 views of N samples.
+        T: the target's embeddings of the first V_T of these views; they get no gradient.
+
+    Returns:
+        The term "prediction".
+
+    Source: Grill et al. 2020, Bootstrap Your Own Latent, eq. 2 and the sum over both directions below it; for V > 2 twice the mean over
+    ordered pairs.
+
+    >>> import torch
+    >>> P = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> byol(P, P.flip(0)), byol(P, P)
+    ({'prediction': tensor(0.)}, {'prediction': tensor(4.)})
+    """
+    return {"prediction": 4 - 4 * mean_over_pairs(products(unit(P, dim=-1), unit(T.detach(), dim=-1)))}

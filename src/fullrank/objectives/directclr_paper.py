@@ -1,0 +1,39 @@
+"""DirectCLR, as printed: InfoNCE of the first dimensions of the representation, with negatives from the view of the anchor."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.directclr import subvector
+from fullrank.objectives.terms import Terms
+
+
+def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
+    """DirectCLR in the form of the paper. With z and z′ the unit rows of the first d0 dimensions of anchors R₁ and positives R₂,
+
+        ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
+
+    which splits exactly into alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. It is a sum over
+    the samples, so its gradient grows with the batch.
+
+    Args:
+        R: representations, the backbone's output, of exactly two views of N samples.
+        d0: dimensions that the loss sees, 1 to D.
+
+    Returns:
+        The terms "alignment" and "uniformity".
+
+    Raises:
+        UserError: d0 is not between 1 and D.
+
+    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, corrected: the
+    printed sum has no minus sign and leaves the denominator open, which is here that of its eq. 2.
+
+    >>> import torch
+    >>> terms = directclr_paper(torch.ones(2, 8, 5), d0=3)
+    >>> terms["alignment"] + terms["uniformity"], 8 * torch.tensor(8.0).log()
+    (tensor(16.6355), tensor(16.6355))
+    """
+    Z1, Z2 = subvector(R, d0=d0)
+    positives = (Z1 * Z2).sum(-1)
+    logits = (Z1 @ Z1.mT).diagonal_scatter(positives)  # each sample's positive in the place of itself
+    return {"alignment": -positives.sum(), "uniformity": logits.logsumexp(-1).sum()}

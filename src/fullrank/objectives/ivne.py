@@ -1,0 +1,51 @@
+"""I-VNE+: the two views of a sample point the same way, and the directions of all samples have a large von Neumann entropy."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.terms import Terms
+
+
+def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float = 1.0) -> Terms:
+    """I-VNE+. With z the unit rows of each view, and λ_v the eigenvalues of its second moment Z_vᵀZ_v/N, which sum to 1,
+
+        ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
+
+    A joint rotation and the length of rows do not matter. A direction that holds nothing has no gradient. The eigenvalues are those of
+    the smaller of ZᵀZ and ZZᵀ.
+
+    Args:
+        Z: embeddings of exactly two views of N samples.
+        alignment: weight of the cosines between the views.
+        entropy: weight of the von Neumann entropies, in nats.
+
+    Returns:
+        The terms "alignment" and "entropy".
+
+    Source: Kim et al. 2023, VNE: An Effective Method for Improving Deep Representation by Manipulating Eigenvalue Distribution.
+
+    Two views that agree, spread evenly over D dimensions, are the optimum, − alignment − entropy · log D:
+
+    >>> ivne(torch.eye(4).expand(2, 4, 4))
+    {'alignment': tensor(-4.1600), 'entropy': tensor(-1.3863)}
+    """
+    _, N, D = Z.shape
+    Z = unit(Z, dim=-1)
+    C = (Z.mT @ Z if D <= N else Z @ Z.mT) / N  # (2, D, D) or (2, N, N)
+    return {
+        "alignment": -alignment * (Z[0] * Z[1]).sum(-1).mean(),
+        "entropy": -entropy * von_neumann_entropy(C).mean(),
+    }
+
+
+def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:
+    """− tr(C log C) of positive semidefinite matrices of trace 1, in nats.
+
+    >>> von_neumann_entropy(torch.eye(2) / 2), torch.tensor(2.0).log()
+    (tensor(0.6931), tensor(0.6931))
+    """
+    eigenvalues = torch.linalg.eigvalsh(C.nan_to_num())  # which raises at NaN; the alignment keeps it
+    # Below rounding is 0, with 0 log 0 = 0, and 1 log 1 too; the gradient − 1 − log λ of a true zero would be infinite.
+    return torch.special.entr(eigenvalues.masked_fill(eigenvalues <= torch.finfo(C.dtype).eps, 1)).sum(-1)

@@ -1,0 +1,40 @@
+"""What an objective's signature says: which tensors it takes, for how many views, and which numbers."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fullrank.objectives.terms import Terms
+
+
+def tensors_of(objective: Callable[..., Terms]) -> tuple[str, ...]:
+    """Return the names of the tensors that an objective takes: its positional arguments.
+
+    >>> from fullrank.objectives import frossl
+    >>> tensors_of(frossl)
+    ('Z',)
+    """
+    parameters = inspect.signature(objective).parameters.values()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def numbers_of(objective: Callable[..., Terms]) -> dict[str, Any]:
+    """Return the numbers of an objective, its keyword-only arguments, with their defaults, or what a `functools.partial` made of them.
+
+    >>> from functools import partial
+    >>> from fullrank.objectives import vicreg
+    >>> numbers_of(partial(vicreg, covariance=4.0))
+    {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
+    """
+    return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def views_of(objective: Callable[..., Terms]) -> int | None:
+    """Return 2 where the first tensor is annotated as that of exactly two views, "2 N D"; None where any number V ≥ 2 will do.
+
+    >>> from fullrank.objectives import frossl, vicreg
+    >>> views_of(frossl), views_of(vicreg)
+    (None, 2)
+    """
+    first = next(iter(inspect.signature(objective).parameters.values()))
+    return 2 if getattr(first.annotation, "dim_str", "").startswith("2 ") else None

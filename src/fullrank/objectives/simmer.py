@@ -1,0 +1,48 @@
+"""SimMER: the views of a sample are near each other, and each sample is far from its nearest neighbour."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import squared_distances, unit
+from fullrank.objectives.terms import Terms
+
+# Rows nearer than this have no neighbour to flee from: a hundred times the rounding of a unit row in float32, where the direction
+# between two equal rows, which the logarithm would blow up by 1/distance, is noise.
+EPSILON = 1e-5
+
+
+def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float = 1.0) -> Terms:
+    """SimMER, for any number of views. With z the unit rows of each view,
+
+        ℒ = invariance · mean_{v<w} mean_i ‖z_vi − z_wi‖² − entropy · mean_v mean_i log max(‖z_vi − z_v,nn(i)‖, 10⁻⁵)
+
+    where nn(i) is the nearest other sample of the same view, chosen without gradient. The mean logarithm is the nearest-neighbour
+    estimate of the differential entropy (Kozachenko and Leonenko 1987), divided by the dimension and up to constants.
+
+    Args:
+        Z: embeddings of V ≥ 2 views of N ≥ 2 samples.
+        invariance: weight of the distance between views.
+        entropy: weight of the distance to the nearest neighbour.
+
+    Returns:
+        The terms "invariance" and "entropy".
+
+    Source: our reading of how Skean et al. 2024, FroSSL, Section 4, describe Yang et al. 2022, SimMER: Simple Maximization of Entropy
+    and Rank for Self-supervised Representation Learning; details of the original may differ.
+
+    Two samples that are opposite are as far apart as unit rows can be, 2:
+
+    >>> simmer(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).expand(2, 2, 2))  # − log 2
+    {'invariance': tensor(0.), 'entropy': tensor(-0.6931)}
+    """
+    V, N, D = Z.shape
+    Z = unit(Z, dim=-1)
+    itself = torch.eye(N, dtype=torch.bool, device=Z.device)
+    nearest = squared_distances(Z.detach()).masked_fill(itself, torch.inf).argmin(-1)  # (V, N)
+    neighbours = Z.gather(1, nearest[..., None].expand(V, N, D))
+    distance2 = (Z - neighbours).square().sum(-1).clamp_min(EPSILON**2)
+    return {
+        "invariance": invariance * 2 * (Z - Z.mean(0)).square().sum() / (N * (V - 1)),  # Σ_{v<w} ‖z_v − z_w‖² = V Σ_v ‖z_v − mean‖²
+        "entropy": -entropy * distance2.log().mean() / 2,
+    }

@@ -1,0 +1,31 @@
+"""SimSiam: the prediction made from one view points where the embedding of another view points, and only the prediction learns."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.terms import Terms
+
+
+def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
+    """SimSiam, for any number of views, with sg the stopped gradient,
+
+        ℒ = − mean_{v≠w} mean_i cos(p_vi, sg t_wi)
+
+    It lies between −1 and 1. Total collapse is among its optima: what keeps a network from it is the predictor with the stopped gradient.
+
+    Args:
+        P: predictions from V ≥ 2 views of N samples.
+        T: embeddings of the first V_T of these views; they get no gradient.
+
+    Returns:
+        The term "prediction".
+
+    Source: Chen and He 2021, Exploring Simple Siamese Representation Learning, eq. 1 and 4; for V > 2 the mean over ordered pairs.
+
+    >>> import torch
+    >>> P = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> simsiam(P, P.flip(0)), simsiam(P, P)
+    ({'prediction': tensor(-1.)}, {'prediction': tensor(-0.)})
+    """
+    return {"prediction": -mean_over_pairs(products(unit(P, dim=-1), unit(T.detach(), dim=-1)))}

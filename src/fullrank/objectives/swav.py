@@ -1,0 +1,67 @@
+"""SwAV: each view predicts to which prototypes another view of the sample is assigned, under assignments of equal size."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.terms import Terms
+
+
+def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Terms:
+    """SwAV, with multi-crop. With q_w the codes of view w ≤ full, by `sinkhorn` on the whole batch, without gradient,
+
+        ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
+
+    Codes use all prototypes alike, so that total collapse costs log K.
+
+    Args:
+        S: cosines of embeddings and K prototypes, for V ≥ 2 views of N samples, full-size views first.
+        full: number of views, the first ones, that are assigned to prototypes.
+        temperature: divides the cosines in the prediction.
+        epsilon: divides the cosines in the assignment; the weight of the assignment's entropy.
+        iterations: of Sinkhorn's algorithm.
+
+    Returns:
+        The term "prediction".
+
+    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and 6; the mean over
+    pairs as in the authors' code.
+
+    When every sample is as near to every prototype as any other, the loss is log K:
+
+    >>> import torch
+    >>> swav(torch.full((2, 8, 4), 0.5)), torch.tensor(4.0).log()
+    ({'prediction': tensor(1.3863)}, tensor(1.3863))
+    """
+    codes = sinkhorn(S[:full].detach(), epsilon=epsilon, iterations=iterations)
+    return {"prediction": -mean_over_pairs(products((S / temperature).log_softmax(-1), codes))}
+
+
+def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
+    """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1 and each prototype, in the limit, to N/K.
+
+    Each iteration first scales the prototypes, then the samples. It works on logarithms, and each `logsumexp` subtracts its own maximum:
+    no sum can vanish, whereas exp(S/epsilon), even after subtraction of one maximum, may underflow in a whole row or column.
+
+    Args:
+        S: likeness of N samples and K prototypes; leading dimensions are assigned apart.
+        epsilon: weight of the entropy: small gives nearly hard assignments.
+        iterations: at least 1.
+
+    Returns:
+        The codes. A sample's sum to 1 after any number of iterations; those of a prototype converge to N/K.
+
+    Source: Cuturi 2013, Sinkhorn Distances: Lightspeed Computation of Optimal Transport, Algorithm 1; Caron et al. 2020, eq. 3 to 5.
+
+    Both samples are nearest to the first prototype; the one that loses less goes to the second:
+
+    >>> import torch
+    >>> sinkhorn(torch.tensor([[0.9, 0.5], [0.9, 0.1]]), epsilon=0.2, iterations=20)
+    tensor([[0.2689, 0.7311],
+            [0.7311, 0.2689]])
+    """
+    log_Q = S / epsilon
+    for _ in range(iterations):
+        log_Q = log_Q - log_Q.logsumexp(-2, keepdim=True)
+        log_Q = log_Q - log_Q.logsumexp(-1, keepdim=True)
+    return log_Q.exp()

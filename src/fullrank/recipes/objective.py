@@ -1,0 +1,31 @@
+"""A recipe, turned to another objective."""
+
+from dataclasses import replace
+
+from fullrank.objectives.signature import tensors_of
+from fullrank.recipes.named import objective_named
+from fullrank.recipes.recipe import Recipe
+
+NARROW = {"wmse": 64, "corinfomax": 64}
+"""The most dimensions that an objective is given: both invert or decompose a covariance of D dimensions from N samples, and their authors'
+D on CIFAR-10 with N = 256 is 64 (Ermolov et al. 2021; Ozsoy et al. 2022)."""
+
+
+def with_objective(recipe: Recipe, objective: str) -> Recipe:
+    """Return the recipe with another objective, with that one's own numbers and a projector that suits it.
+
+    An objective of the representation R has no projector; one that inverts a covariance has a narrow one.
+
+    Raises:
+        UserError: there is no such objective.
+
+    >>> recipe = Recipe(hyper={"invariance": 2.0})
+    >>> with_objective(recipe, "wmse").projector.widths, with_objective(recipe, "directclr").projector.widths
+    ((2048, 2048, 64), ())
+    """
+    widths = recipe.projector.widths
+    if tensors_of(objective_named(objective)) == ("R",):
+        widths = ()
+    elif widths and objective in NARROW:
+        widths = (*widths[:-1], min(widths[-1], NARROW[objective]))
+    return replace(recipe, objective=objective, hyper={}, method={}, projector=replace(recipe.projector, widths=widths))

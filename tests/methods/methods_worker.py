@@ -1,0 +1,99 @@
+"""Every method on a small network: imported by one process, or three steps of each run by each of several.
+
+`python methods_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
+"""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import nn
+
+from fullrank.distributed import share, synchronise
+from fullrank.methods import METHODS, Branch, Clock
+from fullrank.objectives import OBJECTIVES
+from fullrank.objectives.signature import numbers_of, tensors_of, views_of
+from fullrank.training import Optimizer, build_optimizer, fit
+
+N, D, STEPS = 16, 5, 3
+FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
+"""Small values of the numbers that objectives and builders have."""
+
+
+def few(function):
+    return {name: value for name, value in FEW.items() if name in numbers_of(function)}
+
+
+def branch():
+    """A convolutional network with BatchNorm, for images of any size, and a projector with another."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    return Branch(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
+
+
+def bare_branch():
+    """The same without a projector, for objectives of the representation."""
+    return Branch(branch().backbone, nn.Sequential(), 6)
+
+
+def count(name):
+    """How many views of each size an objective is tried on: two sizes where it takes them."""
+    return [(2, 7)] if views_of(OBJECTIVES[name]) == 2 else [(2, 7), (1, 5)]
+
+
+def method(name, *, seed=1, grow=None, **numbers):
+    """The method of an objective, the same everywhere."""
+    objective = OBJECTIVES[name]
+    grow = grow or (bare_branch if tensors_of(objective) == ("R",) else branch)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        views = sum(V for V, _ in count(name))
+        built = METHODS[name](grow, partial(objective, **few(objective)), views, **few(METHODS[name]) | numbers)
+    built.clock = Clock(steps_per_epoch=2, total=STEPS)
+    return built
+
+
+def batches(name, *, start=0, n=N):
+    """This process's share of each batch of n; the second half of a batch has another mean and scale."""
+    for step in range(start, STEPS):
+        rng = torch.Generator().manual_seed(step)
+        views = []
+        for V, size in count(name):
+            x = torch.randn(V, n, 1, size, size, generator=rng)
+            views.append(torch.cat([x[:, : n // 2], 3 * x[:, n // 2 :] + 2], 1)[:, share(n)])
+        yield views, torch.full((n,), -1)[share(n)]
+
+
+def train(name, fabric):
+    """Losses of three steps, and all that they leave behind: weights, targets, statistics, memory."""
+    bare = method(name)
+    synchronise(bare)
+    module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="sgd", lr=0.05), bare))
+    losses, gradients = [], []
+    for step in fit(fabric, module, optimizer, batches(name), lambda step: 0.05):
+        losses.append(sum(step.terms.values()))
+        gradients.append([p.grad.clone() for p in bare.parameters() if p.grad is not None])
+    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in bare.state_dict().items()}}
+
+
+def everything(fabric):
+    return {name: train(name, fabric) for name in METHODS}
+
+
+if __name__ == "__main__":
+    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    # What an elastic launcher would say; the group that is there already spares the port that it would need.
+    ranks = {"RANK": number, "LOCAL_RANK": number, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    os.environ |= {name: str(value) for name, value in ranks.items()} | {"TORCHELASTIC_RUN_ID": "test"}
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
+    fabric = Fabric(accelerator="cpu", devices=world, strategy="ddp", precision="64-true")
+    fabric.launch()
+    torch.save(everything(fabric), folder / f"{number}.pt")
+    dist.destroy_process_group()

@@ -1,0 +1,218 @@
+"""What every method promises: an objective of the library is covered without a line here."""
+
+import runpy
+import subprocess
+import sys
+from copy import deepcopy
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from fullrank.methods import METHODS, Backbone, Branch, Projector, build_backbone, build_projector, builder_of, features_of
+from fullrank.methods.heads import Prototypes
+from fullrank.objectives import OBJECTIVES
+from fullrank.objectives.signature import tensors_of
+from fullrank.training import Optimizer, build_optimizer, fit
+
+WORKER = Path(__file__).with_name("methods_worker.py")
+table = runpy.run_path(str(WORKER))
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    return Fabric(accelerator="cpu", devices=1)
+
+
+def first_views(name, **n):
+    return next(iter(table["batches"](name, **n)))[0]
+
+
+def loss_of(method, views):
+    return torch.stack(list(method.terms(method(views)).values())).sum()
+
+
+@every_method
+def test_the_objective_gets_its_tensors_from_the_views_and_the_memory(name):
+    method = table["method"](name)
+    embeddings = method(first_views(name))
+    assert {"R", "Z", *method.needs} <= embeddings.keys()
+    assert {*method.needs, *method.state()} == {*tensors_of(OBJECTIVES[name])}
+    assert all(term.isfinite() for term in method.terms(embeddings).values())
+
+
+@every_method
+def test_all_that_learns_gets_a_gradient_and_the_target_gets_none(name):
+    method = table["method"](name)
+    loss_of(method, first_views(name)).backward()
+    for key, parameter in method.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, key
+        assert parameter.requires_grad != key.startswith("target"), key
+
+
+@every_method
+def test_three_steps_move_what_learns_and_what_remembers(name, fabric):
+    before = table["method"](name).state_dict()
+    after = table["train"](name, fabric)["state"]
+    for key, value in after.items():
+        by_gradient = key.endswith(("weight", "bias"))
+        if not by_gradient or value.ndim > 1:  # a bias before BatchNorm rests
+            assert not torch.equal(value, before[key]), key
+
+
+@every_method
+def test_under_bfloat16_the_loss_is_finite_and_within_a_percent(name):
+    exact, rounded, views = table["method"](name), table["method"](name), first_views(name, n=256)
+    wanted = loss_of(exact, views).item()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = loss_of(rounded, views)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(wanted, rel=0.01)
+    assert all(p.grad.isfinite().all() for p in rounded.parameters() if p.grad is not None)
+
+
+@every_method
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Backbone(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+        Backbone(name="test_vit", arguments={"img_size": 32}),
+    ],
+    ids=["resnet", "vit"],
+)
+def test_it_learns_on_a_resnet_and_on_a_vit(name, spec, fabric):
+    def grow():
+        backbone = build_backbone(spec)
+        widths = () if tensors_of(OBJECTIVES[name]) == ("R",) else (16, 6)
+        return Branch(backbone, build_projector(Projector(widths=widths), features_of(backbone)), (features_of(backbone), *widths)[-1])
+
+    method = table["method"](name, grow=grow)
+    rng = torch.Generator().manual_seed(0)
+    views = [torch.rand(2, 12, 3, 32, 32, generator=rng)]
+    module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="adamw", lr=1e-3), method))
+    before = deepcopy(method.backbone.state_dict())
+    for step in fit(fabric, module, optimizer, [(views, torch.full((12,), -1))] * 2, lambda step: 1e-3):
+        assert all(term.isfinite() for term in step.terms.values())
+    weights = [key for key, _ in method.backbone.named_parameters()]
+    assert any(not torch.equal(method.backbone.state_dict()[key], before[key]) for key in weights)
+
+
+def steps(name, method, fabric, *, start, stop):
+    module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="adamw", lr=1e-2), method))
+    return module, optimizer, fit(fabric, module, optimizer, table["batches"](name, start=start), lambda step: 1e-2, start=start)
+
+
+@every_method
+def test_a_resumed_method_goes_on_bit_for_bit(name, fabric):
+    whole = table["method"](name)
+    _, optimizer, walk = steps(name, whole, fabric, start=0, stop=3)
+    next(walk), next(walk)
+    saved = deepcopy((whole.state_dict(), optimizer.state_dict()))
+    last = next(walk)
+
+    other = table["method"](name, seed=7)
+    assert any(not torch.equal(value, saved[0][key]) for key, value in other.state_dict().items())
+    other.load_state_dict(saved[0])
+    _, optimizer, walk = steps(name, other, fabric, start=2, stop=3)
+    optimizer.load_state_dict(saved[1])
+    again = next(walk)
+    assert {key: t.item() for key, t in again.terms.items()} == {key: t.item() for key, t in last.terms.items()}
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in whole.state_dict().items())
+
+
+def test_prototypes_rest_in_their_first_epochs_and_then_learn(fabric):
+    for name in ("swav", "dino"):
+        method = table["method"](name, freeze=1.0)  # of two steps
+        assert isinstance(method.head, Prototypes)
+        seen = [method.head.weight.detach().clone()]
+        module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="sgd", lr=0.05, weight_decay=0.0), method))
+        for _ in fit(fabric, module, optimizer, table["batches"](name), lambda step: 0.05):
+            seen.append(method.head.weight.detach().clone())
+        assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
+
+
+def test_views_may_have_weights_of_their_own(fabric):
+    method = table["method"]("frossl", shared=False)
+    assert len(method.siblings) == 2
+    first, second = method.backbone[0].weight, method.siblings[0][0][0].weight
+    assert not torch.equal(first, second)
+    views = first_views("frossl")
+    Z = method.eval()(views)["Z"]
+    torch.testing.assert_close(Z[0], method.projector(method.backbone(views[0][0])))
+    torch.testing.assert_close(Z[1], method.siblings[0][1](method.siblings[0][0](views[0][1])))
+    torch.testing.assert_close(Z[2], method.siblings[1][1](method.siblings[1][0](views[1][0])))
+    loss_of(method, views).backward()
+    assert all(p.grad is not None for p in method.parameters())
+
+
+def my_own(P, T, *, weight=1.0):
+    return {"distance": weight * (P[:1] - T[1:].detach()).square().mean()}
+
+
+def test_a_function_of_the_users_own_takes_the_method_of_its_tensors():
+    builder = builder_of("mine:my_own", my_own)
+    assert builder is METHODS["simsiam"]
+    method = builder(table["branch"], partial(my_own, weight=2.0), 2, predictor=8)
+    assert method.needs == ("P", "T")
+    assert method.terms(method(first_views("simsiam")))["distance"] > 0
+
+
+def test_tensors_that_no_method_supplies_are_named():
+    with pytest.raises(ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"):
+        builder_of("mine:f", lambda z1, z2: {})
+
+
+@pytest.fixture(scope="module")
+def one():
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return table["everything"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
+    finally:
+        torch.set_default_dtype(default)
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def several(request, tmp_path_factory):
+    """What each of 2 or 4 processes found, all methods in one group."""
+    folder, W = tmp_path_factory.mktemp("several"), request.param
+    processes = [
+        subprocess.Popen([sys.executable, WORKER, str(r), str(W), folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for r in range(W)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
+    return [torch.load(folder / f"{r}.pt") for r in range(W)]
+
+
+@pytest.mark.ddp
+@every_method
+def test_several_processes_with_different_data_take_the_steps_of_one(name, one, several):
+    wanted = one[name]
+    whole = torch.cat([g.flatten() for g in wanted["gradients"]]).norm()
+    for process in several:
+        found = process[name]
+        for g, e in zip(found["gradients"], wanted["gradients"], strict=True):
+            assert (g - e).norm() <= 1e-10 * whole
+        torch.testing.assert_close(torch.stack(found["losses"]), torch.stack(wanted["losses"]), rtol=1e-9, atol=1e-9)
+        assert found["state"].keys() == wanted["state"].keys()
+        for key, value in wanted["state"].items():
+            torch.testing.assert_close(found["state"][key], value, rtol=1e-8, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.ddp
+@every_method
+def test_the_state_is_the_same_on_every_process(name, several):
+    first, *others = (process[name]["state"] for process in several)
+    for other in others:
+        assert all(torch.equal(value, other[key]) for key, value in first.items())

@@ -1,0 +1,119 @@
+import math
+
+import pytest
+import torch
+
+from fullrank.objectives import corinfomax
+from fullrank.objectives.corinfomax import corinfomax_moments
+
+
+def randn(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def covariances(rng, D):
+    A = randn(rng, 2, D, 2 * D)
+    return A @ A.mT / (2 * D)
+
+
+def loss(*tensors, **numbers):
+    return sum(corinfomax(*tensors, **numbers).values())
+
+
+def log_determinant(A):
+    """By elimination."""
+    A, total = [row[:] for row in A], 0.0
+    for k in range(len(A)):
+        total += math.log(A[k][k])
+        for i in range(k + 1, len(A)):
+            factor = A[i][k] / A[k][k]
+            A[i] = [a - factor * b for a, b in zip(A[i], A[k], strict=True)]
+    return total
+
+
+def moments(z, R, mu, f):
+    N, D = len(z), len(z[0])
+    mu = [f * mu[d] + (1 - f) * sum(row[d] for row in z) / N for d in range(D)]
+    R = [[f * R[i][j] + (1 - f) * sum((row[i] - mu[i]) * (row[j] - mu[j]) for row in z) / N for j in range(D)] for i in range(D)]
+    return R, mu
+
+
+def loops(Z, R, mu, *, invariance, epsilon, forgetting):
+    _, N, D = Z.shape
+    total = invariance / (N * D) * sum((Z[0, n, d] - Z[1, n, d]).item() ** 2 for n in range(N) for d in range(D))
+    for z, r, m in zip(Z.tolist(), R.tolist(), mu.tolist(), strict=True):
+        new, _ = moments(z, r, m, forgetting)
+        total -= log_determinant([[new[i][j] + epsilon * (i == j) for j in range(D)] for i in range(D)]) / D
+    return total
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 4), (2, 4, 6)])
+def test_equals_the_log_determinant_of_the_running_covariances(shape, rng):
+    Z, R, mu = randn(rng, *shape) + 0.5, covariances(rng, shape[-1]), randn(rng, 2, shape[-1])
+    numbers = {"invariance": 3.0, "epsilon": 0.01, "forgetting": 0.3}
+    assert loss(Z, R, mu, **numbers).item() == pytest.approx(loops(Z, R, mu, **numbers), abs=1e-10)
+
+
+def test_the_moments_it_uses_are_those_that_are_kept(rng):
+    Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
+    new, mean = corinfomax_moments(Z, R, mu, forgetting=0.3)
+    for v in range(2):
+        expected, m = moments(Z[v].tolist(), R[v].tolist(), mu[v].tolist(), 0.3)
+        torch.testing.assert_close(new[v], torch.tensor(expected, dtype=torch.float64))
+        torch.testing.assert_close(mean[v], torch.tensor(m, dtype=torch.float64))
+    entropy = -(new + 1e-6 * torch.eye(4, dtype=torch.float64)).logdet().sum() / 4
+    assert corinfomax(Z, R, mu, forgetting=0.3)["entropy"].item() == pytest.approx(entropy.item(), abs=1e-10)
+
+
+def test_moments_settle_at_those_of_the_data(rng):
+    Z, R, mu = randn(rng, 2, 50, 3) + 2, torch.eye(3, dtype=torch.float64).repeat(2, 1, 1), torch.zeros(2, 3, dtype=torch.float64)
+    for _ in range(60):
+        R, mu = corinfomax_moments(Z, R, mu, forgetting=0.5)
+    A = Z - Z.mean(1, keepdim=True)
+    torch.testing.assert_close(mu, Z.mean(1))
+    torch.testing.assert_close(R, A.mT @ A / 50)
+
+
+def test_is_least_for_unit_rows_when_views_agree_and_the_covariance_is_isotropic(rng):
+    D = 4
+    identity = torch.eye(D, dtype=torch.float64)
+    best = torch.cat([identity, -identity]).expand(2, 2 * D, D)
+    past = identity.expand(2, D, D) / D, torch.zeros(2, D, dtype=torch.float64)
+    value = loss(best, *past, epsilon=1e-12).item()
+    assert value == pytest.approx(2 * math.log(D), abs=1e-10)
+    for _ in range(20):
+        other = torch.nn.functional.normalize(best + 0.1 * randn(rng, 2, 2 * D, D), dim=-1)
+        assert loss(other, *past, epsilon=1e-12) > value
+
+
+def test_ignores_a_rotation_of_embeddings_and_past_alike(rng, rotation):
+    Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
+    value = loss(Z, R, mu).item()
+    assert loss(Z @ rotation, rotation.T @ R @ rotation, mu @ rotation).item() == pytest.approx(value, abs=1e-10)
+    assert abs(loss(Z @ rotation, R, mu, forgetting=0.5) - loss(Z, R, mu, forgetting=0.5)) > 1e-3
+
+
+def test_the_past_matters_by_as_much_as_is_not_forgotten(rng):
+    Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
+    assert loss(Z, 2 * R, mu + 1, forgetting=0.0).item() == pytest.approx(loss(Z, R, mu, forgetting=0.0).item(), abs=1e-12)
+    assert abs(loss(Z, 2 * R, mu + 1) - loss(Z, R, mu)) > 1e-3
+
+
+def test_the_scale_of_embeddings_matters(rng):
+    Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
+    assert corinfomax(2 * Z, R, mu)["entropy"] < corinfomax(Z, R, mu)["entropy"] - 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_stays_finite_long_after_total_collapse(dtype, rng):
+    D = 64
+    row = torch.nn.functional.normalize(randn(rng, D), dim=-1)
+    Z = row.to(dtype).expand(2, 48, D).clone().requires_grad_()
+    R, mu = torch.eye(D, dtype=dtype).repeat(2, 1, 1), torch.zeros(2, D, dtype=dtype)
+    for _ in range(20):
+        R, mu = corinfomax_moments(Z.detach(), R, mu)
+    value = loss(Z, R, mu)
+    (gradient,) = torch.autograd.grad(value, Z)
+    assert value.item() == pytest.approx(-2 * math.log(1e-6), abs=0.1)
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() < 1

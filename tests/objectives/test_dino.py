@@ -1,0 +1,107 @@
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from fullrank.objectives import dino
+from fullrank.objectives.dino import dino_center
+
+
+def randn(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def loss(S, T, c, **numbers):
+    return sum(dino(S, T, c, **numbers).values())
+
+
+def softmax(x):
+    e = [math.exp(a) for a in x]
+    return [a / sum(e) for a in e]
+
+
+def loops(S, T, c, student_temperature, teacher_temperature):
+    pairs = [(v, w) for v, w in product(range(len(S)), range(len(T))) if v != w]
+    total = 0.0
+    for v, w in pairs:
+        for s, t in zip(S[v].tolist(), T[w].tolist(), strict=True):
+            p = softmax([a / student_temperature for a in s])
+            q = softmax([(a - m) / teacher_temperature for a, m in zip(t, c.tolist(), strict=True)])
+            total -= sum(a * math.log(b) for a, b in zip(q, p, strict=True))
+    return total / (len(pairs) * S.shape[1])
+
+
+@pytest.mark.parametrize(("V", "V_T"), [(2, 2), (4, 4), (4, 2), (3, 1)])
+def test_equals_the_mean_cross_entropy_over_pairs_of_views(V, V_T, rng):
+    S, T, c = randn(rng, V, 5, 4), randn(rng, V_T, 5, 4), randn(rng, 4)
+    value = loss(S, T, c, student_temperature=0.5, teacher_temperature=0.2).item()
+    assert value == pytest.approx(loops(S, T, c, 0.5, 0.2), abs=1e-10)
+
+
+def test_the_entropy_is_the_teachers_and_the_divergence_that_of_kullback_and_leibler(rng):
+    S, T, c = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
+    p, q = ((S / 0.1).softmax(-1), ((T - c) / 0.04).softmax(-1))
+    terms = dino(S, T, c)
+    assert terms["entropy"].item() == pytest.approx(torch.distributions.Categorical(q).entropy().mean().item(), abs=1e-12)
+    divergence = (q * (q / p.flip(0)).log()).sum(-1).mean()
+    assert terms["divergence"].item() == pytest.approx(divergence.item(), abs=1e-10)
+    assert not terms["entropy"].requires_grad
+
+
+def test_is_least_where_every_student_equals_the_centred_sharpened_teacher(rng):
+    T, c = randn(rng, 1, 5, 4).expand(2, 5, 4), randn(rng, 4)
+    S = (0.1 / 0.04 * (T[:1] - c)).expand(4, 5, 4).clone().requires_grad_()
+    terms = dino(S, T, c)
+    assert terms["divergence"].item() == pytest.approx(0, abs=1e-12)
+    assert torch.autograd.grad(terms["divergence"], S)[0].abs().max() < 1e-12
+    for _ in range(20):
+        assert dino(S + 0.1 * randn(rng, 4, 5, 4), T, c)["divergence"] > 1e-4
+
+
+def test_the_entropy_tells_both_kinds_of_collapse():
+    S, uniform = torch.zeros(2, 5, 4, dtype=torch.float64), torch.full((2, 5, 4), 0.3, dtype=torch.float64)
+    one = uniform.clone()
+    one[..., 2] = 5
+    c = torch.zeros(4, dtype=torch.float64)
+    assert dino(S, uniform, c)["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)
+    assert dino(S, one, c)["entropy"].item() == pytest.approx(0, abs=1e-12)
+    assert dino(S, one, one[0, 0])["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)  # the centre undoes it
+
+
+def test_ignores_a_shift_of_all_logits_of_a_sample_and_a_joint_shift_of_teacher_and_centre(rng):
+    S, T, c = randn(rng, 3, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
+    value, shift = loss(S, T, c).item(), randn(rng, 4)
+    assert loss(S + randn(rng, 3, 5, 1), T + randn(rng, 2, 5, 1), c).item() == pytest.approx(value, abs=1e-10)
+    assert loss(S, T + shift, c + shift).item() == pytest.approx(value, abs=1e-10)
+    assert abs(loss(S, T + shift, c).item() - value) > 1e-2
+    assert abs(loss(2 * S, T, c).item() - value) > 1e-2
+
+
+def test_ignores_the_order_of_prototypes_and_of_local_views(rng):
+    S, T, c = randn(rng, 4, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
+    order = torch.randperm(4, generator=rng)
+    assert loss(S[..., order], T[..., order], c[order]).item() == pytest.approx(loss(S, T, c).item(), abs=1e-12)
+    assert loss(S[[0, 1, 3, 2]], T, c).item() == pytest.approx(loss(S, T, c).item(), abs=1e-12)
+    assert abs(loss(S[[2, 1, 0, 3]], T, c) - loss(S, T, c)) > 1e-2  # the teacher's views are the first ones
+
+
+def test_stays_finite_at_large_logits_in_float32(rng):
+    S = (1e4 * torch.randn(3, 16, 8, generator=rng)).requires_grad_()
+    value = loss(S, 1e4 * torch.randn(2, 16, 8, generator=rng), torch.zeros(8))
+    value.backward()
+    assert value.isfinite()
+    assert S.grad is not None
+    assert S.grad.isfinite().all()
+
+
+def test_the_centre_is_the_running_mean_over_views_and_samples(rng):
+    T, c = randn(rng, 2, 5, 4), randn(rng, 4)
+    rows = [row for view in T.tolist() for row in view]
+    mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    loops = [0.7 * m + 0.3 * new for m, new in zip(c.tolist(), mean, strict=True)]
+    assert dino_center(T, c, momentum=0.7).tolist() == pytest.approx(loops, abs=1e-12)
+    for _ in range(400):
+        c = dino_center(T, c)
+    assert c.tolist() == pytest.approx(mean, abs=1e-12)
+    assert not dino_center(T.requires_grad_(), c).requires_grad

@@ -1,0 +1,114 @@
+import math
+from itertools import product
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from fullrank.objectives import moco
+from fullrank.objectives.moco import moco_queue
+
+
+def randn(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def loss(Q, K, queue, **numbers):
+    return sum(moco(Q, K, queue, **numbers).values())
+
+
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def unit_row(x):
+    return [a / math.sqrt(dot(x, x)) for a in x]
+
+
+def loops(Q, K, queue, temperature):
+    pairs = [(v, w) for v, w in product(range(len(Q)), range(len(K))) if v != w]
+    total = 0.0
+    for v, w in pairs:
+        for q, k in zip(Q[v].tolist(), K[w].tolist(), strict=True):
+            q, k = unit_row(q), unit_row(k)
+            positive = math.exp(dot(q, k) / temperature)
+            negatives = sum(math.exp(dot(q, u) / temperature) for u in queue.tolist())
+            total -= math.log(positive / (positive + negatives))
+    return total / (len(pairs) * Q.shape[1])
+
+
+@pytest.mark.parametrize(("V", "V_K"), [(2, 2), (4, 4), (4, 2)])
+def test_equals_the_mean_over_pairs_of_views(V, V_K, rng):
+    Q, K, queue = randn(rng, V, 5, 4), randn(rng, V_K, 5, 4), randn(rng, 7, 4)
+    assert loss(Q, K, queue, temperature=0.3).item() == pytest.approx(loops(Q, K, queue, 0.3), abs=1e-10)
+
+
+def test_is_the_usual_cross_entropy_of_both_directions_with_two_views(rng):
+    Q, K, queue = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), normalize(randn(rng, 7, 4), dim=-1)
+
+    def direction(q, k):
+        q, k = normalize(q, dim=-1), normalize(k, dim=-1)
+        logits = torch.cat([(q * k).sum(-1, keepdim=True), q @ queue.T], 1) / 0.2
+        return cross_entropy(logits, torch.zeros(5, dtype=torch.int64))
+
+    usual = (direction(Q[0], K[1]) + direction(Q[1], K[0])) / 2
+    assert loss(Q, K, queue).item() == pytest.approx(usual.item(), abs=1e-12)
+
+
+def test_is_least_where_keys_equal_queries_and_the_queue_is_opposite(rng):
+    row = randn(rng, 4)
+    Q, queue = row.expand(3, 5, 4), -row.expand(7, 4) / row.norm()
+    value = math.log(1 + 7 * math.exp(-2 / 0.2))
+    assert loss(Q, Q, queue).item() == pytest.approx(value, abs=1e-12)
+    for _ in range(20):
+        assert loss(Q + 0.1 * randn(rng, 3, 5, 4), Q, queue) > value
+    moved = Q.clone().requires_grad_()
+    assert torch.autograd.grad(loss(moved, Q, queue), moved)[0].abs().max() < 1e-12
+
+
+def test_total_collapse_costs_a_guess_among_the_key_and_the_queue():
+    ones = torch.ones(2, 5, 4, dtype=torch.float64)
+    assert loss(ones, ones, ones[0, :3] / 2).item() == pytest.approx(math.log(1 + 3), abs=1e-12)
+
+
+def test_ignores_the_length_of_queries_and_keys_and_a_joint_rotation(rng, rotation):
+    Q, K, queue = randn(rng, 3, 5, 4), randn(rng, 3, 5, 4), randn(rng, 7, 4)
+    value = loss(Q, K, queue).item()
+    assert loss(Q * randn(rng, 3, 5, 1).exp(), K * randn(rng, 3, 5, 1).exp(), queue).item() == pytest.approx(value, abs=1e-12)
+    assert loss(Q @ rotation, K @ rotation, queue @ rotation).item() == pytest.approx(value, abs=1e-12)
+    assert abs(loss(Q @ rotation, K @ rotation, queue).item() - value) > 1e-2
+    assert abs(loss(Q, K, 2 * queue).item() - value) > 1e-2  # the queue is taken as it is
+    assert abs(loss(Q + 1, K + 1, queue + 1).item() - value) > 1e-2
+
+
+def test_ignores_the_order_of_the_queue_and_of_views(rng):
+    Q, K, queue = randn(rng, 3, 5, 4), randn(rng, 3, 5, 4), randn(rng, 7, 4)
+    order = torch.randperm(7, generator=rng)
+    assert loss(Q[[2, 0, 1]], K[[2, 0, 1]], queue[order]).item() == pytest.approx(loss(Q, K, queue).item(), abs=1e-12)
+
+
+def test_stays_finite_at_a_small_temperature_in_float32(rng):
+    Q, K, queue = (torch.randn(shape, generator=rng) for shape in [(2, 64, 8), (2, 64, 8), (100, 8)])
+    value = loss(Q.requires_grad_(), K, queue, temperature=1e-3)
+    value.backward()
+    assert value.isfinite()
+    assert Q.grad is not None
+    assert Q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [4, 6, 7, 20])  # shorter than a batch of 2 · 3 keys, as long, and longer
+def test_the_queue_holds_the_unit_rows_of_the_newest_keys(size, rng):
+    queue = normalize(randn(rng, size, 4), dim=-1)
+    rows = queue.tolist()
+    for _ in range(4):
+        K = randn(rng, 2, 3, 4)
+        queue = moco_queue(K, queue)
+        rows = [unit_row(k) for view in K.tolist() for k in view] + rows
+        torch.testing.assert_close(queue, torch.tensor(rows[:size], dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+def test_the_queue_has_no_gradient_and_leaves_its_arguments_alone(rng):
+    K, queue = randn(rng, 2, 3, 4).requires_grad_(), randn(rng, 7, 4)
+    before = queue.clone()
+    assert not moco_queue(K, queue).requires_grad
+    assert torch.equal(queue, before)

@@ -1,0 +1,148 @@
+import math
+
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.objectives import wmse
+from fullrank.objectives.wmse import independent, whitened
+
+
+def randn(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def loss(Z, **numbers):
+    return sum(wmse(Z, **numbers).values())
+
+
+def gradient(Z, **numbers):
+    Z = Z.clone().requires_grad_()
+    return torch.autograd.grad(loss(Z, **numbers), Z)[0]
+
+
+def whiten(z, epsilon):
+    """Cholesky factor and forward substitution, element by element."""
+    N, D = len(z), len(z[0])
+    mean = [sum(row[d] for row in z) / N for d in range(D)]
+    z = [[row[d] - mean[d] for d in range(D)] for row in z]
+    C = [[(1 - epsilon) * sum(row[i] * row[j] for row in z) / (N - 1) + epsilon * (i == j) for j in range(D)] for i in range(D)]
+    L = [[0.0] * D for _ in range(D)]
+    for i in range(D):
+        for j in range(i + 1):
+            rest = C[i][j] - sum(L[i][k] * L[j][k] for k in range(j))
+            L[i][j] = math.sqrt(rest) if i == j else rest / L[j][j]
+    white = []
+    for row in z:
+        w = []
+        for d in range(D):
+            w.append((row[d] - sum(L[d][k] * w[k] for k in range(d))) / L[d][d])
+        white.append(w)
+    return white
+
+
+def cosine(x, y):
+    dot = sum(a * b for a, b in zip(x, y, strict=True))
+    return dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
+
+
+def loops(Z, slice_size, epsilon):
+    V, N, _ = Z.shape
+    W = [[row for start in range(0, N, slice_size) for row in whiten(view[start : start + slice_size], epsilon)] for view in Z.tolist()]
+    pairs = [(v, w) for v in range(V) for w in range(v + 1, V)]
+    return sum(2 - 2 * cosine(W[v][i], W[w][i]) for v, w in pairs for i in range(N)) / (len(pairs) * N)
+
+
+@pytest.mark.parametrize("V", [2, 4])
+@pytest.mark.parametrize(("slice_size", "epsilon"), [(12, 0.0), (6, 0.0), (4, 0.1)])
+def test_equals_the_mean_distance_of_whitened_pairs(V, slice_size, epsilon, rng):
+    Z = randn(rng, V, 12, 4) + 0.5
+    assert loss(Z, slice_size=slice_size, epsilon=epsilon).item() == pytest.approx(loops(Z, slice_size, epsilon), abs=1e-10)
+
+
+def test_takes_the_whole_batch_as_one_slice_by_default(rng):
+    Z = randn(rng, 2, 12, 4)
+    assert loss(Z) == loss(Z, slice_size=12)
+    assert abs(loss(Z) - loss(Z, slice_size=6)) > 1e-3
+
+
+@pytest.mark.parametrize("slice_size", [None, 6])
+def test_gradient_is_that_of_finite_differences_in_every_view(slice_size, rng):
+    Z = randn(rng, 3, 12, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda Z: loss(Z, slice_size=slice_size, epsilon=0.1), Z)
+    assert (gradient(Z.detach()).abs().amax((1, 2)) > 1e-3).all()
+
+
+def test_whitened_embeddings_have_the_identity_as_covariance(rng):
+    W = whitened(randn(rng, 3, 9, 4) @ randn(rng, 4, 4), epsilon=0.0)
+    torch.testing.assert_close(W.mT @ W / 8, torch.eye(4, dtype=torch.float64).expand(3, 4, 4), atol=1e-10, rtol=0)
+
+
+def test_is_zero_when_views_differ_by_a_triangular_map_of_features(rng):
+    Z = randn(rng, 9, 4)
+    lower = torch.tril(randn(rng, 4, 4), -1) + torch.diag(randn(rng, 4).exp())
+    assert loss(torch.stack([Z, Z @ lower.T + 3])).abs() < 1e-12
+    assert loss(torch.stack([Z, Z @ lower + 3])) > 1e-3
+
+
+def test_ignores_scale_and_shift_of_features_unless_epsilon_is_there(rng):
+    Z = randn(rng, 3, 9, 4)
+    moved = Z * randn(rng, 3, 1, 4).exp() + randn(rng, 3, 1, 4)
+    assert loss(moved).item() == pytest.approx(loss(Z).item(), abs=1e-12)
+    assert abs(loss(moved, epsilon=0.1) - loss(Z, epsilon=0.1)) > 1e-4
+
+
+def test_a_joint_rotation_changes_it(rng, rotation):
+    Z = randn(rng, 1, 9, 4) + 0.5 * randn(rng, 2, 9, 4)
+    assert abs(loss(Z @ rotation) - loss(Z)) > 1e-4
+
+
+def test_a_feature_that_others_explain_counts_nothing_and_has_no_gradient(rng):
+    Z = randn(rng, 2, 9, 4)
+    explained = torch.cat([Z, Z[..., :2].sum(-1, keepdim=True), torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1)
+    assert loss(explained).item() == pytest.approx(loss(Z).item(), abs=1e-12)
+    torch.testing.assert_close(gradient(explained)[..., :4], gradient(Z), atol=1e-12, rtol=0)
+    assert (gradient(explained)[..., 4:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_only_nearly_explained_keeps_its_direction(dtype, rng):
+    Z = randn(rng, 1000, 64)
+    Z[:, 63] = Z[:, :63].sum(-1) + 0.1 * Z[:, 63]
+    C = Z.T @ Z
+    assert independent(C.to(dtype)).all()
+    C[:, 5], C[5] = C[:, 3], C[3]
+    C[5, 5] = C[3, 3]
+    assert (~independent(C.to(dtype))).nonzero().tolist() == [[5]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("N", "D", "rank"), [(32, 4, 3), (256, 64, 3), (256, 64, 32), (512, 128, 64)])
+def test_as_many_features_are_independent_as_the_rank_says_and_the_gradient_is_finite(N, D, rank, dtype, rng):
+    Z = (randn(rng, 2, N, rank) @ randn(rng, rank, D) + 3).to(dtype)
+    A = Z - Z.mean(1, keepdim=True)
+    assert independent(A.mT @ A).sum(-1).tolist() == [rank, rank]
+    W = whitened(Z, epsilon=0.0)
+    torch.testing.assert_close(W.square().sum((-2, -1)) / (N - 1), torch.full((2,), float(rank), dtype=dtype), rtol=1e-2, atol=0)
+    assert gradient(Z).isfinite().all()
+
+
+def test_total_collapse_costs_two_without_gradient():
+    Z = torch.full((2, 9, 4), 0.1)
+    assert loss(Z) == 2
+    assert (gradient(Z) == 0).all()
+
+
+def test_nan_stays_nan(rng):
+    Z = randn(rng, 2, 9, 4)
+    Z[0, 3, 2] = torch.nan
+    assert loss(Z).isnan()
+
+
+def test_a_slice_that_cannot_have_a_regular_covariance_is_refused(rng):
+    Z = randn(rng, 2, 12, 4)
+    with pytest.raises(UserError, match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon"):
+        loss(Z, slice_size=4)
+    with pytest.raises(UserError, match=r"12 samples are no whole number of slices of 5; choose a --hyper.slice-size"):
+        loss(Z, slice_size=5)
+    assert loss(Z, slice_size=4, epsilon=0.1).isfinite()

@@ -1,0 +1,41 @@
+from dataclasses import replace
+
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.methods import Projector
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Recipe, build_method, check, rehearse, with_objective
+
+DIGITS = replace(RECIPES["digits"], data=replace(RECIPES["digits"].data, mean=(0.3,), std=(0.3,)))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_digits_recipe_can_be_turned_to_every_objective(name):
+    recipe = with_objective(DIGITS, name)
+    if name.startswith("directclr"):
+        recipe = replace(recipe, hyper={"d0": 64})
+    check(recipe)
+    rehearse(build_method(recipe), recipe)
+    assert (recipe.optimizer, recipe.schedule, recipe.backbone) == (DIGITS.optimizer, DIGITS.schedule, DIGITS.backbone)
+
+
+def test_the_numbers_are_those_of_the_new_objective():
+    recipe = with_objective(replace(DIGITS, hyper={"invariance": 9.0}), "moco")
+    assert recipe.hyper == {"temperature": 0.2}
+    assert recipe.method == {"queue": 4096, "momentum": (0.99, 0.999)}
+
+
+def test_an_objective_that_inverts_a_covariance_gets_few_dimensions_and_never_more_than_before():
+    assert with_objective(Recipe(), "wmse").projector.widths == (2048, 2048, 64)
+    assert with_objective(Recipe(projector=Projector(widths=(32, 16))), "wmse").projector.widths == (32, 16)
+    assert with_objective(Recipe(), "simclr").projector.widths == Recipe().projector.widths
+
+
+def test_an_objective_of_the_representation_gets_no_projector():
+    assert with_objective(Recipe(), "directclr").projector.widths == ()
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(UserError, match=r"unknown objective 'vicregg'.*perhaps you meant 'vicreg'"):
+        with_objective(Recipe(), "vicregg")
