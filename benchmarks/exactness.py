@@ -52,7 +52,12 @@ def main():
 
 def row(processes: int, value: float | None, gradient: float, trouble: str) -> dict:
     value = None if value is None or math.isnan(value) else float(f"{value:.2g}")
-    return {"processes": processes, "value": value, "gradient": None if math.isnan(gradient) else float(f"{gradient:.2g}"), "trouble": trouble}
+    return {
+        "processes": processes,
+        "value": value,
+        "gradient": None if math.isnan(gradient) else float(f"{gradient:.2g}"),
+        "trouble": trouble,
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/objectives.py --parallel 2
 
 Each is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's own defaults, then
-`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is. `--only NAME …` takes some; results of the others
+`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is; `FLAGS` lists the exceptions. `--only NAME …` takes some; results of the others
 stay. A run that is there already is taken as it is. The result is `results/objectives-digits.json`.
 """
 
@@ -19,7 +19,10 @@ from fullrank.run import Run, read_json, write_json
 from seeds import ENVIRONMENT, whole_run
 
 PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
-FLAGS = {"directclr": ["--hyper.d0", "64"], "directclr_paper": ["--hyper.d0", "64"]}  # half of the backbone's 128 dimensions
+FLAGS = {
+    **dict.fromkeys(("directclr", "directclr_paper"), ["--hyper.d0", "64"]),  # half of the backbone's 128 dimensions
+    **dict.fromkeys(("simsiam", "byol"), ["--optimizer.lr", "1e-3"]),  # at the recipe's 5e-3 they come out near the untrained network
+}
 OUT = Path("results/objectives-digits.json")
 
 

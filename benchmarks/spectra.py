@@ -43,11 +43,21 @@ def measure(name: str, objective) -> dict:
     after = [None if f.after is None else f.after.effective_rank() for f in found]
     first = found[0].after
     print(f"{name:22} {before} → {after}", flush=True)
-    return {"before": before, "after": after, "eigenvalues": None if first is None else [float(f"{v:.6g}") for v in first.eigenvalues.tolist()]}
+    return {
+        "before": before,
+        "after": after,
+        "eigenvalues": None if first is None else [float(f"{v:.6g}") for v in first.eigenvalues.tolist()],
+    }
 
 
 def draw(rows: dict) -> None:
-    plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "fullrank", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "fullrank",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True, layout="constrained")
     for ax, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
         for k, name in enumerate(names):
