@@ -13,12 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from lightly_losses import LOSSES
 
 from fullrank.contract.exactness import exactness
 from fullrank.contract.subject import subject_of
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import write_json
+from lightly_losses import LOSSES
 
 OUT = Path(__file__).parent / "results" / "exactness.json"
 PROCESSES = (1, 2, 4)

@@ -3,8 +3,8 @@
     python benchmarks/objectives.py --parallel 2
 
 Each is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's own defaults, then
-`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is; `FLAGS` lists the exceptions. `--only NAME …` takes some; results of the others
-stay. A run that is there already is taken as it is. The result is `results/objectives-digits.json`.
+`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is; `FLAGS` lists the exceptions. `--only NAME …` takes
+some, and leaves the results of the others. A run that is there already is taken as it is. Written to `results/objectives-digits.json`.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from seeds import ENVIRONMENT, whole_run
 
 PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
 FLAGS = {
-    **dict.fromkeys(("directclr", "directclr_paper"), ["--hyper.d0", "64"]),  # half of the backbone's 128 dimensions
-    **dict.fromkeys(("simsiam", "byol"), ["--optimizer.lr", "1e-3"]),  # at the recipe's 5e-3 they come out near the untrained network
+    **{name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")},  # half of the backbone's 128 dimensions
+    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # at the recipe's 5e-3 they end near the untrained network
 }
 OUT = Path("results/objectives-digits.json")
 

@@ -52,7 +52,7 @@ def start(V: int, N: int, D: int, *, seed: int = 0) -> Float[Tensor, "V N D"]:
     return samples + NOISE * torch.randn(V, N, D, generator=rng)
 
 
-def free(subject: Subject, *, N: int = 256, D: int = 32, steps: int = 300, learning_rate: float = 0.02) -> Free:
+def free(subject: Subject, *, N: int = 256, D: int = 32, steps: int = 300, learning_rate: float = 0.02, seed: int = 0) -> Free:
     """Minimise the objective by Adam over V·N·D free numbers. Targets are the embeddings themselves, without gradient.
 
     >>> from fullrank.contract.subject import subject_of
@@ -61,7 +61,7 @@ def free(subject: Subject, *, N: int = 256, D: int = 32, steps: int = 300, learn
     >>> found.before.effective_rank() < 6, found.after.effective_rank() > 7
     (True, True)
     """
-    X = start(subject.views, N, D).requires_grad_()
+    X = start(subject.views, N, D, seed=seed).requires_grad_()
     before = Spectrum.from_embeddings(X[0].detach())
     state = _initial(subject, N=N, D=D)
     optimizer = torch.optim.Adam([X], lr=learning_rate)

@@ -31,7 +31,6 @@ from fullrank.objectives.wmse import wmse
 __all__ = [
     "OBJECTIVES",
     "THEORY",
-    "TWO_VIEWS",
     "Objective",
     "Terms",
     "alignment_linear",
@@ -74,8 +73,3 @@ OBJECTIVES: dict[str, Objective] = {
     )
 }
 """Every objective by its name."""
-
-TWO_VIEWS: frozenset[Objective] = frozenset(
-    {barlow_twins, corinfomax, corinfomax_batch, directclr, directclr_paper, ivne, spectral_contrastive, vicreg}
-)
-"""The objectives that are defined for exactly two views; every other one takes two or more."""
