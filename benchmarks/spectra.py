@@ -44,11 +44,10 @@ def measure(name: str, objective) -> dict:
     after = [f.after.effective_rank() for f in found]
     first = found[0].after
     print(f"{name:22} {before} → {after}", flush=True)
-    return {
-        "before": before,
-        "after": after,
-        "eigenvalues": None if first is None else [float(f"{v:.6g}") for v in first.eigenvalues.tolist()],
+    eigenvalues = {
+        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", found[0].before), ("end", first))
     }
+    return {"before": before, "after": after, "eigenvalues": eigenvalues}
 
 
 def draw(rows: dict) -> None:
@@ -62,19 +61,37 @@ def draw(rows: dict) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True, layout="constrained")
     for ax, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
         for k, name in enumerate(names):
-            values = rows[name]["eigenvalues"]
-            share = [max(v / values[0], 1e-9) for v in values] if values[0] > 0 else [1e-9] * D
-            ax.semilogy(range(1, D + 1), share, marker="osD^v<>"[k], markersize=3, linewidth=1, color=f"C{k}", label=name)
+            ax.semilogy(
+                range(1, D + 1),
+                relative(rows[name]["eigenvalues"]["end"]),
+                marker="osD^v<>"[k],
+                markersize=3,
+                linewidth=1,
+                color=f"C{k}",
+                label=name,
+            )
+        ax.semilogy(
+            range(1, D + 1),
+            relative(rows["frossl"]["eigenvalues"]["start"]),
+            color="0.7",
+            linewidth=1,
+            linestyle="--",
+            label="start",
+            zorder=0,
+        )
         ax.set_title(family, loc="left", fontsize=10)
         ax.legend(frameon=False, fontsize=8, loc="lower left")
-        ax.axvline(RANK + 0.5, color="0.8", linewidth=0.8, zorder=0)
     axes[0, 0].set_ylim(1e-5, 2)
     for ax in axes[1]:
-        ax.set_xlabel("eigenvalue j (the start is flat up to the grey line)")
+        ax.set_xlabel("eigenvalue j")
     for ax in axes[:, 0]:
         ax.set_ylabel("λ_j / λ_1")
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})
+
+
+def relative(eigenvalues: list[float]) -> list[float]:
+    return [max(v / eigenvalues[0], 1e-9) for v in eigenvalues]
 
 
 if __name__ == "__main__":

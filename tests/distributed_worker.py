@@ -14,8 +14,9 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import gather, rank, share, synchronise, world_size
+from fullrank.distributed import agree, everyones, gather, rank, share, synchronise, world_size
 from fullrank.errors import UserError
+from fullrank.images import BadImage, Skipped
 from fullrank.spectrum import Moments
 
 UNEVEN = (3, 7)
@@ -88,6 +89,14 @@ def refusal():
         return str(error)
 
 
+def unreadable():
+    """What all know of the unreadable files that each met alone."""
+    skipped = Skipped()
+    skipped.add(10, [BadImage("both.jpg", "empty file"), BadImage(f"{rank()}.jpg", "no image")])
+    skipped.exchange()
+    return skipped.tried, skipped.failed, skipped.reasons
+
+
 def everything():
     moments = Moments.from_embeddings(mine(data(10, 4, dim=0))).all_reduce()
     numbers = torch.arange(24.0).view(2, 4, 3)
@@ -97,6 +106,9 @@ def everything():
         "moments": (moments.n, moments.mean, moments.scatter),
         "gather": [gather(numbers[:, share(4)]), gather(numbers[share(2)], dim=0), gather(numbers[:, share(4)].long())],
         "refusal": refusal(),
+        "everyones": everyones({"rank": rank()}),
+        "agree": [agree(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
+        "skipped": unreadable(),
     }
 
 

@@ -9,7 +9,7 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
 from fullrank.contract import exactness, subject_of
-from fullrank.distributed import SyncBatchNorm, all_sum, gather, rank, share, synchronise, world_size
+from fullrank.distributed import SyncBatchNorm, agree, all_sum, everyones, gather, local_world_size, rank, share, synchronise, world_size
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
 
@@ -97,11 +97,27 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused(two):
     assert [process["refusal"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
 
 
+@pytest.mark.ddp
+def test_all_know_what_each_said_and_the_greatest_number(two):
+    for process in two:
+        assert process["everyones"] == [{"rank": 0}, {"rank": 1}]
+        assert process["agree"] == [0, 15, 2]
+
+
+@pytest.mark.ddp
+def test_unreadable_files_of_all_processes_are_listed_and_each_judges_its_own_reads(two):
+    for process in two:
+        tried, failed, reasons = process["skipped"]
+        assert (tried, failed) == (10, 2)
+        assert reasons == {"both.jpg": "empty file", "0.jpg": "no image", "1.jpg": "no image"}
+
+
 def test_without_a_process_group_nothing_happens():
     Z = torch.randn(2, 4, 3)
     assert gather(Z) is Z
     assert all_sum(Z) is Z
-    assert (rank(), world_size(), share(7)) == (0, 1, slice(0, 7))
+    assert (rank(), world_size(), local_world_size(), share(7)) == (0, 1, 1, slice(0, 7))
+    assert (everyones("mine"), agree(15)) == (["mine"], 15)
 
 
 def network():

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-import torch
 from rich.console import Console
 
 import fullrank
@@ -155,6 +154,14 @@ def test_the_time_of_all_parts_is_added_up(copy):
 
 def test_the_run_s_own_recipe_may_stand_beside_it(run, copy, small):
     assert fullrank.pretrain(small, resume=copy, console=QUIET).path == copy
+
+
+def test_a_run_may_go_on_with_the_devices_of_a_recipe_beside_it(run, copy, small, assert_same):
+    path = copy / "recipe.json"
+    path.write_text(path.read_text().replace('"devices": 1', '"devices": 2'))
+    shutil.rmtree(run_step(copy, 22))
+    fullrank.pretrain(small, resume=copy, console=QUIET)  # which asks for one
+    assert_same(run.path, copy)
 
 
 def test_another_recipe_is_refused_with_what_differs(copy, small):

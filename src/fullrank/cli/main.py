@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*getattr(death, "__notes__", ()), f"fullrank: {death}", sep="\n", file=sys.stderr)
         return 1
     except Interrupted as stop:
-        print(f"fullrank: {stop}", file=sys.stderr)
+        from fullrank.terminal import stderr  # after the dispatch: it brings rich
+
+        stderr().print(f"fullrank: {stop}")  # by the first of the processes that stop together
         return 128 + stop.signum
     except SystemExit as stop:  # of `--help`
         return int(stop.code or 0)

@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.recipes import Machine, Recipe, on_devices
+from fullrank.run import launch, placed
+from fullrank.run.machine import started
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """`launched(4)`: what the environment of a process looks like that torchrun started among four."""
+
+    def pretend(world, *, by_torchrun=True):
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+        if by_torchrun:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", str(world))
+            monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+
+    return pretend
+
+
+def test_where_nobody_launched_anything_the_recipe_or_the_caller_decides():
+    assert started() == 0
+    assert placed(on_devices(Recipe(), 2)).machine.devices == 2
+    assert placed(on_devices(Recipe(), 2), 1).machine.devices == 1
+
+
+def test_a_recipe_for_one_process_takes_as_many_as_were_launched(launched):
+    launched(4)
+    assert started() == 4
+    assert placed(Recipe()).machine.devices == placed(on_devices(Recipe(), 4)).machine.devices == placed(Recipe(), 4).machine.devices == 4
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_another_number_of_processes_than_was_launched_is_refused(world, launched):
+    launched(world)
+    with pytest.raises(UserError, match=rf"{world} processes were started for a run on 2; give --devices {world}"):
+        placed(on_devices(Recipe(), 2))
+
+
+def test_processes_that_would_each_train_alone_are_refused(launched):
+    launched(4, by_torchrun=False)
+    with pytest.raises(UserError, match="WORLD_SIZE is 4, but torchrun did not start this process"):
+        placed(Recipe())
+
+
+def test_more_devices_than_there_are_is_refused(launched, monkeypatch):
+    launched(2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match=r"2 devices asked for, but this machine has 1; give --devices or a --machine\.accelerator"):
+        launch(on_devices(Recipe(), 2))
+
+
+def test_one_process_joins_nobody():
+    fabric = launch(replace(Recipe(), machine=Machine(accelerator="cpu")))
+    assert (fabric.world_size, fabric.global_rank, torch.distributed.is_initialized()) == (1, 0, False)

@@ -1,0 +1,141 @@
+"""A run on two processes is the run on one, however it is started, stopped, killed and resumed."""
+
+import json
+import re
+import signal
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import fullrank
+from fullrank.cli import main
+from fullrank.errors import UserError
+from fullrank.recipes import to_dict, with_objective
+from fullrank.run import Run
+from fullrank.training import Optimizer
+
+pytestmark = pytest.mark.ddp
+STEPS = 22
+
+
+@pytest.fixture(scope="module")
+def calm(small):
+    """`calm(precision)`: steps so small that they do not amplify rounding.
+
+    At the recipe's own rate it grows up to tenfold a step, between two ways to run one process, too. These steps are large enough: half
+    as long again, they move the loss by 1e-3.
+    """
+
+    def recipe(precision):
+        machine = replace(small.machine, precision=precision)
+        return replace(with_objective(small, "vicreg"), optimizer=Optimizer(name="sgd", lr=1e-4), machine=machine)
+
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def whole(calm, train):
+    """`calm` in double precision, on one process."""
+    return train(calm("64-true"))
+
+
+@pytest.fixture
+def as_json(tmp_path):
+    """`as_json(recipe)`: the path of a recipe's file."""
+
+    def write(recipe):
+        path = tmp_path / "recipe.json"
+        path.write_text(json.dumps(to_dict(recipe)))
+        return path
+
+    return write
+
+
+def assert_same_but_for_rounding(run, other, tolerance):
+    """The same curve, and ‖w − w'‖ ≤ `tolerance` ‖w‖ for all weights and statistics."""
+    rows, others = ([row for row in each.metrics if row["kind"] == "train"] for each in (run, other))
+    assert [row["step"] for row in rows] == [row["step"] for row in others] == list(range(1, STEPS + 1))
+    for row, same in zip(rows, others, strict=True):
+        assert row["loss"] == pytest.approx(same["loss"], rel=tolerance)
+    weights, same = run.checkpoint().weights(), other.checkpoint().weights()
+    assert weights.keys() == same.keys()
+    w, v = (torch.cat([weights[name].flatten().double() for name in weights]) for weights in (weights, same))
+    assert (w - v).norm() <= tolerance * w.norm()
+    assert (run.spectra["steps"] == other.spectra["steps"]).all()
+
+
+def process_of_rank(rank):
+    """`process_of_rank(1)(parent)`: the id of that process among the children of a parent."""
+
+    def find(parent):
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        (pid,) = (pid for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
+        return int(pid)
+
+    return find
+
+
+def test_the_command_line_makes_one_run_with_one_log(calm, train, as_json, tmp_path, capfd):
+    recipe = calm("32-true")
+    path = tmp_path / "runs" / "two"
+    assert main(["pretrain", str(as_json(recipe)), "--devices", "2", "--out", str(path)]) == 0
+    out, said = capfd.readouterr()
+    assert out == ""
+    assert_same_but_for_rounding(Run(path), train(recipe), 1e-5)
+    assert [entry.name for entry in path.parent.iterdir()] == ["two"]
+    assert max(Counter((row["step"], row["kind"]) for row in Run(path).metrics).values()) == 1
+    assert len(list((path / "tensorboard").iterdir())) == 1
+    assert Run(path).recipe.machine.devices == 2
+    assert json.loads((path / "environment.json").read_text())["processes"] == 2
+    assert (path / "report.html").exists()
+    lines = said.splitlines()
+    assert lines[0].startswith("digits has no split to test with")
+    assert [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")] == list(range(1, STEPS + 1))
+    assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
+    assert len(lines) == 1 + STEPS + 1 + 3, "a forecast, and no word of a launcher"
+
+
+def test_torchrun_makes_the_same_run(whole, calm, as_json, tmp_path, start):
+    path = tmp_path / "run"
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    process = start(as_json(calm("64-true")), "--out", path, by=torchrun)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    assert_same_but_for_rounding(Run(path), whole, 1e-12)
+    assert said.count(f"step {STEPS}/{STEPS} ") == said.count(f"run: {path}") == 1
+
+
+def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, calm, as_json, tmp_path, start, stop):
+    path = tmp_path / "run"
+    process = start(as_json(calm("64-true")), "--devices", "2", "--out", path)
+    status, said = stop(process, path, 7, signal.SIGKILL, whom=process_of_rank(1))
+    assert status == 1
+    last = said.splitlines()[-1]
+    named = r"fullrank: process 1 of 2 \(counted from 0\) died of SIGKILL, as a system short of memory sends it; "
+    assert re.fullmatch(named + rf"the checkpoint of step 6 is whole; continue with: fullrank pretrain --resume {path}", last)
+    assert "Traceback" not in said
+
+    status, said = stop(start("--resume", path), path, 12, signal.SIGTERM)
+    assert status == 143
+    assert re.fullmatch(
+        rf"fullrank: stopped after step \d+ of {STEPS}; continue with: fullrank pretrain --resume {path}", said.splitlines()[-1]
+    )
+    assert 12 <= Run(path).checkpoint().step < STEPS
+
+    assert main(["pretrain", "--resume", str(path), "--devices", "1"]) == 0
+    assert_same_but_for_rounding(Run(path), whole, 1e-12)
+
+
+def test_what_one_process_alone_meets_is_told_and_leaves_nothing(small, tmp_path, monkeypatch):
+    (tmp_path / "losses.py").write_text(
+        "from fullrank.distributed import rank\nfrom fullrank.errors import UserError\nfrom fullrank.objectives import frossl\n"
+        "def loss(Z):\n    if rank() == 1:\n        raise UserError('not here; mend it')\n    return frossl(Z)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"^not here; mend it$"):
+        fullrank.pretrain(with_objective(small, "losses:loss"), out=tmp_path / "run", devices=2, console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
