@@ -114,18 +114,15 @@ def start():
 
 @pytest.fixture(scope="session")
 def stop():
-    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return exit status and standard error.
+    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; exit status and standard error."""
 
-    `whom`, of a process, returns whom to send it to; None: the process.
-    """
-
-    def wait_and_send(process, path, step, signum, whom=None):
+    def wait_and_send(process, path, step, signum):
         deadline = time.monotonic() + 240
         while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < deadline, "the run did not come so far"
             time.sleep(0.005)
-        os.kill(whom(process) if whom else process.pid, signum)
+        process.send_signal(signum)
         _, said = process.communicate(timeout=120)  # waits for its workers too, which have to go when it is killed
         return process.returncode, said
 

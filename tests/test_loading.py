@@ -1,5 +1,6 @@
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
@@ -188,3 +189,19 @@ def test_weights_of_another_network_are_named(copy):
     path.write_text(path.read_text().replace("16,\n", "32,\n"))
     with pytest.raises(UserError, match=r"does not fit .*recipe\.json .*size mismatch"):
         fullrank.load(copy)
+
+
+def test_a_run_with_an_objective_of_the_users_own_is_loaded_where_that_is_not_to_be_had(small, train, tmp_path, monkeypatch):
+    (tmp_path / "mine_to_load.py").write_text(
+        "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = train(replace(small, epochs=1, objective="mine_to_load:loss", hyper={"weight": 3.0}, method={}))
+    monkeypatch.undo()
+    sys.modules.pop("mine_to_load")
+    assert run.recipe.hyper == {"weight": 3.0}
+    model = fullrank.load(run.path)
+    weights = run.checkpoint().weights()
+    assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
+    with pytest.raises(UserError, match="'mine_to_load:loss': No module named 'mine_to_load'"):
+        fullrank.pretrain(resume=run.path)

@@ -1,8 +1,11 @@
 """A run on two processes is the run on one, however it is started, stopped, killed and resumed."""
 
 import json
+import os
 import re
 import signal
+import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -68,15 +71,24 @@ def assert_same_but_for_rounding(run, other, tolerance):
     assert (run.spectra["steps"] == other.spectra["steps"]).all()
 
 
-def process_of_rank(rank):
-    """`process_of_rank(1)(parent)`: the id of that process among the children of a parent."""
+def when_logged(path, step, act):
+    """Act in another thread as soon as the run at `path` has logged `step`; return that thread."""
 
-    def find(parent):
-        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
-        (pid,) = (pid for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
-        return int(pid)
+    def wait():
+        while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
+            time.sleep(0.005)
+        act()
 
-    return find
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def kill_rank_1():
+    """Kill that one of the processes which this one has started."""
+    children = Path(f"/proc/{os.getpid()}/task/{threading.main_thread().native_id}/children").read_text().split()
+    (pid,) = (pid for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
+    os.kill(int(pid), signal.SIGKILL)
 
 
 def test_the_command_line_makes_one_run_with_one_log(calm, train, as_json, tmp_path, capfd):
@@ -109,22 +121,26 @@ def test_torchrun_makes_the_same_run(whole, calm, as_json, tmp_path, start):
     assert said.count(f"step {STEPS}/{STEPS} ") == said.count(f"run: {path}") == 1
 
 
-def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, calm, as_json, tmp_path, start, stop):
+def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, calm, as_json, tmp_path, capfd):
     path = tmp_path / "run"
-    process = start(as_json(calm("64-true")), "--devices", "2", "--out", path)
-    status, said = stop(process, path, 7, signal.SIGKILL, whom=process_of_rank(1))
-    assert status == 1
-    last = said.splitlines()[-1]
+    killer = when_logged(path, 7, kill_rank_1)
+    assert main(["pretrain", str(as_json(calm("64-true"))), "--devices", "2", "--out", str(path)]) == 1
+    killer.join()
+    said = capfd.readouterr().err
     named = r"fullrank: process 1 of 2 \(counted from 0\) died of SIGKILL, as a system short of memory sends it; "
-    assert re.fullmatch(named + rf"the checkpoint of step 6 is whole; continue with: fullrank pretrain --resume {path}", last)
+    saved = Run(path).checkpoint().step
+    told = rf"the checkpoint of step {saved} is whole; continue with: fullrank pretrain --resume {path}"
+    assert re.fullmatch(named + told, said.splitlines()[-1])
     assert "Traceback" not in said
 
-    status, said = stop(start("--resume", path), path, 12, signal.SIGTERM)
-    assert status == 143
-    assert re.fullmatch(
-        rf"fullrank: stopped after step \d+ of {STEPS}; continue with: fullrank pretrain --resume {path}", said.splitlines()[-1]
-    )
-    assert 12 <= Run(path).checkpoint().step < STEPS
+    reached = max(row["step"] for row in Run(path).metrics)
+    assert saved <= reached < STEPS - 2
+    when_logged(path, reached + 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(["pretrain", "--resume", str(path)]) == 143
+    last = capfd.readouterr().err.splitlines()[-1]
+    saved = Run(path).checkpoint().step
+    assert last == f"fullrank: stopped after step {saved} of {STEPS}; continue with: fullrank pretrain --resume {path}"
+    assert reached < saved < STEPS
 
     assert main(["pretrain", "--resume", str(path), "--devices", "1"]) == 0
     assert_same_but_for_rounding(Run(path), whole, 1e-12)

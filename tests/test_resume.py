@@ -13,7 +13,7 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import Backbone, Projector
-from fullrank.recipes import Data, Recipe
+from fullrank.recipes import Data, Recipe, with_objective
 from fullrank.run import Run
 from fullrank.run.recorder import Recorder
 from fullrank.training import Optimizer, Schedule
@@ -54,6 +54,16 @@ def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run
     assert max(row["step"] for row in Run(path).metrics) > Run(path).checkpoint().step  # steps that are taken again
     fullrank.pretrain(resume=path, console=QUIET)
     assert_same(run.path, path)
+
+
+@pytest.mark.parametrize("objective", ["moco", "dino"])
+def test_targets_queues_prototypes_and_centres_are_resumed_too(objective, small, train, tmp_path, monkeypatch, assert_same):
+    recipe = replace(with_objective(small, objective), epochs=1)
+    with power_cut(monkeypatch, after=7):
+        fullrank.pretrain(recipe, out=tmp_path / "run", console=QUIET)
+    assert Run(tmp_path / "run").checkpoint().step == 6
+    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    assert_same(train(recipe).path, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")

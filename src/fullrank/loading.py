@@ -18,7 +18,7 @@ from fullrank.errors import UserError, perhaps
 from fullrank.images import Preprocess
 from fullrank.images.source import Picture
 from fullrank.methods import Backbone, build_backbone
-from fullrank.recipes import Recipe, build_method, preprocess_of
+from fullrank.recipes import Recipe, build_branch, preprocess_of
 from fullrank.run import Run
 
 
@@ -85,18 +85,19 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     """Load the backbone and projector of a run's newest checkpoint, or of that of `step`."""
     run = Run(path)
     recipe, checkpoint = run.recipe, run.checkpoint(step)
-    method = build_method(recipe)
+    branch, weights = build_branch(recipe), checkpoint.weights()
     try:
-        method.load_state_dict(checkpoint.weights())
+        for part, network in (("backbone.", branch.backbone), ("projector.", branch.projector)):
+            network.load_state_dict({name.removeprefix(part): tensor for name, tensor in weights.items() if name.startswith(part)})
     except RuntimeError as error:
         raise UserError(f"checkpoint {checkpoint.path} does not fit {path / 'recipe.json'} ({_summary(error)}); restore both") from error
     return Model(
         name=name or str(path),
-        backbone=method.backbone.eval(),
+        backbone=branch.backbone.eval(),
         preprocess=preprocess_of(recipe),
         spec=recipe.backbone,
-        untrained=lambda: build_method(recipe).backbone,
-        projector=method.projector.eval(),
+        untrained=lambda: build_branch(recipe).backbone,
+        projector=branch.projector.eval(),
         recipe=recipe,
     )
 

@@ -129,3 +129,7 @@ def unknown_tensor(z1, z2):
 
 def number_without_default(Z, *, temperature):
     return {"loss": Z.square().mean() / temperature}
+
+
+def always_zero(Z):
+    return {"loss": 0 * Z.sum()}

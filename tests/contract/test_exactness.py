@@ -26,6 +26,7 @@ LOSSES = (
     broken_losses.remembers,
     broken_losses.dies_on_the_second,
     broken_losses.detached,
+    broken_losses.always_zero,
 )
 
 
@@ -78,8 +79,19 @@ def test_alone_there_is_nothing_to_compare():
 
 
 def test_an_error_is_measured_by_the_whole_gradient():
-
     one = Step(loss=2.0, scale=4.0, gradients=[tensor([3.0]), tensor([4.0])])
     other = Step(loss=2.4, scale=4.0, gradients=[tensor([3.0]), tensor([4.5])])
     assert _errors([one, other], one) == pytest.approx((0.1, 0.1))
     assert _errors([Step(loss=2.0, scale=4.0, gradients=[])], one) == (0.0, math.inf)
+
+
+def test_nan_on_any_process_is_the_worst_error():
+    one = Step(loss=2.0, scale=4.0, gradients=[tensor([3.0])])
+    broken = Step(loss=math.nan, scale=4.0, gradients=[tensor([math.nan])])
+    for steps in ([one, broken], [broken, one]):
+        assert all(map(math.isnan, _errors(steps, one)))
+
+
+def test_a_loss_of_zero_with_no_slope_is_measured_all_the_same(measured):
+    for one in measured["always_zero"]:
+        assert (one.value, one.gradient, one.exact) == (0.0, 0.0, True)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fullrank.methods import Method
-from fullrank.methods.method import at_least_float32
+from fullrank.methods.precision import at_least_float32
 from fullrank.objectives import frossl
 
 
@@ -13,8 +13,7 @@ class Plain(Method):
     """Nothing but an objective."""
 
     def __init__(self, objective):
-        super().__init__()
-        self.objective = objective
+        super().__init__(nn.Identity(), nn.Identity(), objective)
 
 
 def two_tensors(P, T, /, extra, *, temperature=0.1):

@@ -1,8 +1,6 @@
 """What every method promises: an objective of the library is covered without a line here."""
 
 import runpy
-import subprocess
-import sys
 from copy import deepcopy
 from functools import partial
 from itertools import pairwise
@@ -20,6 +18,7 @@ from fullrank.training import Optimizer, build_optimizer, fit
 
 WORKER = Path(__file__).with_name("methods_worker.py")
 table = runpy.run_path(str(WORKER))
+D = table["D"]
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
@@ -159,7 +158,24 @@ def test_a_function_of_the_users_own_takes_the_method_of_its_tensors():
     assert builder is METHODS["simsiam"]
     method = builder(table["branch"], partial(my_own, weight=2.0), 2, predictor=8)
     assert method.needs == ("P", "T")
+    assert method.target is None
     assert method.terms(method(first_views("simsiam")))["distance"] > 0
+    assert builder(table["branch"], my_own, 2, momentum=(0.9, 1.0)).target is not None
+
+
+@pytest.mark.parametrize(("forgetting", "rate"), [({}, 0.01), ({"forgetting": 0.5}, 0.5)])
+def test_a_memory_moves_by_the_objectives_own_number_where_it_has_one(forgetting, rate):
+    def plain(Z, R, mu):
+        return {"distance": (Z[0] - Z[1]).square().mean()}
+
+    def own(Z, R, mu, *, forgetting):
+        return plain(Z, R, mu)
+
+    loss = partial(own, **forgetting) if forgetting else plain
+    method = builder_of("mine:loss", loss)(table["branch"], loss, 2)
+    Z = torch.randn(2, 8, D, generator=torch.Generator().manual_seed(0))
+    method.after_step(0, {"Z": Z})
+    torch.testing.assert_close(method.state()["mu"], (1 - rate) * Z.mean(1))
 
 
 def test_tensors_that_no_method_supplies_are_named():
@@ -178,21 +194,9 @@ def one():
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def several(request, tmp_path_factory):
+def several(request, together):
     """What each of 2 or 4 processes found, all methods in one group."""
-    folder, W = tmp_path_factory.mktemp("several"), request.param
-    processes = [
-        subprocess.Popen([sys.executable, WORKER, str(r), str(W), folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for r in range(W)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
-    return [torch.load(folder / f"{r}.pt") for r in range(W)]
+    return together(WORKER, request.param)
 
 
 @pytest.mark.ddp

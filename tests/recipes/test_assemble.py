@@ -97,6 +97,11 @@ def test_statistics_have_to_fit_the_channels(data, expected):
         ({"optimizer": Optimizer(lr=-0.1)}, "optimizer.lr is -0.1, but has to be at least 0; change --optimizer.lr"),
         ({"optimizer": Optimizer(lr=float("nan"))}, "optimizer.lr is nan, but has to be at least 0"),
         ({"optimizer": Optimizer(momentum=1.0)}, "optimizer.momentum is 1.0, but has to be from 0 to less than 1"),
+        ({"objective": "moco", "hyper": {}, "method": {"queue": 0}}, "method.queue is 0, but has to be at least 1; change --method.queue"),
+        (
+            {"objective": "byol", "hyper": {}, "method": {"momentum": (0.99, 1.1)}},
+            r"method.momentum is \(0.99, 1.1\), but each has to be from 0 to 1; change --method.momentum",
+        ),
         ({"projector": Projector(widths=(8, 0))}, r"projector.widths is \(8, 0\), but each has to be at least 1"),
     ],
 )

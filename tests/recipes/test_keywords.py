@@ -1,5 +1,6 @@
 import dataclasses
 import inspect
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -94,3 +95,12 @@ def test_a_number_without_default_has_to_be_given():
     assert complete(mine, {"weight": 3}, "objective") == {"weight": 3.0}
     with pytest.raises(UserError, match=r"^objective has no value for weight; give each a default in the signature$"):
         complete(mine, {}, "objective")
+
+
+def test_an_object_that_is_called_has_numbers_too():
+    class Mine:
+        def __call__(self, Z, *, weight: float = 2.0):
+            return {}
+
+    assert complete(Mine(), {"weight": 3}, "objective") == {"weight": 3.0}
+    assert complete(partial(objective, weight=3.0), {}, "objective")["weight"] == 3.0

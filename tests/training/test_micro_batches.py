@@ -153,9 +153,8 @@ class Pair(Method):
     """A target without gradient, and an objective that does not hold it constant by itself."""
 
     def __init__(self):
-        super().__init__()
-        self.backbone, self.projector = nn.Flatten(), nn.Linear(64, D)
-        self.objective = lambda P, T: {"distance": (P - 0.5 * T).square().sum() + (P * T).sum()}
+        objective = lambda P, T: {"distance": (P - 0.5 * T).square().sum() + (P * T).sum()}  # noqa: E731
+        super().__init__(nn.Flatten(), nn.Linear(64, D), objective)
 
     def forward(self, views):
         R = torch.stack([self.backbone(view) for view in views[0]])

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,11 +127,15 @@ def _compare(found: list[Found], name: str, processes: int) -> Exactness:
 
 def _errors(steps: list[Step], one: Step) -> tuple[float, float]:
     """The worst error of the loss and of a parameter's gradient; infinite where a parameter has none."""
-    value = max(abs(step.loss - one.loss) for step in steps) / one.scale
+    value = _worst(abs(step.loss - one.loss) / one.scale for step in steps)
     if any(len(step.gradients) != len(one.gradients) for step in steps):
         return value, math.inf
-    whole = _norm(one.gradients)
-    return value, max(((g - e).norm() / whole).item() for step in steps for g, e in zip(step.gradients, one.gradients, strict=True))
+    whole = _norm(one.gradients).item() or 1.0
+    return value, _worst((g - e).norm().item() / whole for step in steps for g, e in zip(step.gradients, one.gradients, strict=True))
+
+
+def _worst(errors: Iterable[float]) -> float:
+    return max(errors, key=lambda error: math.inf if math.isnan(error) else error)  # a bare `max` may pass NaN over
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:

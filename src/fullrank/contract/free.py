@@ -16,7 +16,7 @@ from fullrank.objectives.algebra import unit
 from fullrank.objectives.corinfomax import corinfomax_moments
 from fullrank.objectives.dino import dino_center
 from fullrank.objectives.moco import moco_queue
-from fullrank.objectives.signature import numbers_of, tensors_of
+from fullrank.objectives.signature import in_step, tensors_of
 from fullrank.objectives.tico import tico_covariance
 from fullrank.spectrum import Spectrum
 
@@ -94,12 +94,10 @@ def _initial(subject: Subject, *, N: int, D: int) -> dict[str, Tensor]:
 def _moved(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state after a step, by the updates of the library's objectives, with the objective's own numbers where they share a name."""
     samples = tensors[subject.embeddings[0]]
-    own = numbers_of(subject.objective)
     moved = {name: tensors[name] for name in subject.state}
     for names, update in UPDATES.items():
         if set(names) <= set(subject.state):
-            numbers = {name: own[name] for name in numbers_of(update) if name in own}
-            new = update(**{name: tensors.get(name, samples) for name in tensors_of(update)}, **numbers)
+            new = in_step(update, subject.objective)(**{name: tensors.get(name, samples) for name in tensors_of(update)})
             moved |= zip(names, new if isinstance(new, tuple) else (new,), strict=True)
     return moved
 

@@ -16,7 +16,7 @@ class Taken(NamedTuple):
     value: Tensor
     """The loss."""
     scale: float
-    """Σ |terms|, by which differences of the value are measured: the terms of a loss near zero may cancel."""
+    """Σ |terms|, by which differences of the value are measured: the terms of a loss near zero may cancel. 1 where all are zero."""
     gradients: dict[str, Tensor]
     """By the name of the tensor; zeros where it gets none."""
 
@@ -43,7 +43,7 @@ def take(subject: Subject, tensors: Mapping[str, Tensor], *, dtype: torch.dtype 
     copies = {name: t.detach().to(dtype, copy=True).requires_grad_() for name, t in tensors.items()}
     terms = torch.stack(list(terms_of(subject, copies).values()))
     gradients = torch.autograd.grad(terms.sum(), list(copies.values()), materialize_grads=True)
-    scale = terms.detach().abs().sum().item()
+    scale = terms.detach().abs().sum().item() or 1.0
     return Taken(terms.detach().sum(), scale, dict(zip(copies, gradients, strict=True)))
 
 

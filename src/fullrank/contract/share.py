@@ -36,7 +36,7 @@ class Step:
 
     loss: float
     scale: float
-    """Σ |terms|, by which the error of the loss is measured."""
+    """Σ |terms|, by which the error of the loss is measured; 1 where all are zero."""
     gradients: list[Tensor]
 
 
@@ -59,7 +59,7 @@ def step(subject: Subject, *, N: int, gathered: bool) -> Step:
     terms.sum().backward()
     loss = terms.detach().sum() if gathered else all_sum(terms.detach().sum()) / world_size()
     return Step(
-        loss=loss.item(), scale=terms.detach().abs().sum().item(), gradients=[p.grad for p in net.parameters() if p.grad is not None]
+        loss=loss.item(), scale=terms.detach().abs().sum().item() or 1.0, gradients=[p.grad for p in net.parameters() if p.grad is not None]
     )
 
 

@@ -3,8 +3,9 @@
 from fullrank.methods.asymmetric import Asymmetric
 from fullrank.methods.backbones import Backbone, build_backbone, features_of
 from fullrank.methods.builders import METHODS, Branch, Builder, builder_of
+from fullrank.methods.clock import Clock
 from fullrank.methods.joint import JointEmbedding
-from fullrank.methods.method import Clock, Method
+from fullrank.methods.method import Method
 from fullrank.methods.projectors import Projector, build_projector
 
 __all__ = [

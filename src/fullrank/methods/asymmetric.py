@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.heads import thaw
-from fullrank.methods.memory import Memory, no_memory
+from fullrank.methods.memory import Memory
 from fullrank.methods.method import Method
 from fullrank.methods.momentum import MovingAverage, cosine
 from fullrank.objectives import Terms
@@ -48,15 +47,10 @@ class Asymmetric(Method):
         average_head: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projector = projector
-        self.objective = objective
-        self.head = head or nn.Identity()
+        super().__init__(backbone, projector, objective, head=head, memory=memory)
         self.momentum = momentum
         self.average_head = average_head
         self.target = None if momentum is None else MovingAverage(*self._averaged)
-        self.memory = memory or no_memory()
 
     @property
     def _averaged(self) -> tuple[nn.Module, ...]:
@@ -70,16 +64,8 @@ class Asymmetric(Method):
         T = Z[: len(views[0])].detach() if self.target is None else torch.stack([self.target(view) for view in views[0]])
         return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, online: torch.stack([self.head(z) for z in Z]), target: T}
 
-    def state(self) -> dict[str, Tensor]:
-        """Return what the memory holds."""
-        return self.memory.tensors()
-
-    def before_step(self, step: int) -> None:
-        """Freeze prototypes, or let them learn."""
-        thaw(self.head, step, self.clock)
-
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Move the target towards the online branch, and the memory on."""
         if self.target is not None and self.momentum is not None:
             self.target.follow(*self._averaged, momentum=cosine(step, self.clock.total, *self.momentum))
-        self.memory.follow(embeddings)
+        super().after_step(step, embeddings)

@@ -1,7 +1,6 @@
 """Which method an objective takes, by the names of its tensors, with the numbers of what surrounds it in the signature of its builder."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from fullrank.objectives.algebra import unit
 from fullrank.objectives.corinfomax import corinfomax_moments
 from fullrank.objectives.dino import dino_center
 from fullrank.objectives.moco import moco_queue
-from fullrank.objectives.signature import numbers_of, tensors_of
+from fullrank.objectives.signature import in_step, tensors_of
 from fullrank.objectives.tico import tico_covariance
 
 
@@ -40,44 +39,53 @@ Builder = Callable[..., Method]
 
 def joint(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
     """Z, or R: one branch for all views, or a branch with weights of its own for each (`shared=False`; the first view's is kept)."""
-    branch, *others = [grow() for _ in range(1 if shared else views)]
-    return JointEmbedding(branch.backbone, branch.projector, objective, siblings=[(b.backbone, b.projector) for b in others])
+    branch, siblings = _branches(grow, views, shared=shared)
+    return JointEmbedding(branch.backbone, branch.projector, objective, siblings=siblings)
 
 
-def bounded(grow: Grow, objective: Objective, views: int) -> JointEmbedding:
+def bounded(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
     """Z in the unit ball, as in the authors' code of the spectral contrastive loss, which has no lower bound on a batch without it."""
-    branch = grow()
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=ShortRows())
+    branch, siblings = _branches(grow, views, shared=shared)
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=ShortRows(), siblings=siblings)
 
 
-def clustered(grow: Grow, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0) -> JointEmbedding:
+def clustered(
+    grow: Grow, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
+) -> JointEmbedding:
     """S, cosines with prototypes that are frozen for the first `freeze` epochs (SwAV; its authors take 3,000 prototypes)."""
-    branch = grow()
+    branch, siblings = _branches(grow, views, shared=shared)
     head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=head)
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=head, siblings=siblings)
 
 
-def tracked(grow: Grow, objective: Objective, views: int) -> JointEmbedding:
+def tracked(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
     """Z of unit rows, with running covariances R, from the identity, and means mu, from zero, of both views (CorInfoMax)."""
-    branch = grow()
-    update = partial(corinfomax_moments, forgetting=numbers_of(objective)["forgetting"])
-    memory = Memory(update, R=torch.eye(branch.dimensions).repeat(2, 1, 1), mu=torch.zeros(2, branch.dimensions))
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=UnitRows(), memory=memory)
+    branch, siblings = _branches(grow, views, shared=shared)
+    start = {"R": torch.eye(branch.dimensions).repeat(2, 1, 1), "mu": torch.zeros(2, branch.dimensions)}
+    memory = Memory(in_step(corinfomax_moments, objective), **start)
+    return JointEmbedding(branch.backbone, branch.projector, objective, head=UnitRows(), siblings=siblings, memory=memory)
 
 
-def predicted(grow: Grow, objective: Objective, views: int, *, predictor: int = 512) -> Asymmetric:
-    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam)."""
+def _branches(grow: Grow, views: int, *, shared: bool) -> tuple[Branch, list[tuple[nn.Module, nn.Module]]]:
+    """Return the first view's branch, and those of the others where they have weights of their own."""
+    first, *others = [grow() for _ in range(1 if shared else views)]
+    return first, [(branch.backbone, branch.projector) for branch in others]
+
+
+def predicted(
+    grow: Grow, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] | None = None
+) -> Asymmetric:
+    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam) or, with a `momentum`, as BYOL's."""
     branch = grow()
-    return Asymmetric(branch.backbone, branch.projector, objective, head=build_predictor(branch.dimensions, predictor))
+    head = build_predictor(branch.dimensions, predictor)
+    return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum)
 
 
 def bootstrapped(
     grow: Grow, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
 ) -> Asymmetric:
     """P, a prediction through `predictor` hidden units, and T from a moving average (BYOL; its authors take 4,096 units)."""
-    branch = grow()
-    head = build_predictor(branch.dimensions, predictor)
-    return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum)
+    return predicted(grow, objective, views, predictor=predictor, momentum=momentum)
 
 
 def queued(grow: Grow, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)) -> Asymmetric:
@@ -99,15 +107,14 @@ def distilled(
     """S and T, cosines with prototypes of the online branch and of its moving average, and the centre c of T (DINO)."""
     branch = grow()
     head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
-    memory = Memory(dino_center, c=torch.zeros(prototypes))
+    memory = Memory(in_step(dino_center, objective), c=torch.zeros(prototypes))
     return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum, average_head=True, memory=memory)
 
 
 def averaged(grow: Grow, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)) -> Asymmetric:
     """Z, T from a moving average, and the running covariance C of Z, from zero (TiCo)."""
     branch = grow()
-    update = partial(tico_covariance, forgetting=numbers_of(objective)["forgetting"])
-    memory = Memory(update, C=torch.zeros(branch.dimensions, branch.dimensions))
+    memory = Memory(in_step(tico_covariance, objective), C=torch.zeros(branch.dimensions, branch.dimensions))
     return Asymmetric(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
 
 

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.method import Clock, at_least_float32
+from fullrank.methods.clock import Clock
+from fullrank.methods.precision import at_least_float32
 from fullrank.methods.projectors import Projector, build_projector
 from fullrank.objectives.algebra import unit
 

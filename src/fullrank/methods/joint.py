@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.heads import thaw
-from fullrank.methods.memory import Memory, no_memory
+from fullrank.methods.memory import Memory
 from fullrank.methods.method import Method
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensors_of
@@ -45,13 +44,8 @@ class JointEmbedding(Method):
         siblings: Sequence[tuple[nn.Module, nn.Module]] = (),
         memory: Memory | None = None,
     ) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projector = projector
-        self.objective = objective
-        self.head = head or nn.Identity()
+        super().__init__(backbone, projector, objective, head=head, memory=memory)
         self.siblings = nn.ModuleList(nn.ModuleList(pair) for pair in siblings)
-        self.memory = memory or no_memory()
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b), Z (V, n, D), S (V, n, K) with prototypes."""
@@ -63,15 +57,3 @@ class JointEmbedding(Method):
         if isinstance(self.head, nn.Identity):
             return embeddings
         return embeddings | {tensors_of(self.objective)[0]: torch.stack([self.head(z) for z in Z])}
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what the memory holds."""
-        return self.memory.tensors()
-
-    def before_step(self, step: int) -> None:
-        """Freeze prototypes, or let them learn."""
-        thaw(self.head, step, self.clock)
-
-    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
-        """Move the memory on."""
-        self.memory.follow(embeddings)

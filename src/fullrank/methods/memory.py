@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fullrank.methods.method import at_least_float32
+from fullrank.methods.precision import at_least_float32
 from fullrank.objectives.signature import tensors_of
 
 

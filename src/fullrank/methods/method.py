@@ -1,40 +1,51 @@
 """What surrounds an objective: networks that turn views into the named tensors which the objective takes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fullrank.methods.clock import Clock
+from fullrank.methods.heads import thaw
+from fullrank.methods.memory import Memory, no_memory
+from fullrank.methods.precision import at_least_float32
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensors_of
 
 
-@dataclass(frozen=True)
-class Clock:
-    """How long a run is, for what follows a schedule: a target's momentum, prototypes that are frozen at first."""
-
-    steps_per_epoch: int = 1
-    total: int = 0
-    """Steps of the run; 0 where nobody knows: then nothing that is scheduled changes."""
-
-
 class Method(nn.Module):
-    """Abstract: subclasses say in `forward` how views become embeddings. `state`, `before_step` and `after_step` are hooks with a default.
+    """Abstract: subclasses say in `forward` how views become embeddings; `state`, `before_step` and `after_step` are hooks with a default.
 
     `forward` returns "R", the representations (V_0, n, D_b) of the full-size views, "Z", the projector's output (V, n, D) for all views,
     and every other tensor of samples that the objective names.
+
+    Args:
+        backbone: images (n, C, S, S) to representations (n, D_b): what is kept.
+        projector: representations (n, D_b) to embeddings (n, D).
+        objective: takes tensors of the whole batch, and the method's state.
+        head: embeddings (n, D) to what the objective takes, where that is not Z: a predictor, prototypes.
+        memory: what the objective takes beside embeddings.
     """
 
-    backbone: nn.Module
-    """Images (n, C, S, S) to representations (n, D_b): what is kept."""
-    projector: nn.Module
-    """Representations (n, D_b) to embeddings (n, D)."""
-    objective: Callable[..., Terms]
-    """Takes tensors of the whole batch, and the method's state."""
     clock: Clock = Clock()
     """Set by whoever trains, before the first step."""
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Callable[..., Terms],
+        *,
+        head: nn.Module | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projector = projector
+        self.objective = objective
+        self.head = head or nn.Identity()
+        self.memory = memory or no_memory()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -46,8 +57,8 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
-        """Return nothing: a hook, for what the objective takes beside embeddings (a queue, a centre), the same on every process."""
-        return {}
+        """Return what the objective takes beside embeddings, the same on every process: a hook, by default what the memory holds."""
+        return self.memory.tensors()
 
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
         """Return the objective's terms on the embeddings of the whole batch, in float32 or better under any autocast."""
@@ -56,21 +67,14 @@ class Method(nn.Module):
             return self.objective(*(known[name] for name in tensors_of(self.objective)))
 
     def before_step(self, step: int) -> None:
-        """Do nothing: a hook, called before optimizer step `step` (from 0), for what is frozen at first."""
+        """Get ready for optimizer step `step` (from 0): a hook, by default prototypes are frozen or let go."""
+        thaw(self.head, step, self.clock)
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
-        """Do nothing: a hook, called after optimizer step `step` (from 0), for a target network or the state.
+        """Follow optimizer step `step` (from 0): a hook, by default the memory moves on.
 
         Args:
             step: its number.
             embeddings: what the objective took, of the whole batch, without gradient.
         """
-
-
-def at_least_float32(Z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Cast half precision up to float32; leave float32 and float64 alone.
-
-    >>> at_least_float32(torch.ones(2, dtype=torch.bfloat16)).dtype, at_least_float32(torch.ones(2, dtype=torch.float64)).dtype
-    (torch.float32, torch.float64)
-    """
-    return Z.float() if Z.dtype in (torch.float16, torch.bfloat16) else Z
+        self.memory.follow(embeddings)

@@ -53,7 +53,7 @@ def cosine(step: int, total: int, start: float, end: float) -> float:
 
     τ = end − (end − start) (cos(π step / total) + 1) / 2
 
-    Source: Grill et al. 2020, Bootstrap Your Own Latent, Section 3.2, with end = 1.
+    Source: Grill et al. 2020, Bootstrap Your Own Latent, with end = 1.
 
     >>> cosine(0, 10, 0.9, 1.0), round(cosine(5, 10, 0.9, 1.0), 4), cosine(10, 10, 0.9, 1.0)
     (0.9, 0.95, 1.0)

@@ -2,12 +2,15 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fullrank.objectives.terms import Terms
 
+T = TypeVar("T")
 
-def tensors_of(objective: Callable[..., Terms]) -> tuple[str, ...]:
+
+def tensors_of(objective: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the tensors that an objective takes: its positional arguments.
 
     >>> from fullrank.objectives import frossl
@@ -18,7 +21,7 @@ def tensors_of(objective: Callable[..., Terms]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
-def numbers_of(objective: Callable[..., Terms]) -> dict[str, Any]:
+def numbers_of(objective: Callable[..., Any]) -> dict[str, Any]:
     """Return the numbers of an objective, its keyword-only arguments, with their defaults, or what a `functools.partial` made of them.
 
     >>> from functools import partial
@@ -27,6 +30,18 @@ def numbers_of(objective: Callable[..., Terms]) -> dict[str, Any]:
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
     return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def in_step(update: Callable[..., T], objective: Callable[..., Terms]) -> Callable[..., T]:
+    """Return the update of a state with those of its numbers bound that the objective has too: what both name, both take alike.
+
+    >>> from functools import partial
+    >>> from fullrank.objectives.tico import tico, tico_covariance
+    >>> numbers_of(in_step(tico_covariance, partial(tico, forgetting=0.5)))
+    {'forgetting': 0.5}
+    """
+    own = numbers_of(objective)
+    return partial(update, **{name: own[name] for name in numbers_of(update) if name in own})
 
 
 def views_of(objective: Callable[..., Terms]) -> int | None:

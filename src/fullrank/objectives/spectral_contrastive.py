@@ -22,8 +22,8 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     Returns:
         The terms "alignment" and "uniformity".
 
-    Source: HaoChen et al. 2021, Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss, eq. 6; the
-    mean over N(N − 1) pairs as in the authors' code.
+    Source: HaoChen et al. 2021, Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss; the mean
+    over N(N − 1) pairs as in the authors' code.
 
     Two views that agree, with orthogonal rows:
 

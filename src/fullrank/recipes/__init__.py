@@ -1,6 +1,6 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_method, check, preprocess_of, rehearse
+from fullrank.recipes.assemble import Assembly, assemble, build_branch, build_method, check, preprocess_of, rehearse
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.imagenet import IMAGENET
@@ -23,6 +23,7 @@ __all__ = [
     "Recipe",
     "Watch",
     "assemble",
+    "build_branch",
     "build_method",
     "check",
     "complete",

@@ -1,5 +1,7 @@
 """From a recipe to the parts that run: method, views, preprocessing. The numbers V, N and D are checked here, once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -48,16 +50,38 @@ def build_method(recipe: Recipe) -> Method:
         UserError: a backbone that timm does not know or cannot build.
     """
     objective = objective_named(recipe.objective)
+    build = builder_of(recipe.objective, objective)
+    with _seeded(recipe):
+        views = sum(view.count for view in recipe.views)
+        return build(partial(_grow, recipe), partial(objective, **recipe.hyper), views, **recipe.method)
 
-    def grow() -> Branch:
-        backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
-        D_b = features_of(backbone)
-        return Branch(backbone, build_projector(recipe.projector, D_b), (D_b, *recipe.projector.widths)[-1])
 
+def build_branch(recipe: Recipe) -> Branch:
+    """Build the backbone and projector with which `build_method` begins, alone: what is needed of a run to use it.
+
+    Raises:
+        UserError: a backbone that timm does not know or cannot build.
+
+    >>> branch = build_branch(Recipe())
+    >>> torch.equal(branch.projector[0].weight, build_method(Recipe()).projector[0].weight)
+    True
+    """
+    with _seeded(recipe):
+        return _grow(recipe)
+
+
+def _grow(recipe: Recipe) -> Branch:
+    backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
+    D_b = features_of(backbone)
+    return Branch(backbone, build_projector(recipe.projector, D_b), (D_b, *recipe.projector.widths)[-1])
+
+
+@contextmanager
+def _seeded(recipe: Recipe) -> Iterator[None]:
+    """Seed torch's generator on the CPU by the recipe, and put it back."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(recipe.seed)  # torch.manual_seed would seed the GPUs' generators too
-        build = builder_of(recipe.objective, objective)
-        return build(grow, partial(objective, **recipe.hyper), sum(view.count for view in recipe.views), **recipe.method)
+        yield
 
 
 def build_views(recipe: Recipe) -> Views:
@@ -126,7 +150,7 @@ def rehearse(method: Method, recipe: Recipe) -> None:
             method.terms(method([torch.empty(shape) for shape in shapes]))
     except UserError:
         raise
-    except Exception:  # a function of the user's own may need values, which are not there; its first step will say what is wrong
+    except Exception:  # a function of the user's own may want values (.item(), .numpy()), which are not there; its first step will tell
         return
     finally:
         method.train()
@@ -162,6 +186,11 @@ def check(recipe: Recipe, images: int | None = None) -> None:
         value = attrgetter(field)(recipe)
         if not value >= least:  # also where it is NaN
             raise UserError(f"{field} is {value}, but has to be at least {least}; change --{field}")
+    for name, value in recipe.method.items():
+        if isinstance(value, tuple) and not all(0 <= share <= 1 for share in value):
+            raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
+        if type(value) is int and value < 1:
+            raise UserError(f"method.{name} is {value}, but has to be at least 1; change --method.{name}")
     if not 0 <= recipe.optimizer.momentum < 1:
         raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
     if recipe.batch < 2:

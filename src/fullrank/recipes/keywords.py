@@ -49,6 +49,6 @@ def complete(function: Callable[..., Any], values: Mapping[str, Any], what: str)
 
 def _numbers(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return the type and default of each number; a type that is not annotated is that of the default."""
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
     keyword_only = (p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
     return {p.name: (hints.get(p.name, type(p.default)), p.default) for p in keyword_only}

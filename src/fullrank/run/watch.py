@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullrank.images import Preprocess
 from fullrank.methods import Method
-from fullrank.methods.method import at_least_float32
+from fullrank.methods.precision import at_least_float32
 from fullrank.spectrum import Moments, Spectrum
 
 # Share of a run's work, counted in forward passes, that the watch may cost. Measured on CIFAR-10 it costs a sixth more than that count
