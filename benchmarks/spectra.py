@@ -80,8 +80,8 @@ def draw(rows: dict) -> None:
             zorder=0,
         )
         ax.set_title(family, loc="left", fontsize=10)
-        ax.legend(frameon=False, fontsize=8, loc="lower left")
-    axes[0, 0].set_ylim(1e-5, 2)
+        ax.legend(frameon=False, fontsize=8, loc="lower left", ncol=2)
+    axes[0, 0].set_ylim(1e-6, 2)
     for ax in axes[1]:
         ax.set_xlabel("eigenvalue j")
     for ax in axes[:, 0]:
