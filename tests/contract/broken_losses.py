@@ -25,6 +25,16 @@ def barlow_with_a_local_correlation(Z, *, redundancy=5e-3):
     return {"on": on, "off": redundancy * (M.square().sum() - M.diagonal().square().sum())}
 
 
+def hinge_with_a_sum_in_place(Z):
+    """VICReg's hinge: where every feature varies enough, it has no gradient that could be wrong."""
+    C = Z - Z.mean(1, keepdim=True)
+    var = C.square().mean(1)
+    if dist.is_initialized():
+        dist.all_reduce(var)
+        var = var / dist.get_world_size()
+    return {"invariance": (Z[0] - Z[1]).square().mean(), "variance": torch.relu(1 - (var + 1e-4).sqrt()).mean()}
+
+
 def rank_of_the_process(Z):
     """Weighs its loss by the process."""
     return {"loss": Z.square().mean() * (1 + (dist.get_rank() if dist.is_initialized() else 0))}

@@ -21,6 +21,7 @@ LOSSES = (
     simsiam,
     broken_losses.sound,
     broken_losses.barlow_with_a_local_correlation,
+    broken_losses.hinge_with_a_sum_in_place,
     broken_losses.rank_of_the_process,
     broken_losses.random_inside,
     broken_losses.remembers,
@@ -47,6 +48,12 @@ def test_a_sum_in_place_over_processes_has_the_right_value_and_a_wrong_gradient(
         assert one.value < 1e-12
         assert one.gradient > 0.1
         assert not one.exact
+
+
+def test_a_hinge_is_examined_on_both_of_its_sides(measured):
+    for one in measured["hinge_with_a_sum_in_place"]:
+        assert one.value < 1e-12
+        assert one.gradient > 1e-3
 
 
 @pytest.mark.parametrize("name", ["rank_of_the_process", "random_inside", "remembers"])

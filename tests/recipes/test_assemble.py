@@ -168,27 +168,6 @@ def test_views_of_several_sizes_are_taken(objective):
     rehearse(build_method(recipe), recipe)
 
 
-def test_a_rehearsal_finds_shapes_that_the_objective_cannot_take():
-    recipe = replace(TINY, views=(View(count=2, size=8),), objective="wmse", hyper={}, method={}, projector=Projector(widths=(16,)))
-    with pytest.raises(UserError, match="16"):
-        rehearse(build_method(recipe), recipe)
-
-
-def test_a_rehearsal_leaves_the_method_as_it_was():
-    method = build_method(replace(TINY, objective="dino", hyper={}, method={}))
-    before = {name: value.clone() for name, value in method.state_dict().items()}
-    rehearse(method, replace(TINY, objective="dino", hyper={}, method={}))
-    assert method.training
-    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
-
-
-def test_a_rehearsal_forgives_a_function_that_needs_values(tmp_path, monkeypatch):
-    (tmp_path / "my_rehearsal.py").write_text("def loss(Z):\n    return {'sum': Z.sum() if Z.sum() > 0 else -Z.sum()}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    recipe = replace(TINY, objective="my_rehearsal:loss", hyper={}, method={})
-    rehearse(build_method(recipe), recipe)
-
-
 def test_an_unknown_backbone_is_refused():
     with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
         assemble(replace(TINY, backbone=Backbone(name="resnet81")))

@@ -43,7 +43,7 @@ def test_a_module_that_is_not_there_is_named(steps):
         function_named("my_broken:f")
 
 
-@pytest.mark.parametrize("name", ["inver", "NUMBER"])
+@pytest.mark.parametrize("name", ["inver", "NUMBERS"])
 def test_a_function_that_is_not_there_suggests_the_nearest(steps, name):
     with pytest.raises(UserError, match=f"'my_steps:{name}': module my_steps has no function {name}"):
         function_named(f"my_steps:{name}")
@@ -62,8 +62,10 @@ def test_an_extra_step_of_a_recipe_changes_its_views(steps):
 def test_an_objective_is_the_librarys_or_the_users_own(steps):
     assert objective_named("frossl") is frossl
     assert objective_named(steps)(0.25, None) == 0.75
-    with pytest.raises(UserError, match="unknown objective 'invert'"):
+    with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; one of your own is named package.module:function$"):
         objective_named("invert")
+    with pytest.raises(UserError, match="'my_steps:NUMBER': NUMBER of module my_steps is a int, expected a function"):
+        objective_named("my_steps:NUMBER")
 
 
 def test_a_recipe_names_an_objective_of_the_users_own(steps, tmp_path):

@@ -150,7 +150,13 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         """Numbers of what surrounds the objective."""
 
     default = Flags(Options(), recipe, numbers(**recipe.hyper), surroundings(**recipe.method))
-    flags = parse(Flags, arguments, verb=f"pretrain {recipe.name}", default=default, description=f"Pretrain with {recipe.objective}.")
+    flags = parse(
+        Flags,
+        arguments,
+        verb=f"pretrain {recipe.name}",
+        default=default,
+        description=f"Pretrain with {recipe.objective}; --objective NAME takes another, --resume RUN continues a run.",
+    )
     recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
     data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
     return replace(recipe, data=data), flags.options

@@ -26,6 +26,10 @@ def network(D: int, *, off: float = 0.0) -> nn.Module:
     for parameter in net.parameters():
         weights, change = torch.randn(2, *parameter.shape, generator=rng, dtype=torch.float64)
         parameter.data = weights + off * change
+    # Features of standard deviations from about 0.1 to 10: what a hinge lets pass in one is held back in another.
+    size = torch.logspace(-1.5, 0.5, D, dtype=torch.float64)
+    net[-1].weight.data *= size[:, None]
+    net[-1].bias.data *= size
     return synchronise(net)
 
 

@@ -16,7 +16,7 @@ def terms(subject: Subject) -> list[Finding]:
     """Terms by name, each a finite scalar of the embeddings' precision, differentiable; pure: nothing remembered, drawn or overwritten."""
     tensors = subject.draw(torch.Generator().manual_seed(0))
     returned: Any = subject.objective(**{name: t.clone().requires_grad_() for name, t in tensors.items()})
-    form = _form(returned)
+    form = form_of(returned)
     found = [required("returns terms", not form, measured=form or ", ".join(returned), expected="scalars by name", remedy=RETURN)]
     if form and not (isinstance(returned, Tensor) and returned.ndim == 0):  # a bare scalar is examined further
         return found
@@ -49,8 +49,12 @@ def terms(subject: Subject) -> list[Finding]:
     ]
 
 
-def _form(returned: object) -> str:
-    """What is wrong with the form of what it returned; empty if nothing."""
+def form_of(returned: object) -> str:
+    """What is wrong with the form of what an objective returned; empty if nothing.
+
+    >>> form_of({"variance": torch.tensor(1.0)}), form_of({"variance": 1.0}), form_of(torch.ones(2))
+    ('', "'variance' is a float", 'a bare tensor (2,)')
+    """
     if isinstance(returned, Tensor):
         return f"a bare tensor {tuple(returned.shape)}"
     if not isinstance(returned, dict):

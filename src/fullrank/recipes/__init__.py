@@ -1,6 +1,6 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_branch, build_method, check, preprocess_of, rehearse
+from fullrank.recipes.assemble import Assembly, assemble, build_branch, build_method, check, preprocess_of
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.imagenet import IMAGENET
@@ -9,6 +9,7 @@ from fullrank.recipes.named import function_named, objective_named
 from fullrank.recipes.objective import with_objective
 from fullrank.recipes.photos import photos
 from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differences, from_dict, on_devices, read_recipe, to_dict
+from fullrank.recipes.rehearsal import rehearse
 from fullrank.recipes.stl10 import STL10
 
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (DIGITS, CIFAR10_SMALL, CIFAR10, CIFAR100, STL10, IMAGENET)}

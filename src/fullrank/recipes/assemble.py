@@ -7,7 +7,6 @@ from functools import partial
 from operator import attrgetter
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
@@ -137,25 +136,6 @@ def sizes_of(recipe: Recipe) -> dict[int, int]:
     return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
 
 
-def rehearse(method: Method, recipe: Recipe) -> None:
-    """Take one step's loss on tensors without content, so that shapes that do not fit are known before the images are read.
-
-    Raises:
-        UserError: what the objective says of shapes that it cannot take.
-    """
-    shapes = [(V, recipe.batch, recipe.data.channels, size, size) for size, V in sizes_of(recipe).items()]
-    try:
-        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
-            method.eval()  # so that BatchNorm counts nothing
-            method.terms(method([torch.empty(shape) for shape in shapes]))
-    except UserError:
-        raise
-    except Exception:  # a function of the user's own may want values (.item(), .numpy()), which are not there; its first step will tell
-        return
-    finally:
-        method.train()
-
-
 def check(recipe: Recipe, images: int | None = None) -> None:
     """Check the numbers of a recipe: views V, batch N, dimensions D, and where `images` is given that there is a batch of them.
 
@@ -189,6 +169,8 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     for name, value in recipe.method.items():
         if isinstance(value, tuple) and not all(0 <= share <= 1 for share in value):
             raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
+        if isinstance(value, float) and not value >= 0:
+            raise UserError(f"method.{name} is {value}, but has to be at least 0; change --method.{name}")
         if type(value) is int and value < 1:
             raise UserError(f"method.{name} is {value}, but has to be at least 1; change --method.{name}")
     if not 0 <= recipe.optimizer.momentum < 1:

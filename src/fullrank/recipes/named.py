@@ -19,7 +19,12 @@ def objective_named(name: str) -> Objective:
     >>> objective_named("frossl").__name__
     'frossl'
     """
-    return function_named(name) if ":" in name else pick(name, OBJECTIVES, "objective")
+    if ":" in name:
+        return function_named(name)
+    try:
+        return pick(name, OBJECTIVES, "objective")
+    except UserError as error:
+        raise UserError(f"{error}; one of your own is named package.module:function") from None
 
 
 def function_named(name: str) -> Callable[..., Any]:
@@ -41,6 +46,8 @@ def function_named(name: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         raise UserError(f"'{name}': {error}; expected package.module:function, importable from here") from error
     function = getattr(module, function_name, None)
-    if not callable(function):
+    if function is not None and not callable(function):
+        raise UserError(f"'{name}': {function_name} of module {module_name} is a {type(function).__name__}, expected a function")
+    if function is None:
         raise UserError(f"'{name}': module {module_name} has no function {function_name}{perhaps(function_name, dir(module))}")
     return function

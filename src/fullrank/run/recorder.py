@@ -246,10 +246,11 @@ class Recorder:
     def broken(self, step: int, what: str) -> str:
         """Return the line that says what broke, what to try, and where to go on from."""
         whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
+        own = f", or mend the objective (fullrank check {self.recipe.objective})" if ":" in self.recipe.objective else ""
         left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
         return (
             f"{what}; start a new run with a lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), a longer --schedule.warmup (now "
-            f"{self.recipe.schedule.warmup:g} epochs), or --machine.precision 32-true; {left}"
+            f"{self.recipe.schedule.warmup:g} epochs), or --machine.precision 32-true{own}; {left}"
         )
 
     def checkpoint(self, step: int) -> None:
