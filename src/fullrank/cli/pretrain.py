@@ -145,7 +145,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
-        """Numbers of the objective (--objective NAME chooses another: its docstring explains them)."""
+        """Numbers of the objective (--objective NAME chooses another)."""
         method: surroundings  # pyright: ignore[reportInvalidTypeForm]
         """Numbers of what surrounds the objective."""
 

@@ -34,17 +34,25 @@ Grow = Callable[[], Branch]
 """Makes a branch with fresh weights."""
 
 Builder = Callable[..., Method]
-"""(grow, objective, views V) and its own numbers → the method."""
+"""(grow, objective with its numbers bound, views V) and its own numbers → the method."""
 
 
 def joint(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z, or R: one branch for all views, or a branch with weights of its own for each (`shared=False`; the first view's is kept)."""
+    """Z, or R: one branch for all views, or a branch with weights of its own for each (`shared=False`; the first view's is kept).
+
+    Args:
+        shared: False: each view has a backbone and a projector of its own.
+    """
     branch, siblings = _branches(grow, views, shared=shared)
     return JointEmbedding(branch.backbone, branch.projector, objective, siblings=siblings)
 
 
 def bounded(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z in the unit ball, as in the authors' code of the spectral contrastive loss, which has no lower bound on a batch without it."""
+    """Z in the unit ball, as in the authors' code of the spectral contrastive loss, which has no lower bound on a batch without it.
+
+    Args:
+        shared: False: each view has a backbone and a projector of its own.
+    """
     branch, siblings = _branches(grow, views, shared=shared)
     return JointEmbedding(branch.backbone, branch.projector, objective, head=ShortRows(), siblings=siblings)
 
@@ -52,14 +60,24 @@ def bounded(grow: Grow, objective: Objective, views: int, *, shared: bool = True
 def clustered(
     grow: Grow, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
 ) -> JointEmbedding:
-    """S, cosines with prototypes that are frozen for the first `freeze` epochs (SwAV; its authors take 3,000 prototypes)."""
+    """S, cosines with prototypes that are frozen for the first `freeze` epochs (SwAV; its authors take 3,000 prototypes).
+
+    Args:
+        prototypes: their number K.
+        freeze: epochs during which the prototypes do not learn.
+        shared: False: each view has a backbone and a projector of its own.
+    """
     branch, siblings = _branches(grow, views, shared=shared)
     head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
     return JointEmbedding(branch.backbone, branch.projector, objective, head=head, siblings=siblings)
 
 
 def tracked(grow: Grow, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z of unit rows, with running covariances R, from the identity, and means mu, from zero, of both views (CorInfoMax)."""
+    """Z of unit rows, with running covariances R, from the identity, and means mu, from zero, of both views (CorInfoMax).
+
+    Args:
+        shared: False: each view has a backbone and a projector of its own.
+    """
     branch, siblings = _branches(grow, views, shared=shared)
     start = {"R": torch.eye(branch.dimensions).repeat(2, 1, 1), "mu": torch.zeros(2, branch.dimensions)}
     memory = Memory(in_step(corinfomax_moments, objective), **start)
@@ -75,7 +93,12 @@ def _branches(grow: Grow, views: int, *, shared: bool) -> tuple[Branch, list[tup
 def predicted(
     grow: Grow, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] | None = None
 ) -> Asymmetric:
-    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam) or, with a `momentum`, as BYOL's."""
+    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam) or, with a `momentum`, as BYOL's.
+
+    Args:
+        predictor: hidden units of the predictor.
+        momentum: of the target's moving average, first and last, by half a cosine over the run.
+    """
     branch = grow()
     head = build_predictor(branch.dimensions, predictor)
     return Asymmetric(branch.backbone, branch.projector, objective, head=head, momentum=momentum)
@@ -84,12 +107,22 @@ def predicted(
 def bootstrapped(
     grow: Grow, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
 ) -> Asymmetric:
-    """P, a prediction through `predictor` hidden units, and T from a moving average (BYOL; its authors take 4,096 units)."""
+    """P, a prediction through `predictor` hidden units, and T from a moving average (BYOL; its authors take 4,096 units).
+
+    Args:
+        predictor: hidden units of the predictor.
+        momentum: of the target's moving average, first and last, by half a cosine over the run.
+    """
     return predicted(grow, objective, views, predictor=predictor, momentum=momentum)
 
 
 def queued(grow: Grow, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)) -> Asymmetric:
-    """Q, keys K from a moving average, and a queue of earlier keys (MoCo v2; its authors take 65,536 on ImageNet)."""
+    """Q, keys K from a moving average, and a queue of earlier keys (MoCo v2; its authors take 65,536 on ImageNet).
+
+    Args:
+        queue: keys of earlier batches that are kept.
+        momentum: of the target's moving average, first and last, by half a cosine over the run.
+    """
     branch = grow()
     memory = Memory(moco_queue, queue=unit(torch.randn(queue, branch.dimensions), dim=-1))
     return Asymmetric(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
@@ -104,7 +137,13 @@ def distilled(
     freeze: float = 1.0,
     momentum: tuple[float, float] = (0.996, 1.0),
 ) -> Asymmetric:
-    """S and T, cosines with prototypes of the online branch and of its moving average, and the centre c of T (DINO)."""
+    """S and T, cosines with prototypes of the online branch and of its moving average, and the centre c of T (DINO).
+
+    Args:
+        prototypes: their number K.
+        freeze: epochs during which the prototypes do not learn.
+        momentum: of the target's moving average, first and last, by half a cosine over the run.
+    """
     branch = grow()
     head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
     memory = Memory(in_step(dino_center, objective), c=torch.zeros(prototypes))
@@ -112,7 +151,11 @@ def distilled(
 
 
 def averaged(grow: Grow, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)) -> Asymmetric:
-    """Z, T from a moving average, and the running covariance C of Z, from zero (TiCo)."""
+    """Z, T from a moving average, and the running covariance C of Z, from zero (TiCo).
+
+    Args:
+        momentum: of the target's moving average, first and last, by half a cosine over the run.
+    """
     branch = grow()
     memory = Memory(in_step(tico_covariance, objective), C=torch.zeros(branch.dimensions, branch.dimensions))
     return Asymmetric(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)

@@ -19,7 +19,8 @@ def keywords(function: Callable[..., Any]) -> type:
     """
     fields = [(name, kind, dataclasses.field(default=default)) for name, (kind, default) in _numbers(function).items()]
     name = getattr(function, "__name__", "hyper")
-    return dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True)
+    # Its docstring, whose "Args" are the help of the flags.
+    return dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True, namespace={"__doc__": inspect.getdoc(function)})
 
 
 def complete(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> dict[str, Any]:
