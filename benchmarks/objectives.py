@@ -1,6 +1,6 @@
 """Every objective on the embedded digits, over seeds, against the same network untrained.
 
-    python benchmarks/objectives.py --parallel 2
+    python benchmarks/objectives.py --parallel 2 --epochs 20
 
 Each is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's own defaults, then
 `fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is; `FLAGS` lists the exceptions. `--only NAME …` takes
@@ -54,7 +54,7 @@ def main():
         OUT,
         {
             "recipe": "digits",
-            "flags": FLAGS,
+            "flags": {"all": flags} | FLAGS,
             "seeds": options.seeds,
             "environment": {key: environment[key] for key in ENVIRONMENT},
             "commit": environment["commit"],
