@@ -186,10 +186,17 @@ report("stopped", "stopped after step 3", came[0])
     assert [(tmp_path / f"came-{rank}").read_text() for rank in range(2)] == [repr([int(signum)])] * 2
 
 
-def test_a_signal_before_the_training_acts_as_it_does_on_one_process(run):
-    send(signal.SIGINT, after=["ready-0", "ready-1"])
-    with pytest.raises(KeyboardInterrupt):
-        run('signal.signal(signal.SIGINT, signal.SIG_DFL); open(f"ready-{rank}", "w"); time.sleep(60)')
+@pytest.mark.parametrize(
+    ("handler", "raised"), [(signal.default_int_handler, KeyboardInterrupt), (signal.SIG_IGN, Interrupted)], ids=["terminal", "nohup"]
+)
+def test_a_signal_before_the_training_acts_as_it_does_on_one_process(run, handler, raised):
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        send(signal.SIGINT, after=["ready-0", "ready-1"])
+        with pytest.raises(raised):
+            run('signal.signal(signal.SIGINT, signal.SIG_DFL); open(f"ready-{rank}", "w"); time.sleep(60)')
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_process_stops_when_its_parent_is_gone():

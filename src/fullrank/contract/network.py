@@ -21,15 +21,16 @@ def images(V: int, N: int) -> Float[Tensor, "V N F"]:
 def network(D: int, *, off: float = 0.0) -> nn.Module:
     """A network in float64, with BatchNorm over the whole batch; `off`: how far a target network's weights are from the online ones."""
     hidden = 4 * D  # more than D, so that the embeddings fill their space
-    net = nn.Sequential(nn.Linear(FEATURES, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, D)).double()
+    last = nn.Linear(hidden, D)
+    net = nn.Sequential(nn.Linear(FEATURES, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), last).double()
     rng = torch.Generator().manual_seed(1)
     for parameter in net.parameters():
         weights, change = torch.randn(2, *parameter.shape, generator=rng, dtype=torch.float64)
         parameter.data = weights + off * change
     # Features of standard deviations from about 0.1 to 10: what a hinge lets pass in one is held back in another.
     size = torch.logspace(-1.5, 0.5, D, dtype=torch.float64)
-    net[-1].weight.data *= size[:, None]
-    net[-1].bias.data *= size
+    last.weight.data *= size[:, None]
+    last.bias.data *= size
     return synchronise(net)
 
 

@@ -15,7 +15,8 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
         ℒ = − Σ_v log det(Z_vᵀZ_v + ε I) + invariance · (1/N) ‖Z₁ − Z₂‖_F²
 
     The determinant grows with the scale of Z without bound. The cost is N·D·min(N, D): log det(ε I_D + ZᵀZ) =
-    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is formed.
+    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is formed. In float32, ε gives way to 10⁻⁶ tr(ZᵀZ), a rounding, where
+    that is greater: for long rows and nearly singular views the value is then that of a greater ε.
 
     Args:
         Z: embeddings of exactly two views of N samples.

@@ -147,6 +147,20 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     >>> from fullrank.recipes import RECIPES
     >>> check(RECIPES["digits"], images=1438)
     """
+    _check_views(recipe)
+    _check_numbers(recipe)
+    if recipe.batch < 2:
+        raise UserError(f"batch of {recipe.batch}, but every objective compares images: it has to be at least 2 (256 is usual)")
+    if recipe.batch % recipe.machine.devices:
+        devices = recipe.machine.devices
+        raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
+    if images is not None and images < recipe.batch:
+        remedy = f"give --batch {max(images // 2, 2)} or more images"
+        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; {remedy}")
+
+
+def _check_views(recipe: Recipe) -> None:
+    """Check what the objective asks of the views, and of the projector behind them."""
     V = sum(view.count for view in recipe.views)
     if V < 2:
         raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
@@ -162,6 +176,10 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     V_0 = next(iter(sizes.values()))
     if recipe.hyper.get("full", V_0) > V_0:
         raise UserError(f"hyper.full is {recipe.hyper['full']}, but there are {V_0} views of full size; give --hyper.full {V_0}")
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    """Check each number on its own."""
     for field, least in LEAST.items():
         value = attrgetter(field)(recipe)
         if not value >= least:  # also where it is NaN
@@ -175,13 +193,5 @@ def check(recipe: Recipe, images: int | None = None) -> None:
             raise UserError(f"method.{name} is {value}, but has to be at least 1; change --method.{name}")
     if not 0 <= recipe.optimizer.momentum < 1:
         raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
-    if recipe.batch < 2:
-        raise UserError(f"batch of {recipe.batch}, but every objective compares images: it has to be at least 2 (256 is usual)")
-    if recipe.batch % recipe.machine.devices:
-        devices = recipe.machine.devices
-        raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
     if any(width < 1 for width in recipe.projector.widths):
         raise UserError(f"projector.widths is {recipe.projector.widths}, but each has to be at least 1")
-    if images is not None and images < recipe.batch:
-        remedy = f"give --batch {max(images // 2, 2)} or more images"
-        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; {remedy}")

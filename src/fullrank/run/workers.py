@@ -49,7 +49,8 @@ def run_workers(task: Task, count: int) -> Path:
             raise Interrupted(outcome.signum, outcome.message)
     dead = [rank for rank in fallen if rank not in outcomes] + [rank for rank, outcome in outcomes.items() if outcome.kind == "failed"]
     if dead and flag.signum:
-        signal.raise_signal(flag.signum)  # it came before the training, where it acts as it does on one process
+        signal.raise_signal(flag.signum)  # it came before the training, where it acts as it does on one process …
+        raise Interrupted(flag.signum, f"stopped before the training; {remedy(run)}")  # … unless that is to ignore it, as under nohup
     if dead:
         # A process that loses another fails too, and reports that: so one that died without a word comes first, then the first report.
         raise obituary(dead[0], count, outcomes.get(dead[0]), fallen.get(dead[0], 0), run)
