@@ -1,0 +1,157 @@
+"""Training of any loss, in continuous time (gradient flow) and in steps (gradient descent): what every closed form is held against.
+
+A loss is a function of a dict or tuple of float64 tensors. Time is learning rate × step, in the loss's own scale: a loss that is a sum
+over n samples runs n times faster than their mean.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from fullrank.errors import UserError
+
+Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
+
+
+def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
+    """∇loss(θ), by autograd; zero for what the loss does not depend on.
+
+    Args:
+        loss: a scalar function of the parameters.
+        params: θ, a dict or tuple of tensors.
+
+    Returns:
+        The gradient, named and shaped like `params`.
+
+    Raises:
+        UserError: the loss is no scalar tensor.
+
+    >>> gradient(lambda p: p["w"].square().sum() / 2, {"w": torch.tensor([1.0, 3.0])})
+    {'w': tensor([1., 3.])}
+    """
+    leaves = [x.detach().requires_grad_() for x in tensors(params)]
+    with torch.enable_grad():
+        value = loss(like(params, leaves))
+    if not (isinstance(value, Tensor) and value.ndim == 0):
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise UserError(f"the loss returned {got} instead of one number; for an objective's terms, return sum(terms.values())")
+    return like(params, torch.autograd.grad(value, leaves, materialize_grads=True))
+
+
+def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12) -> Params:
+    """The gradient flow dθ/dt = −∇loss(θ), θ(0) = params, at the times t.
+
+    An explicit Runge-Kutta method of order 8 with adaptive steps (DOP853), whose steps ignore t: between them it interpolates with
+    order 7.
+
+    Args:
+        loss: a scalar function of the parameters.
+        params: θ(0), a dict or tuple of float64 tensors.
+        t: ascending times ≥ 0, in units of learning rate × step.
+        rtol: error allowed in a step, relative to each number of θ.
+        atol: error allowed in a step besides, absolute.
+
+    Returns:
+        θ(t), named like `params`, each tensor with a first dimension of T times.
+
+    Raises:
+        UserError: parameters that are not float64, times that do not ascend from 0 on, a flow that leaves the finite numbers before t.
+
+    Source: Hairer, Nørsett and Wanner 1993, Solving Ordinary Differential Equations I, Sec. II.5 and II.10.
+
+    >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
+    >>> flow(lambda p: p["w"].square().sum() / 2, start, torch.tensor([0.0, 1.0]))["w"]  # w(t) = e⁻ᵗ w(0)
+    tensor([[1.0000, 3.0000],
+            [0.3679, 1.1036]], dtype=torch.float64)
+    """
+    check_double(params)
+    times = t.double().cpu().numpy()
+    if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
+        raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them, each once")
+
+    def velocity(_: float, y: np.ndarray) -> np.ndarray:
+        return -pack(gradient(loss, unpack(torch.tensor(y), params)))
+
+    start = pack(params)
+    if times[-1] == 0:  # where scipy returns nothing
+        return unpack(torch.tensor(start[None]), params)
+    with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
+        solution = solve_ivp(velocity, (0.0, times[-1]), start, method="DOP853", t_eval=times, rtol=rtol, atol=atol)
+    if not solution.success:
+        reached = max(solution.t, default=0.0)
+        raise UserError(f"the flow blows up between t = {reached:g} and {times[-1]:g}: is the loss bounded below? end at an earlier time")
+    return unpack(torch.tensor(solution.y.T), params)
+
+
+def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
+    """Full-batch gradient descent θ_{k+1} = θ_k − η ∇loss(θ_k), θ_0 = params, recorded at the chosen steps.
+
+    Euler's method for `flow`: step k stands at time t = ηk, and at a fixed time the two differ by O(η).
+
+    Args:
+        loss: a scalar function of the parameters.
+        params: θ_0, a dict or tuple of float64 tensors.
+        learning_rate: η.
+        steps: ascending numbers ≥ 0 of the steps to record.
+
+    Returns:
+        θ at those steps, named like `params`, each tensor with a first dimension of len(steps).
+
+    Raises:
+        UserError: parameters that are not float64, steps that do not ascend from 0 on.
+
+    >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
+    >>> descend(lambda p: p["w"].square().sum() / 2, start, learning_rate=0.5, steps=[0, 2])["w"]  # w_k = (1 − η)ᵏ w_0
+    tensor([[1.0000, 3.0000],
+            [0.2500, 0.7500]], dtype=torch.float64)
+    """
+    check_double(params)
+    if not steps or steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
+        raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them, each once")
+    wanted = set(steps)
+    path = islice(iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
+    rows = [tensors(now) for step, now in enumerate(path) if step in wanted]
+    return like(params, [torch.stack(column) for column in zip(*rows, strict=True)])
+
+
+def iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
+    """θ_0, θ_1, … of gradient descent, without end; a gradient is taken only when the next one is asked for."""
+    while True:
+        yield params
+        pairs = zip(tensors(params), tensors(gradient(loss, params)), strict=True)
+        params = like(params, [x - learning_rate * slope for x, slope in pairs])
+
+
+def tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
+
+
+def like(params: Params, new: Sequence[Tensor]) -> Params:
+    """The tensors `new` in the container of `params`."""
+    if isinstance(params, dict):
+        return dict(zip(params, new, strict=True))
+    return tuple(new)
+
+
+def pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> np.ndarray:
+    """All numbers of the parameters in one row, as scipy wants them."""
+    return torch.cat([x.reshape(-1) for x in tensors(params)]).cpu().numpy()
+
+
+def unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
+    """`pack` undone, for one row or for many."""
+    originals = tensors(params)
+    pieces = rows.split([x.numel() for x in originals], -1)
+    return like(params, [piece.reshape(rows.shape[:-1] + x.shape).to(x.device) for piece, x in zip(pieces, originals, strict=True)])
+
+
+def check_double(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
+    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in tensors(params)} - {"float64"})
+    if wrong:
+        raise UserError(f"parameters are {', '.join(wrong)}, expected float64; convert them, and the loss's data, with .double()")

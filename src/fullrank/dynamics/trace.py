@@ -1,0 +1,282 @@
+"""Two-layer linear networks with orthonormal weights under a trace loss: how weights and outputs move, as flows and step by step.
+
+Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the network u(x) = W2ᵀW1x = Aᵀx. In the eigenbasis C = VΛVᵀ,
+λ ascending, the outputs are q = VᵀA (d, z). Time is learning rate × step of the loss as it stands: C is a sum over n unless it is
+averaged, and every rate and stable step scales with it. Use float64.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.dynamics.optimum import forced_rank
+from fullrank.dynamics.pairs import check_symmetric
+from fullrank.errors import UserError, pick
+
+FLOWS: dict[str, tuple[float, float]] = {"horizontal": (2.0, 2.0), "polar": (1.0, 3.0), "canonical": (0.0, 4.0)}
+"""The flows that keep the columns of W1 and W2 orthonormal, each by its (a, b) in `output_flow`."""
+
+
+def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
+    """The loss Tr(W2ᵀW1 C W1ᵀW2) = Tr(qᵀΛq).
+
+    Raises:
+        UserError: shapes that do not fit, or C is not symmetric.
+
+    Source: Esser et al. 2023, eq. 8 (also what Proposition 3 means where it prints a squared norm, which is never negative).
+
+    >>> trace_loss(torch.eye(2), torch.eye(2), -torch.eye(2))
+    tensor(-2.)
+    """
+    _fit(W1, W2, C)
+    A = W1.mT @ W2
+    return (A * (C @ A)).sum()
+
+
+def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
+    """The loss Tr(W2ᵀW1 C W1ᵀW2) / (‖W1‖₂² ‖W2‖₂²) of spectral norms, which needs no constraint and ignores the scale of the weights.
+
+    Source: Esser et al. 2023, Proposition 3, formulation 1.
+
+    >>> scaled_loss(2 * torch.eye(2), 3 * torch.eye(2), -torch.eye(2))
+    tensor(-2.)
+    """
+    return trace_loss(W1, W2, C) / (torch.linalg.matrix_norm(W1, 2) * torch.linalg.matrix_norm(W2, 2)).square()
+
+
+def orthonormal_weights(
+    d: int, *, hidden: int, outputs: int, generator: torch.Generator
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """Random W1 (h, d) and W2 (h, z), W1ᵀW1 = I and W2ᵀW2 = I, each uniform on its Stiefel manifold, float64.
+
+    Raises:
+        UserError: fewer hidden units than inputs or outputs, for which there are no such weights.
+
+    Source: Esser et al. 2023, constraints of eq. 8.
+
+    >>> W1, W2 = orthonormal_weights(2, hidden=5, outputs=3, generator=torch.Generator().manual_seed(0))
+    >>> W1.shape, W2.shape
+    (torch.Size([5, 2]), torch.Size([5, 3]))
+    """
+    forced_rank(d, hidden=hidden, outputs=outputs)  # raises where there are no such weights
+    gaussians = (torch.randn(hidden, columns, dtype=torch.float64, generator=generator) for columns in (d, outputs))
+    W1, W2 = (_polar(G) for G in gaussians)
+    return W1, W2
+
+
+def gradients(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """Gradients G1 = 2W2AᵀC and G2 = 2W1CA of `trace_loss`, A = W1ᵀW2.
+
+    Raises:
+        UserError: shapes that do not fit, or C is not symmetric.
+
+    >>> gradients(torch.eye(1), torch.eye(1), -torch.eye(1))
+    (tensor([[-2.]]), tensor([[-2.]]))
+    """
+    _fit(W1, W2, C)
+    CA = C @ (W1.mT @ W2)
+    return 2 * W2 @ CA.mT, 2 * W1 @ CA
+
+
+def weight_flow(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, flow: str = "horizontal"
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """W1′ and W2′ of a flow that keeps orthonormal columns: for each layer, with G its gradient,
+
+        horizontal  W′ = −(I − WWᵀ)G                  the paper's; not the constrained gradient flow, since ℒ depends on more than span W1
+        polar       W′ = −(G − W(WᵀG + GᵀW)/2)        gradient flow on the Stiefel manifold with the embedded metric
+        canonical   W′ = −(G − WGᵀW)                  with the canonical metric
+
+    Returns:
+        The two velocities; the unit of time is learning rate × step.
+
+    Raises:
+        UserError: an unknown flow, shapes that do not fit, h < d or h < z, or C is not symmetric.
+
+    Source: Esser et al. 2023, Theorem 2 (horizontal); Edelman, Arias and Smith 1998, Sec. 2 (the metrics).
+
+    >>> W = torch.eye(2)[:, :1]
+    >>> weight_flow(W, W, -torch.eye(1))[0].abs()
+    tensor([[0.],
+            [0.]])
+    """
+    pick(flow, FLOWS, "flow")
+    forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
+    G1, G2 = gradients(W1, W2, C)
+    return _tangent(W1, G1, flow), _tangent(W2, G2, flow)
+
+
+def _tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
+    """Minus the gradient, made tangent to the orthonormal columns of W."""
+    inner = W.mT @ G
+    return W @ {"horizontal": inner, "polar": (inner + inner.mT) / 2, "canonical": inner.mT}[flow] - G
+
+
+def output_flow(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
+    """The velocity of the outputs q = VᵀW1ᵀW2 under `weight_flow`, which needs no weights and so does not depend on the width h:
+
+        q′ = −[4Λq − a Λqqᵀq − b qqᵀΛq],    (a, b) = (2, 2) horizontal, (1, 3) polar, (0, 4) canonical
+
+    All three have the same fixed points; around the minimum, outputs turn at the rates 2 : 3 : 4 times (λ_j − λ₁).
+
+    Args:
+        q: outputs on the eigenvectors of C.
+        eigenvalues: of C.
+        flow: a name in `FLOWS`.
+
+    Raises:
+        UserError: an unknown flow, or eigenvalues that do not fit q.
+
+    Source: Esser et al. 2023, Theorem 2, eq. 9 (the horizontal one; corrected: projected gradient descent follows the polar one).
+
+    >>> output_flow(torch.tensor([[1.0], [0.0]]), torch.tensor([-1.0, 2.0])).abs()
+    tensor([[0.],
+            [0.]])
+    """
+    a, b = pick(flow, FLOWS, "flow")
+    if len(q) != len(eigenvalues):
+        raise UserError(f"outputs {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not fit; give a row of q for each eigenvalue")
+    Lq = eigenvalues[:, None] * q
+    return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
+
+
+def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T d z"]:
+    """The canonical flow q′ = −4(I − qqᵀ)Λq, solved: with E = e^{−4Λt},
+
+        q(t) = E q₀ (I − q₀ᵀq₀ + q₀ᵀE²q₀)^{−½}
+
+    exactly for one output; for more, up to a rotation of the outputs, on which neither qqᵀ nor the loss depends.
+
+    Args:
+        q0: outputs at t = 0, of singular values at most 1 (as all W1ᵀW2 with orthonormal columns).
+        eigenvalues: of C, ascending: rows of falling size keep the small ones exact for large t.
+        t: times t ≥ 0, learning rate × step.
+
+    Returns:
+        The outputs at each time, without overflow.
+
+    Source: the matrix Riccati equation of qqᵀ, as in Yan, Helmke and Moore 1994.
+
+    >>> canonical_outputs(torch.tensor([[0.6], [0.8]]), torch.tensor([-1.0, 1.0]), torch.tensor(0.25))
+    tensor([[0.9841],
+            [0.1776]])
+    """
+    shift = eigenvalues.min().clamp(max=0)  # a common factor of both blocks, which the polar factor drops
+    E = torch.exp(-4 * (eigenvalues - shift) * t[..., None])[..., None]
+    values, R = torch.linalg.eigh(torch.eye(q0.shape[1], dtype=q0.dtype, device=q0.device) - q0.mT @ q0)
+    root = (R * values.clamp(min=0).sqrt()) @ R.mT
+    return _polar(torch.cat([E * q0, torch.exp(4 * shift * t)[..., None, None] * root], -2))[..., : len(q0), :]
+
+
+def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
+    """The step η below which the minimum attracts the Euler steps of `discretised`: 2 over the fastest rate around it, the smallest of
+
+        1 / (4|λ₁|)         if λ₁ < 0: the radial rate 8|λ₁|
+        2 / (b(λ_d − λ₁))   if outputs can turn, with b of the flow: 1 / (λ_d − λ₁) for the horizontal one
+        1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues than outputs
+
+    Up to 1 / (8|λ₁|) the length of an output grows without overshoot. A C that is a sum over n samples has a bound ~ 1/n.
+
+    Args:
+        eigenvalues: of C.
+        outputs: z.
+        flow: a name in `FLOWS`.
+
+    Source: linearisation of Esser et al. 2023, eq. 12 (the paper gives no bound).
+
+    >>> stable_step(torch.tensor([-1.0, 4.0]), outputs=1)
+    0.2
+    """
+    _, b = pick(flow, FLOWS, "flow")
+    low, high = eigenvalues.min().item(), eigenvalues.max().item()
+    alive = min(outputs, int((eigenvalues < 0).sum()))
+    rates = [-8 * low if alive else 0.0, b * (high - low) if 0 < alive < len(eigenvalues) else 0.0, 4 * high if alive < outputs else 0.0]
+    return 2 / max(rates) if max(rates) > 0 else float("inf")
+
+
+def discretised(
+    q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, step: float, steps: int, flow: str = "horizontal"
+) -> Float[Tensor, "T d z"]:
+    """Outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_flow`: exact to first order in η, at a cost without h.
+
+    Args:
+        q0: outputs at the start.
+        eigenvalues: of C.
+        step: η, the learning rate.
+        steps: how many steps, T − 1.
+        flow: a name in `FLOWS`.
+
+    Raises:
+        UserError: a step at or above `stable_step`.
+
+    Source: Esser et al. 2023, eq. 12.
+
+    >>> discretised(torch.tensor([[0.5]]), torch.tensor([-1.0]), step=0.1, steps=1).flatten()
+    tensor([0.5000, 0.6500])
+    """
+    bound = stable_step(eigenvalues, outputs=q0.shape[1], flow=flow)
+    if not 0 < step < bound:
+        raise UserError(f"step {step:g} is not between 0 and the stable bound {bound:g} of this C; take a smaller step, or average C")
+    q = [q0]
+    for _ in range(steps):
+        q.append(q[-1] + step * output_flow(q[-1], eigenvalues, flow=flow))
+    return torch.stack(q)
+
+
+def projected_step(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, step: float, flow: str = "polar"
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """One step of gradient descent on both layers, each brought back to the nearest matrix with orthonormal columns, (W − ηG)(…)^{−½}.
+
+    To first order in η the outputs follow the flow: "polar" is the plain gradient; "horizontal" and "canonical" take the velocity of
+    `weight_flow` in its place. (A QR factorisation of the plain step follows none of the flows: its result depends on the basis.)
+
+    Args:
+        W1: first layer, orthonormal columns.
+        W2: second layer, orthonormal columns.
+        C: symmetric matrix of the loss.
+        step: η, the learning rate. `stable_step` is the bound of the flow's own discretisation.
+        flow: a name in `FLOWS`.
+
+    Raises:
+        UserError: an unknown flow, shapes that do not fit, h < d or h < z, or C is not symmetric.
+
+    Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent).
+
+    >>> W = torch.eye(2)
+    >>> projected_step(W, W, torch.diag(torch.tensor([-1.0, 1.0])), step=0.1)[0]
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
+    if flow == "polar":
+        V1, V2 = (-G for G in gradients(W1, W2, C))
+    else:
+        V1, V2 = weight_flow(W1, W2, C, flow=flow)
+    return _polar(W1 + step * V1), _polar(W2 + step * V2)
+
+
+def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
+    """Embeddings u(x) = qᵀVᵀx of points, new ones too, from outputs q on the eigenvectors V of C.
+
+    Source: Esser et al. 2023, Sec. "New Datapoint".
+
+    >>> embed(torch.tensor([[2.0, 3.0]]), torch.tensor([[1.0], [0.0]]), torch.eye(2))
+    tensor([[2.]])
+    """
+    return X @ V @ q
+
+
+def _polar(W: Tensor) -> Tensor:
+    """The nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
+    U, _, Vh = torch.linalg.svd(W, full_matrices=False)
+    return U @ Vh
+
+
+def _fit(W1: Tensor, W2: Tensor, C: Tensor) -> None:
+    check_symmetric(C)
+    if W1.shape[0] != W2.shape[0] or W1.shape[1] != len(C):
+        shapes = f"W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)} and C {tuple(C.shape)}"
+        raise UserError(f"{shapes} do not fit; give W1 (hidden, inputs), W2 (hidden, outputs) and C (inputs, inputs)")

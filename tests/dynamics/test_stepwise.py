@@ -1,0 +1,313 @@
+"""Stepwise learning against the actual loss, integrated ODEs, gradient descent and kernels written out."""
+
+import math
+
+import pytest
+import torch
+
+from fullrank.dynamics import stepwise
+from fullrank.dynamics.flow import flow, gradient
+from fullrank.errors import UserError
+from fullrank.objectives.theory import barlow_linear
+
+D, M = 4, 7
+TIMES = torch.linspace(0, 3, 13, dtype=torch.float64)
+
+# A small generic start: Γ = diag(1/j), 8 embeddings of 20 features.
+HARMONIC, FIRST = 1 / torch.arange(1, 21, dtype=torch.float64), torch.eye(20, 8, dtype=torch.float64)
+LONG = torch.linspace(0, 40, 2001, dtype=torch.float64)
+
+
+def double(rng, *shape):
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def rng():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def X(rng):
+    """30 pairs of views: features of falling variance, and noise of augmentation."""
+    images = double(rng, 30, M) * torch.logspace(0.3, -0.5, M, dtype=torch.float64)
+    return images + 0.2 * double(rng, 2, 30, M)
+
+
+@pytest.fixture
+def G(X):
+    return stepwise.feature_cross_correlation(X)
+
+
+@pytest.fixture
+def aligned(G, rng):
+    """An aligned initialisation on the first D modes: s(0), γ, U, V."""
+    gamma, V = stepwise.modes(G)
+    U = torch.linalg.qr(double(rng, D, D))[0]
+    return torch.tensor([0.05, 0.2, 0.01, 1.5], dtype=torch.float64), gamma[:D], U, V[:, :D]
+
+
+def close(actual, expected, tolerance):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+
+
+def start(seed, scale=1e-6):
+    return scale * double(torch.Generator().manual_seed(seed), 8, 20)
+
+
+def trained(start):
+    return flow(lambda p: stepwise.barlow_loss(p[0], torch.diag(HARMONIC)), (start,), LONG, rtol=1e-8, atol=1e-14)[0]
+
+
+def actual_loss(W, X):
+    """The library's loss on the embeddings of all ordered pairs (x, x′) and (x′, x)."""
+    Z = X @ W.mT / math.sqrt(2 * X.shape[1])
+    return sum(barlow_linear(torch.stack([Z.flatten(0, 1), Z.flip(0).flatten(0, 1)])).values())
+
+
+def through(t, s, gamma):
+    """The singular value by the formula as the paper has it."""
+    return (4 * gamma * t).exp() / (s**-2 + ((8 * gamma * t).exp() - 1) * gamma).sqrt()
+
+
+def test_the_moment_is_the_mean_over_pairs_in_both_orders(X, G):
+    expected = torch.zeros(M, M, dtype=torch.float64)
+    for x, y in zip(*X, strict=True):
+        expected += (torch.outer(x, y) + torch.outer(y, x)) / (2 * X.shape[1])
+    close(G, expected, 1e-14)
+
+
+def test_the_loss_is_that_of_the_embeddings(X, G, rng):
+    W = double(rng, D, M)
+    close(stepwise.barlow_loss(W, G), actual_loss(W, X), 1e-12 * actual_loss(W, X).item())
+
+
+def test_the_vector_field_is_minus_the_gradient_of_the_actual_loss(X, G, rng):
+    W = double(rng, D, M)
+    expected = -gradient(lambda p: actual_loss(p[0], X), (W,))[0]
+    close(stepwise.vector_field(W, G), expected, 1e-12 * expected.norm().item())
+
+
+def test_the_closed_form_is_the_integrated_flow_of_the_actual_loss(X, aligned):
+    s, gamma, U, V = aligned
+    path = flow(lambda p: actual_loss(p[0], X), (U * s @ V.mT,), TIMES, rtol=1e-12, atol=1e-14)[0]
+    close(stepwise.weights(TIMES, s, gamma, U, V), path, 1e-8)
+
+
+def test_the_closed_form_solves_its_equation():
+    gamma = torch.tensor([1.5, 0.3, 0.0, -0.4], dtype=torch.float64)
+    s = torch.tensor([0.1, 2.5, 0.3, 0.7], dtype=torch.float64)
+    t = TIMES[1:].requires_grad_()
+    for j in range(4):
+        value = stepwise.singular_values(t, s[j : j + 1], gamma[j : j + 1])[:, 0]
+        slope = torch.autograd.grad(value.sum(), t)[0]
+        close(slope, (4 * gamma[j] * value * (1 - gamma[j] * value**2)).detach(), 1e-12)
+
+
+def test_the_closed_form_is_the_papers_formula():
+    gamma = torch.tensor([1.5, 0.3, 0.0, -0.4], dtype=torch.float64)
+    s = torch.tensor([0.1, 2.5, 0.3, 0.7], dtype=torch.float64)
+    close(stepwise.singular_values(TIMES, s, gamma), through(TIMES[:, None], s, gamma), 1e-13)
+    logistic = 1 / (1 + (1 / (gamma * s**2) - 1) * (-8 * gamma * TIMES[:, None]).exp())
+    close(stepwise.eigenvalues(TIMES, s, gamma)[:, [0, 1, 3]], logistic[:, [0, 1, 3]], 1e-13)
+
+
+def test_the_closed_form_begins_at_the_start_and_ends_at_the_optimum():
+    gamma = torch.tensor([1.5, 0.3, 0.0, -0.4, 1.5], dtype=torch.float64)
+    s = torch.tensor([0.1, 2.5, 0.3, 0.7, 0.0], dtype=torch.float64)
+    ends = stepwise.singular_values(torch.tensor([0.0, 1e4], dtype=torch.float64), s, gamma)
+    close(ends[0], s, 1e-15)
+    close(ends[1], torch.tensor([1.5**-0.5, 0.3**-0.5, 0.3, 0.0, 0.0], dtype=torch.float64), 1e-14)
+
+
+def test_a_tiny_start_is_followed_to_the_end():
+    """γs² = 1e-30: far below rounding beside 1, where 1 − e^{−8γt} and its rest would cancel."""
+    ends = stepwise.eigenvalues(torch.tensor([30.0], dtype=torch.float64), *torch.tensor([[1e-15], [1.0]], dtype=torch.float64))
+    close(ends, torch.ones(1, 1, dtype=torch.float64), 1e-14)
+
+
+def test_the_optimum_is_a_fixed_point_without_loss(G, aligned):
+    _, gamma, U, V = aligned
+    W = stepwise.weights(torch.tensor(math.inf, dtype=torch.float64), torch.ones(D, dtype=torch.float64), gamma, U, V)
+    assert stepwise.barlow_loss(W, G) < 1e-28
+    assert stepwise.vector_field(W, G).norm() < 1e-13
+
+
+def test_the_eigenvalues_give_the_loss(G, aligned):
+    s, gamma, U, V = aligned
+    t = torch.tensor(0.2, dtype=torch.float64)
+    values = stepwise.eigenvalues(t, s, gamma)
+    W = stepwise.weights(t, s, gamma, U, V)
+    close(torch.linalg.eigvalsh(W @ G @ W.mT), values.sort().values, 1e-13)
+    close(stepwise.barlow_loss(W, G), (1 - values).square().sum(), 1e-13)
+
+
+def test_step_times_are_where_the_eigenvalue_is_a_half():
+    gamma = torch.tensor([1.5, 0.3, 0.1], dtype=torch.float64)
+    s = torch.tensor([0.1, 1e-3, 1e-6], dtype=torch.float64)
+    at = stepwise.eigenvalues(stepwise.step_times(s, gamma), s, gamma).diagonal()
+    close(at, 1 / (2 - gamma * s**2), 1e-12)
+
+
+def test_modes_that_are_not_learned_have_no_step_time():
+    times = stepwise.step_times(torch.tensor([0.1, 0.1, 0.0]), torch.tensor([0.0, -1.0, 1.0]))
+    assert times.tolist() == [math.inf] * 3
+
+
+def test_step_times_measured_on_the_closed_form_come_out():
+    gamma = torch.tensor([1.5, 0.3, 0.1, -1.0], dtype=torch.float64)
+    s = torch.full((4,), 1e-4, dtype=torch.float64)
+    t = torch.linspace(0, 30, 10001, dtype=torch.float64)
+    close(stepwise.crossing_times(t, stepwise.eigenvalues(t, s, gamma)), stepwise.step_times(s, gamma), 1e-5)
+
+
+def test_a_crossing_is_interpolated_and_a_first_record_counts():
+    t = torch.tensor([1.0, 2.0, 4.0])
+    values = torch.tensor([[0.9, 0.0, 0.0, 0.5], [0.1, 0.2, 0.1, 0.0], [0.9, 0.6, 0.4, 0.0]])
+    close(stepwise.crossing_times(t, values), torch.tensor([1.0, 3.5, math.inf, 1.0]), 1e-6)
+    close(stepwise.crossing_times(t, values, level=0.1)[1:3], torch.tensor([1.5, 2.0]), 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_modes_are_learned_when_predicted(seed):
+    path = trained(start(seed))
+    predicted = stepwise.step_times(stepwise.alignment(start(seed), FIRST)[1], HARMONIC[:8])
+    measured = stepwise.crossing_times(LONG, torch.linalg.eigvalsh(path @ torch.diag(HARMONIC) @ path.mT).flip(-1))
+    error = (measured / predicted - 1).abs()
+    assert error[:5].max() < 0.002
+    assert error.max() < 0.03
+    assert stepwise.barlow_loss(path[-1], torch.diag(HARMONIC)) < 1e-5
+
+
+def test_the_smaller_the_start_the_closer_the_trajectory():
+    errors = []
+    for scale in (1e-3, 1e-5, 1e-7):
+        U, s = stepwise.alignment(start(0, scale), FIRST)
+        predicted = stepwise.weights(LONG, s, HARMONIC[:8], U, FIRST)
+        errors.append((trained(start(0, scale)) - predicted)[..., :2].abs().max().item())
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+    assert errors[2] < 0.003
+
+
+def test_in_the_end_the_first_modes_are_spanned():
+    spanned = torch.linalg.qr(trained(start(0))[-1].mT)[0]
+    cosines = torch.linalg.svdvals(spanned.mT @ FIRST[:, :5])  # of the principal angles
+    assert cosines.min() > 1 - 1e-4
+
+
+def test_an_aligned_start_is_its_own_alignment(aligned):
+    s, _, U, V = aligned
+    found = stepwise.alignment(U * s @ V.mT, V)
+    close(found[0], U, 1e-13)
+    close(found[1], s, 1e-14)
+
+
+def test_the_gram_schmidt_process_leaves_each_mode_what_the_earlier_ones_left(G, rng):
+    V = stepwise.modes(G)[1][:, :D]
+    W = double(rng, D, M)
+    U, s = stepwise.alignment(W, V)
+    for j, left in enumerate((W @ V).mT):
+        for u in U.mT[:j]:
+            left = left - (u @ left) * u
+        close(s[j], left.norm(), 1e-12)
+        close(U[:, j], left / left.norm(), 1e-12)
+
+
+def test_gradient_descent_converges_to_the_closed_form_at_order_one(G, aligned):
+    s, gamma, U, V = aligned
+    end = stepwise.weights(torch.tensor(0.4, dtype=torch.float64), s, gamma, U, V)
+    paths = [stepwise.descend(U * s @ V.mT, G, learning_rate=0.4 / n, steps=[n])[0] for n in (100, 200, 400, 800)]
+    errors = torch.stack([(path - end).norm() for path in paths])
+    assert (errors[:-1] / errors[1:]).log2().tolist() == pytest.approx([1, 1, 1], abs=0.08)
+
+
+def test_gradient_descent_settles_below_the_limit_only(G, aligned):
+    """From beside the optimum, since gradient descent from elsewhere may also diverge below the limit."""
+    _, gamma, U, V = aligned
+    limit = stepwise.stability_limit(gamma)
+    W = U * gamma.rsqrt() @ V.mT * 1.0001
+    loss = [stepwise.barlow_loss(W, G)]
+    for rate in (0.98 * limit, 1.02 * limit):
+        end = W
+        for _ in range(100):
+            end = end + rate * stepwise.vector_field(end, G)
+        loss.append(stepwise.barlow_loss(end, G))
+    assert loss[1] < 0.1 * loss[0] < 10 * loss[0] < loss[2]
+
+
+def test_the_stability_limit_is_two_over_the_largest_curvature(G, aligned):
+    _, gamma, U, V = aligned
+    W = U * gamma.rsqrt() @ V.mT
+    hessian = torch.autograd.functional.hessian(lambda W: stepwise.barlow_loss(W, G), W).reshape(D * M, D * M)
+    assert 2 / torch.linalg.eigvalsh(hessian)[-1].item() == pytest.approx(stepwise.stability_limit(gamma), rel=1e-12)
+
+
+def test_gradient_descent_refuses_a_step_above_the_limit(G, aligned):
+    limit = stepwise.stability_limit(aligned[1])
+    W = torch.zeros(D, M, dtype=torch.float64)
+    with pytest.raises(UserError, match=r"learning rate .* is not below 1/\(4γ₁\) = .*lower it"):
+        stepwise.descend(W, G, learning_rate=1.01 * limit, steps=[1])
+    assert stepwise.descend(W, G, learning_rate=0.99 * limit, steps=[1]).shape == (1, D, M)
+
+
+def test_the_contrastive_kernel_is_the_formula_written_out(rng):
+    A = double(rng, 10, 10)
+    root = A @ A.mT
+    swap = torch.zeros(10, 10, dtype=torch.float64)
+    for i in range(5):
+        swap[i, i + 5] = swap[i + 5, i] = 1
+    close(stepwise.contrastive_kernel(root @ root), root @ swap @ root / 10, 1e-10)
+
+
+def test_the_contrastive_kernel_of_a_linear_kernel_has_the_eigenvalues_of_the_moment(X, G):
+    points = X.flatten(0, 1)
+    found = torch.linalg.eigvalsh(stepwise.contrastive_kernel(points @ points.mT))
+    expected = torch.cat([torch.linalg.eigvalsh(G), torch.zeros(60 - M, dtype=torch.float64)]).sort().values
+    close(found, expected, 1e-12)
+
+
+def test_a_kernel_machine_trains_as_the_network_of_its_features(X, G, rng):
+    """The embeddings of training points and of new ones, along the flow in feature space and along that of W."""
+    points, new = X.flatten(0, 1), double(rng, 5, M)
+    K, k = points @ points.mT, new @ points.mT
+    W = 0.1 * double(rng, D, M)
+    W_K = stepwise.kernel_weights(X @ W.mT, K)
+    t = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
+    path = flow(lambda p: stepwise.barlow_loss(p[0], G), (W,), t)[0]
+    path_K = flow(lambda p: stepwise.barlow_loss(p[0], stepwise.contrastive_kernel(K)), (W_K,), t)[0]
+    close(stepwise.kernel_features(K, K) @ path_K.mT, points @ path.mT, 1e-8)
+    close(stepwise.kernel_features(k, K) @ path_K.mT, new @ path.mT, 1e-8)
+    (_, s), (_, s_K) = (stepwise.alignment(V, stepwise.modes(A)[1][:, :D]) for V, A in ((W, G), (W_K, stepwise.contrastive_kernel(K))))
+    close(s_K, s, 1e-12)
+
+
+def test_kernel_weights_give_the_embeddings_and_are_the_least(rng):
+    A, Z = double(rng, 8, 3), double(rng, 8, 2)
+    K = A @ A.mT
+    Z = K @ Z
+    W = stepwise.kernel_weights(Z.unflatten(0, (2, 4)), K)
+    root = stepwise.kernel_features(K, K)
+    close(root @ W.mT, Z, 1e-10)
+    close(W.mT, torch.linalg.pinv(root, rtol=1e-6) @ Z, 1e-10)
+
+
+def test_a_moment_has_to_be_symmetric(X):
+    with pytest.raises(UserError, match=r"Γ is not symmetric: entries differ by up to .*feature_cross_correlation"):
+        stepwise.modes(X[0].mT @ X[1])
+
+
+def test_something_has_to_be_learnable():
+    with pytest.raises(UserError, match=r"no positive eigenvalue \(the largest is -1\)"):
+        stepwise.stability_limit(torch.tensor([-1.0, -2.0]))
+
+
+def test_a_kernel_has_two_views():
+    with pytest.raises(UserError, match="the kernel has 3 points, expected two views of each"):
+        stepwise.contrastive_kernel(torch.eye(3))
+
+
+def test_a_kernel_is_symmetric_and_semidefinite():
+    with pytest.raises(UserError, match="the kernel is not symmetric"):
+        stepwise.contrastive_kernel(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+    with pytest.raises(UserError, match="the kernel has an eigenvalue -1, expected all ≥ 0"):
+        stepwise.contrastive_kernel(torch.diag(torch.tensor([1.0, -1.0])))
