@@ -7,12 +7,12 @@ import pytest
 
 from fullrank.cli import main
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import to_dict
+from fullrank.recipes import to_dict, with_objective
 from fullrank.run import Run
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_path, capsys):
+def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(to_dict(replace(small, epochs=1, checkpoints=1))))
     half = ["--hyper.d0", "8"] if name.startswith("directclr") else []  # of the backbone's 16 dimensions
@@ -24,5 +24,10 @@ def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_
     assert run.recipe.objective == name
     page = (path / "report.html").read_text(encoding="utf-8")
     assert all(term in page for term in terms[0])
-    assert main(["evaluate", str(path)]) == 0 if name == "dino" else True
+
+
+def test_a_run_with_target_prototypes_and_centre_is_evaluated_by_its_backbone_alone(small, train, capsys):
+    run = train(replace(with_objective(small, "dino"), epochs=1, checkpoints=1))
+    assert main(["evaluate", str(run.path)]) == 0
+    assert "untrained backbone" in {score["features"] for score in run.evaluation["scores"]}
     capsys.readouterr()

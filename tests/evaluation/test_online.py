@@ -147,19 +147,6 @@ def test_draws_no_random_number():
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_processes_that_gather_hold_the_probe_of_the_whole_batch():
-    X, labels = batch(0)
-    whole = OnlineProbe(6, 3, lr=0.01)
-    whole.step(X, labels)
-    for rank in range(2):
-        mine = X[16 * rank :][:16], labels[16 * rank :][:16]
-        gathered = {id(mine[1]): labels}
-        probe = OnlineProbe(6, 3, lr=0.01)
-        probe.step(*mine, gather=lambda tensor, gathered=gathered: gathered.get(id(tensor), X))
-        assert torch.equal(probe.W, whole.W)
-        assert torch.equal(probe.norm.running_var, whole.norm.running_var)
-
-
 def test_works_in_full_precision_under_autocast_and_no_grad():
     X, labels = batch(0)
     plain, cast = OnlineProbe(6, 3, lr=0.01), OnlineProbe(6, 3, lr=0.01)

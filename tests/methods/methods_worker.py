@@ -3,14 +3,12 @@
 `python methods_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
 """
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
 from torch import nn
 
 from fullrank.distributed import share, synchronise
@@ -86,14 +84,9 @@ def everything(fabric):
 
 
 if __name__ == "__main__":
-    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    # What an elastic launcher would say; the group that is there already spares the port that it would need.
-    ranks = {"RANK": number, "LOCAL_RANK": number, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    os.environ |= {name: str(value) for name, value in ranks.items()} | {"TORCHELASTIC_RUN_ID": "test"}
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
-    fabric = Fabric(accelerator="cpu", devices=world, strategy="ddp", precision="64-true")
-    fabric.launch()
-    torch.save(everything(fabric), folder / f"{number}.pt")
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from process_group import join
+
+    fabric, found = join()
+    torch.save(everything(fabric), found)
     dist.destroy_process_group()

@@ -3,13 +3,11 @@
 `python fit_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
 """
 
-import os
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
 from torch import nn
 
 from fullrank.distributed import share, synchronise
@@ -54,20 +52,14 @@ def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N)):
 
 
 if __name__ == "__main__":
-    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    # What an elastic launcher would say; the group that is there already spares the port that it would need.
-    ranks = {"RANK": number, "LOCAL_RANK": number, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    os.environ |= {name: str(value) for name, value in ranks.items()} | {"TORCHELASTIC_RUN_ID": "test"}
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
-    fabric = Fabric(accelerator="cpu", devices=world, strategy="ddp", precision="64-true")
-    fabric.launch()
-    assert fabric.world_size == world
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from process_group import join
+
+    fabric, found = join()
     runs = {
         "undivided": train(fabric),
         "divided": train(fabric, micro_batch=4),  # two pieces of 3
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
     }
-    torch.save(runs, folder / f"{number}.pt")
+    torch.save(runs, found)
     dist.destroy_process_group()

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
@@ -85,7 +86,7 @@ def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tens
     >>> eigenbasis(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))[0]
     tensor([-1.,  1.])
     """
-    check_symmetric(C)
+    check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
     return torch.linalg.eigh(C)
 
 
@@ -135,18 +136,6 @@ def unconstrained_kernel(
     tensor([[1.0000, 0.0000],
             [0.0000, 0.3679]])
     """
-    check_symmetric(K)
-    check_symmetric(S)
+    check_symmetric(K, "K", "give (K + Kᵀ)/2")
+    check_symmetric(S, "S", "give (S + Sᵀ)/2, which has the same loss")
     return torch.linalg.matrix_exp(-2 * t[..., None, None] * (K @ S)) @ U0
-
-
-def check_symmetric(C: Tensor) -> None:
-    """Raise a `UserError` unless C is square and equal to its transpose, up to rounding.
-
-    >>> check_symmetric(torch.eye(2))
-    """
-    if C.ndim != 2 or C.shape[0] != C.shape[1]:
-        raise UserError(f"a matrix of shape {tuple(C.shape)} is not symmetric; give a square one")
-    off = (C - C.mT).abs().max()
-    if not off <= 1e-6 * C.abs().max():
-        raise UserError(f"the matrix differs from its transpose by {off:.2g}; give (C + Cᵀ)/2, which is symmetric and has the same loss")

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.flow import descend as gradient_descent
+from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
@@ -324,9 +325,3 @@ def power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
             f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; it must come from a positive semidefinite function"
         )
     return torch.where(values > noise, B * values.clamp(min=noise) ** exponent, 0) @ B.mT
-
-
-def check_symmetric(A: Float[Tensor, "M M"], name: str, remedy: str) -> None:
-    gap = (A - A.mT).abs().max()
-    if gap > 1e-6 * A.abs().max():
-        raise UserError(f"{name} is not symmetric: entries differ by up to {gap:.3g} from those across the diagonal; {remedy}")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.optimum import forced_rank
-from fullrank.dynamics.pairs import check_symmetric
+from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError, pick
 
 FLOWS: dict[str, tuple[float, float]] = {"horizontal": (2.0, 2.0), "polar": (1.0, 3.0), "canonical": (0.0, 4.0)}
@@ -276,7 +276,7 @@ def _polar(W: Tensor) -> Tensor:
 
 
 def _fit(W1: Tensor, W2: Tensor, C: Tensor) -> None:
-    check_symmetric(C)
+    check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
     if W1.shape[0] != W2.shape[0] or W1.shape[1] != len(C):
         shapes = f"W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)} and C {tuple(C.shape)}"
         raise UserError(f"{shapes} do not fit; give W1 (hidden, inputs), W2 (hidden, outputs) and C (inputs, inputs)")

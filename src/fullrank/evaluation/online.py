@@ -1,7 +1,5 @@
 """A linear probe that learns beside the backbone, and never through it."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -47,13 +45,7 @@ class OnlineProbe(nn.Module):
         """Return the logits of the classes; no gradient reaches the features."""
         return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
 
-    def step(
-        self,
-        features: Float[Tensor, "n D"],
-        labels: Int64[Tensor, " n"],
-        *,
-        gather: Callable[[Tensor], Tensor] = lambda tensor: tensor,
-    ) -> dict[str, Tensor]:
+    def step(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Take one step on the labelled features; without any, change nothing.
 
             v ← μ v + ∂L/∂w    w ← w − γ v
@@ -61,13 +53,11 @@ class OnlineProbe(nn.Module):
         Args:
             features: of the backbone, with or without gradient.
             labels: -1 for none.
-            gather: concatenates the rows of all processes, in a run of several: then all see the same batch and hold the same probe.
 
         Returns:
             The mean "loss" and "accuracy" of the labelled features before the step, as tensors: reading them waits for the device.
             Both are NaN where no feature has a label.
         """
-        features, labels = gather(features.detach()), gather(labels)
         seen = labels >= 0
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()

@@ -1,7 +1,7 @@
 """A run on several processes of this machine: the parent starts them, passes signals on, and says in one line how they ended.
 
 The processes see what torchrun would show them. Torch's own launcher is not used here because it puts signal handlers into the calling
-program for good, and, before torch 2.12, kills after 30 seconds what may still be writing a checkpoint.
+program for good, and because in many of its versions it kills after a fixed time what may still be writing a checkpoint.
 """
 
 import os

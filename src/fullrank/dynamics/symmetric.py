@@ -1,0 +1,26 @@
+"""What several theories ask of a matrix: that it is symmetric."""
+
+from torch import Tensor
+
+from fullrank.errors import UserError
+
+
+def check_symmetric(A: Tensor, name: str, remedy: str) -> None:
+    """Check that A is square and equal to its transpose, up to rounding.
+
+    Args:
+        A: the matrix.
+        name: how an error calls it.
+        remedy: how the error ends.
+
+    Raises:
+        UserError: it is not.
+
+    >>> import torch
+    >>> check_symmetric(torch.eye(2), "C", "give (C + Cᵀ)/2")
+    """
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise UserError(f"{name} of shape {tuple(A.shape)} is not symmetric; give a square one")
+    gap = (A - A.mT).abs().max()
+    if not gap <= 1e-6 * A.abs().max():  # also where it is NaN
+        raise UserError(f"{name} is not symmetric: entries differ by up to {gap:.3g} from those across the diagonal; {remedy}")
