@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN ?= runs/demo
+SITE ?= site
 
 .PHONY: help install demo test slow lint check docs clean
 
@@ -43,8 +44,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 
 check: lint test
 
+figures: install
+	for paper in frossl stepwise directclr dynamics; do $(BIN)/fullrank reproduce $$paper --out results --overwrite $(DATA); done
+
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --site-dir $(SITE)
 
 clean:
 	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .hypothesis

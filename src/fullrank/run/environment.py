@@ -25,16 +25,23 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     ['command', 'commit', 'datasets', 'duration_seconds']
     """
     return {
+        **platform_of(),
+        "processes": world_size(),
+        "seed": recipe.seed,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "duration_seconds": 0.0,
+    }
+
+
+def platform_of() -> dict[str, Any]:
+    """Return versions, hardware, command and commit: what any measurement should carry."""
+    return {
         **{name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{Path.home()}/", "~/"),
         "commit": commit(),
-        "processes": world_size(),
-        "seed": recipe.seed,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "duration_seconds": 0.0,
     }
 
 

@@ -1,0 +1,97 @@
+"""`fullrank reproduce`: the papers' figures, each with what it claims and whether that was borne out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fullrank.cli.flags import call
+from fullrank.errors import UserError, pick
+from fullrank.reproduce import FIGURES, Claim, Result, committed, figure_named, verdict
+from fullrank.reproduce import reproduce as compute
+from fullrank.reproduce.result import stem, write
+from fullrank.terminal import stderr
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and compute, or list."""
+    call(reproduce, arguments, verb="reproduce")
+
+
+def reproduce(
+    name: tyro.conf.Positional[str | None] = None,
+    /,
+    *,
+    size: Literal["smoke", "small", "paper"] = "small",
+    data: str | None = None,
+    seed: int = 0,
+    out: Path = Path("reproduced"),
+    overwrite: bool = False,
+    redraw: bool = False,
+) -> None:
+    """Compute and draw a figure of the papers, or all of one paper, and hold it against what the paper claims.
+
+    Alone it lists every figure with its claim, and what was found at size small in the time that is given.
+
+    Args:
+        name: PAPER/FIGURE, or PAPER for all of its figures.
+        size: smoke takes seconds, small minutes at most, paper has the paper's own numbers.
+        data: SOURCE of the images, for figures that use some; by default the embedded digits.
+        seed: of every draw.
+        out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
+        overwrite: replace them.
+        redraw: draw from the .json that is there, without computing.
+    """
+    if name is None:
+        listing(Console())
+        return
+    figures = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
+    for figure in figures:
+        pick(figure, dict.fromkeys(FIGURES), "figure")
+    for figure in figures:
+        path = (out / stem(figure, size)).with_suffix(".json")
+        if redraw:
+            result = Result.read(path)
+        else:
+            if path.exists() and not overwrite:
+                raise UserError(f"{path} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
+            images = figure_named(figure).images
+            if images and data is None:
+                stderr().print(f"{figure}: on the embedded digits; --data takes {images}")
+            with stderr().status(f"computing {figure}"):
+                result = compute(figure, size=size, data=data if images or len(figures) == 1 else None, seed=seed)
+        files = write(result, out, overwrite=overwrite or redraw)
+        show(result.claims, figure, Console())
+        stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")
+
+
+def show(claims: Sequence[Claim], name: str, console: Console) -> None:
+    """Print the claims of one figure, each with expected and measured."""
+    table = Table(title=f"{name}: {verdict(claims)}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in ("", "", "claim", "expected", "measured"):
+        table.add_column(column)
+    for claim in claims:
+        sign = Text("✓", style="green") if claim.holds else Text("✗", style="red")
+        whose = Text("corrected" if claim.corrected else "claimed", style="dim")
+        table.add_row(sign, whose, Text(claim.statement), Text(claim.expected), Text(claim.measured))
+    console.print(table)
+
+
+def listing(console: Console) -> None:
+    """Print every figure, its claim, and what the library's own result says of it."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("figure", no_wrap=True)
+    table.add_column("the paper claims")
+    table.add_column("borne out")
+    table.add_column("time", justify="right", no_wrap=True)
+    for name in FIGURES:
+        result = committed(name)
+        found, time = (verdict(result.claims), f"{result.seconds:.0f} s") if result else ("not computed yet", "")
+        table.add_row(Text(name), Text(figure_named(name).claim), Text(found), time)
+    console.print(table)
+    console.print("claimed: by the paper; corrected: what the derivation gives where the paper is silent or misprinted (docs/derivations)")
+    console.print("one in full: fullrank reproduce frossl/fig2 --size smoke")

@@ -1,0 +1,79 @@
+"""How figures look: one style, drawn without a display, with their claims as caption."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fullrank.reproduce.figure import Rows
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import numpy as np
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "fullrank",  # the same rows give the same file
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.2,
+    "savefig.dpi": 150,
+    "savefig.facecolor": "white",
+}
+THEORY: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 0.8, "zorder": 3}
+"""The lines of theory, over those of training."""
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **shared: Any
+) -> tuple[matplotlib.figure.Figure, np.ndarray]:
+    """Return a figure of `width` × `height` inches and its axes as an array (rows, columns); `shared` as in matplotlib, `sharex=True`.
+
+    >>> subplots(1, 3)[1].shape
+    (1, 3)
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # without pyplot, which keeps figures and asks for a display
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def captioned(
+    plot: Callable[[Rows], matplotlib.figure.Figure], rows: Rows, *, title: str, lines: Sequence[str]
+) -> matplotlib.figure.Figure:
+    """Draw `rows` with the house's style, a title above and the caption's lines below."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure = plot(rows)
+        width = int(figure.get_figwidth() * 16.5)  # characters of this size
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        caption = "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in lines)
+        figure.text(0.01, -0.02, caption, ha="left", va="top", fontsize=8, linespacing=1.4)
+    return figure
+
+
+def svg(figure: matplotlib.figure.Figure) -> str:
+    """Return the drawing as an SVG element for a page, as wide as its column.
+
+    >>> svg(subplots()[0])[:4]
+    '<svg'
+    """
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    with rc_context(STYLE):
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    element = file.getvalue()[file.getvalue().index("<svg") :]
+    tag, rest = element.split(">", 1)
+    return re.sub(r' (width|height)="[^"]*"', "", tag).replace("<svg", '<svg width="100%"', 1) + ">" + rest
