@@ -1,6 +1,6 @@
 """The eigenvalue spectra that every objective reaches on the same small problem: free embeddings, without a network.
 
-    python benchmarks/spectra.py            # needs the group `bench` (matplotlib); two minutes
+    python benchmarks/spectra.py            # two minutes
 
 256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
 (`fullrank.contract.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
@@ -9,12 +9,13 @@
 from importlib.metadata import version
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
+from matplotlib import rc_context
 
 from fullrank.contract.free import RANK, free
 from fullrank.contract.subject import subject_of
 from fullrank.objectives import OBJECTIVES
+from fullrank.reproduce.draw import STYLE, subplots
 from fullrank.run import write_json
 
 HERE = Path(__file__).parent
@@ -34,7 +35,8 @@ def main():
     rows = {name: measure(name, f) for name, f in OBJECTIVES.items()}
     settings = {"N": N, "D": D, "steps": STEPS, "learning_rate": LEARNING_RATE, "seeds": SEEDS, "rank_at_start": RANK, "numbers": D0}
     write_json(HERE / "results" / "spectra.json", {"settings": settings, "torch": version("torch"), "objectives": rows})
-    draw(rows)
+    with rc_context(STYLE):
+        draw(rows)
 
 
 def measure(name: str, objective) -> dict:
@@ -51,14 +53,7 @@ def measure(name: str, objective) -> dict:
 
 
 def draw(rows: dict) -> None:
-    plt.rcParams |= {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "fullrank",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True, layout="constrained")
+    figure, axes = subplots(2, 2, height=6.4, sharex=True, sharey=True)
     for ax, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
         for k, name in enumerate(names):
             ax.semilogy(
@@ -79,8 +74,8 @@ def draw(rows: dict) -> None:
             label="start",
             zorder=0,
         )
-        ax.set_title(family, loc="left", fontsize=10)
-        ax.legend(frameon=False, fontsize=8, loc="lower left", ncol=2)
+        ax.set_title(family)
+        ax.legend(loc="lower left", ncol=2)
     axes[0, 0].set_ylim(1e-6, 2)
     for ax in axes[1]:
         ax.set_xlabel("eigenvalue j")
