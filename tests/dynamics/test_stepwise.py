@@ -1,4 +1,4 @@
-"""Stepwise learning against the actual loss, integrated ODEs, gradient descent and kernels written out."""
+"""Stepwise learning against the actual loss, integrated ODEs and gradient descent."""
 
 import math
 
@@ -250,47 +250,6 @@ def test_gradient_descent_refuses_a_step_above_the_limit(G, aligned):
     assert stepwise.descend(W, G, learning_rate=0.99 * limit, steps=[1]).shape == (1, D, M)
 
 
-def test_the_contrastive_kernel_is_the_formula_written_out(rng):
-    A = double(rng, 10, 10)
-    root = A @ A.mT
-    swap = torch.zeros(10, 10, dtype=torch.float64)
-    for i in range(5):
-        swap[i, i + 5] = swap[i + 5, i] = 1
-    close(stepwise.contrastive_kernel(root @ root), root @ swap @ root / 10, 1e-10)
-
-
-def test_the_contrastive_kernel_of_a_linear_kernel_has_the_eigenvalues_of_the_moment(X, G):
-    points = X.flatten(0, 1)
-    found = torch.linalg.eigvalsh(stepwise.contrastive_kernel(points @ points.mT))
-    expected = torch.cat([torch.linalg.eigvalsh(G), torch.zeros(60 - M, dtype=torch.float64)]).sort().values
-    close(found, expected, 1e-12)
-
-
-def test_a_kernel_machine_trains_as_the_network_of_its_features(X, G, rng):
-    """The embeddings of training points and of new ones, along the flow in feature space and along that of W."""
-    points, new = X.flatten(0, 1), double(rng, 5, M)
-    K, k = points @ points.mT, new @ points.mT
-    W = 0.1 * double(rng, D, M)
-    W_K = stepwise.kernel_weights(X @ W.mT, K)
-    t = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
-    path = flow(lambda p: stepwise.barlow_loss(p[0], G), (W,), t)[0]
-    path_K = flow(lambda p: stepwise.barlow_loss(p[0], stepwise.contrastive_kernel(K)), (W_K,), t)[0]
-    close(stepwise.kernel_features(K, K) @ path_K.mT, points @ path.mT, 1e-8)
-    close(stepwise.kernel_features(k, K) @ path_K.mT, new @ path.mT, 1e-8)
-    (_, s), (_, s_K) = (stepwise.alignment(V, stepwise.modes(A)[1][:, :D]) for V, A in ((W, G), (W_K, stepwise.contrastive_kernel(K))))
-    close(s_K, s, 1e-12)
-
-
-def test_kernel_weights_give_the_embeddings_and_are_the_least(rng):
-    A, Z = double(rng, 8, 3), double(rng, 8, 2)
-    K = A @ A.mT
-    Z = K @ Z
-    W = stepwise.kernel_weights(Z.unflatten(0, (2, 4)), K)
-    root = stepwise.kernel_features(K, K)
-    close(root @ W.mT, Z, 1e-10)
-    close(W.mT, torch.linalg.pinv(root, rtol=1e-6) @ Z, 1e-10)
-
-
 def test_a_moment_has_to_be_symmetric(X):
     with pytest.raises(UserError, match=r"Γ is not symmetric: entries differ by up to .*feature_cross_correlation"):
         stepwise.modes(X[0].mT @ X[1])
@@ -299,15 +258,3 @@ def test_a_moment_has_to_be_symmetric(X):
 def test_something_has_to_be_learnable():
     with pytest.raises(UserError, match=r"no positive eigenvalue \(the largest is -1\)"):
         stepwise.stability_limit(torch.tensor([-1.0, -2.0]))
-
-
-def test_a_kernel_has_two_views():
-    with pytest.raises(UserError, match="the kernel has 3 points, expected two views of each"):
-        stepwise.contrastive_kernel(torch.eye(3))
-
-
-def test_a_kernel_is_symmetric_and_semidefinite():
-    with pytest.raises(UserError, match="the kernel is not symmetric"):
-        stepwise.contrastive_kernel(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
-    with pytest.raises(UserError, match="the kernel has an eigenvalue -1, expected all ≥ 0"):
-        stepwise.contrastive_kernel(torch.diag(torch.tensor([1.0, -1.0])))

@@ -1,7 +1,7 @@
 """Stepwise learning: a linear network under the Barlow Twins loss learns the eigenmodes of its data one by one, at times known beforehand.
 
 f(x) = Wx, Γ = (1/2n) Σ (x x′ᵀ + x′xᵀ) = V diag(γ) Vᵀ, ℒ(W) = ‖WΓWᵀ − I‖_F². Time is learning rate × step; Γ is a mean over the n pairs,
-so time does not depend on n. A kernel machine is the same network on the features of its kernel.
+so time does not depend on n. `stepwise_kernel` has the same of kernel machines.
 
 Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (arXiv 2303.15438).
 """
@@ -255,73 +255,5 @@ def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, leve
     return torch.where(reached.any(0), torch.lerp(t[before], t[after], share), torch.inf)
 
 
-def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
-    """K_Γ = (1/2n) K̃^{½} P K̃^{½}, P swapping the two views of each pair: Γ of a kernel machine, with Γ's nonzero eigenvalues.
-
-    With Γ = K_Γ and W = `kernel_weights(Z, K)`, everything above holds of the embeddings of a kernel machine that is trained by gradient
-    flow on its weights in feature space, as of a wide network with its tangent kernel.
-
-    Args:
-        K: K̃, the kernel of M = 2n points: all first views, then all second views, in the same order.
-
-    Raises:
-        UserError: K̃ is not symmetric and positive semidefinite, or M is odd.
-
-    Source: Simon et al. 2023, the kernelised solution.
-
-    >>> contrastive_kernel(torch.eye(2))  # two orthogonal points: their sum is learned, their difference is not
-    tensor([[0.0000, 0.5000],
-            [0.5000, 0.0000]])
-    """
-    if len(K) % 2:
-        raise UserError(f"the kernel has {len(K)} points, expected two views of each; stack all first views, then all second views")
-    root = power(K, 0.5)
-    return root @ root.roll(len(K) // 2, 0) / len(K)
-
-
-def kernel_weights(Z: Float[Tensor, "2 N D"], K: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
-    """W = Zᵀ K̃^{−½}, the least weights on the features K̃^{½} that give the training points the embeddings Z.
-
-    Args:
-        Z: embeddings of N pairs of views, in the range of K̃.
-        K: K̃, the kernel of the same M = 2N points.
-
-    Raises:
-        UserError: K̃ is not symmetric and positive semidefinite.
-
-    >>> kernel_weights(torch.ones(2, 1, 1), 4 * torch.eye(2))
-    tensor([[0.5000, 0.5000]])
-    """
-    return kernel_features(Z.flatten(0, 1).mT, K)
-
-
-def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[Tensor, "B M"]:
-    """k K̃^{−½}, the features of any points as a kernel machine sees them: their embeddings are `kernel_features(k, K) @ W.mT`.
-
-    Args:
-        k: kernel of B points with the M training points; K̃ itself for these.
-        K: K̃. Its null space is left out.
-
-    Raises:
-        UserError: K̃ is not symmetric and positive semidefinite.
-
-    >>> kernel_features(torch.tensor([[2.0, 6.0]]), 4 * torch.eye(2))
-    tensor([[1., 3.]])
-    """
-    return k @ power(K, -0.5)
-
-
 def residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
     return W @ G @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)
-
-
-def power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
-    """K^exponent on the range of K, where an eigenvalue within rounding of zero is zero."""
-    check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
-    values, B = torch.linalg.eigh(K)
-    noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()
-    if values[0] < -100 * noise:
-        raise UserError(
-            f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; it must come from a positive semidefinite function"
-        )
-    return torch.where(values > noise, B * values.clamp(min=noise) ** exponent, 0) @ B.mT
