@@ -45,40 +45,19 @@ def test_evaluate_leaves_a_run_as_it_is_when_it_judges_one_of_its_steps(fullrank
     assert sorted(path.name for path in copy.iterdir()) == before
 
 
-def test_spectrum_writes_what_it_shows(fullrank, run, tmp_path):
-    for file in ("spectrum.npz", "spectrum.json"):
-        status, out, err = fullrank("spectrum", run.path, "--out", tmp_path / file)
-        assert status == 0
-    assert "effective rank" in out
-    assert "359 images of digits; eigenvalues of the centred covariance, divided by n" in err
-    with np.load(tmp_path / "spectrum.npz") as arrays:
-        eigenvalues = {name: arrays[name] for name in arrays.files}
-    values = json.loads((tmp_path / "spectrum.json").read_text())
-    for name, D in (("backbone", 16), ("projector", 24)):
-        assert eigenvalues[name].shape == (D,)
-        np.testing.assert_allclose(eigenvalues[name], values[name]["eigenvalues"])
-        assert values[name]["dimensions"] == D
-        assert values[name]["samples"] == 359
-    features = package.load(run.path).features  # the eigenvalues of what the backbone really gives
-    from fullrank.images import train_and_test
-
-    held_out = train_and_test("digits").test
-    X = features([held_out.open(index) for index in range(len(held_out))]).double()
-    covariance = (X - X.mean(0)).T @ (X - X.mean(0)) / len(X)
-    np.testing.assert_allclose(eigenvalues["backbone"], torch.linalg.eigvalsh(covariance).flip(0).numpy(), rtol=1e-3, atol=1e-6)
-
-
-def test_a_measure_that_is_infinite_is_null_in_json(tmp_path):
-    from fullrank.cli.spectrum import write_json
-    from fullrank.spectrum import Spectrum
-
-    write_json(tmp_path / "a.json", {"backbone": Spectrum.from_embeddings(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))})
-
-    def refuse(constant):
-        raise ValueError(f"{constant} is no JSON")
-
-    values = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
-    assert values["backbone"]["condition number"] is None
+def test_evaluate_judges_a_part_of_the_representation_and_leaves_the_scores_of_the_run_alone(fullrank, copy, tmp_path):
+    arguments = ("--probes", "knn", "--dimensions")
+    before = sorted(path.name for path in copy.iterdir())
+    status, out, _ = fullrank("evaluate", copy, *arguments, "4:", "--out", tmp_path / "scores.json")
+    assert status == 0
+    assert "backbone[4:]" in out
+    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["scores"]]
+    assert features == ["backbone[4:]", "raw pixels", "untrained backbone[4:]"]
+    assert sorted(path.name for path in copy.iterdir()) == before
+    for text, said in (("360", "--dimensions 360 is no part of a vector"), (":17", "dimensions :17 of features that have 16")):
+        status, _, err = fullrank("evaluate", copy, *arguments, text)
+        assert status == 2
+        assert said in err
 
 
 def test_embed_writes_a_row_for_each_image(fullrank, run, tmp_path):

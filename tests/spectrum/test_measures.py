@@ -3,10 +3,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.errors import UserError
+from fullrank.objectives import frossl
 from fullrank.spectrum import measures
 
 spectra = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12).map(lambda x: torch.tensor(sorted(x, reverse=True), dtype=torch.float64))
@@ -18,6 +19,7 @@ RANKS = {
     "exp renyi 2": lambda x: measures.renyi(x).exp(),
     "exp renyi inf": lambda x: measures.renyi(x, alpha=math.inf).exp(),
     "effective rank": measures.effective_rank,
+    "RankMe": measures.rank_me,
     "participation ratio": measures.participation_ratio,
     "stable rank": measures.stable_rank,
 }
@@ -33,6 +35,7 @@ def test_r_equal_eigenvalues_among_zeros_have_rank_r(rank, r):
 
 
 @every_rank
+@settings(deadline=None, max_examples=50)
 @given(spectra)
 def test_lies_between_one_and_D_and_ignores_the_scale(rank, eigenvalues):
     value = rank(eigenvalues).item()
@@ -48,6 +51,7 @@ def test_of_many_spectra_is_that_of_each(rank):
     assert torch.equal(rank(many), each)
 
 
+@settings(deadline=None, max_examples=50)
 @given(spectra)
 def test_renyi_falls_with_its_order_and_meets_shannon_at_one(eigenvalues):
     values = [measures.renyi(eigenvalues, alpha=a).item() for a in (0.0, 0.5, 1.0, 2.0, math.inf)]
@@ -73,8 +77,10 @@ def test_against_the_formulas():
 
 def test_zeros_have_no_rank_no_entropy_and_no_nan():
     zeros = torch.zeros(5, dtype=torch.float64)
-    for measure in (measures.effective_rank, measures.participation_ratio, measures.stable_rank, measures.entropy):
+    for measure in (measures.effective_rank, measures.rank_me, measures.participation_ratio, measures.stable_rank, measures.entropy):
         assert measure(zeros) == 0
+    assert measures.participation_ratio_corrected(zeros, n=100) == 0
+    assert measures.collision_entropy(zeros.diag()) == 0
     for alpha in (0.0, 0.5, 1.0, 2.0, math.inf):
         assert measures.renyi(zeros, alpha=alpha) == 0
     assert measures.condition_number(zeros) == math.inf
@@ -91,3 +97,98 @@ def test_dead_dimensions_are_not_those_that_few_samples_cannot_show():
 def test_condition_number_says_which_k_there_are(k):
     with pytest.raises(UserError, match=f"k = {k}, but there are 5 eigenvalues; choose k from 1 to 5"):
         measures.condition_number(torch.ones(5), k=k)
+    with pytest.raises(UserError, match=f"entropy for k = {k}, but there are 5 eigenvalues; choose k from 1 to 5"):
+        measures.entropy(torch.ones(5), k=k)
+
+
+def test_entropy_of_the_first_k_forgets_the_others():
+    eigenvalues = torch.tensor([4.0, 2.0, 1.0, 0.5], dtype=torch.float64)
+    assert measures.entropy(eigenvalues, k=2) == measures.entropy(eigenvalues[:2])
+    assert measures.entropy(eigenvalues, k=4) == measures.entropy(eigenvalues)
+
+
+@settings(deadline=None, max_examples=50)
+@given(spectra, st.integers(0, 2000))
+def test_rank_me_never_passes_the_rank_however_many_dimensions_are_dead(living, dead):
+    value = measures.rank_me(torch.cat([living, torch.zeros(dead, dtype=torch.float64)])).item()
+    assert value <= len(living) * (1 + 1e-12)
+    assert value == pytest.approx(measures.rank_me(living).item(), rel=1e-12)
+
+
+def published_rank_me(sigma, epsilon):
+    """As printed: ε joins every share, those of the dead dimensions too."""
+    p = [s / sum(sigma) + epsilon for s in sigma]
+    return math.exp(-sum(x * math.log(x) for x in p))
+
+
+def test_rank_me_is_the_published_one_where_no_dimension_is_dead():
+    sigma = [math.exp(-j / 10) for j in range(50)]
+    value = measures.rank_me(torch.tensor(sigma, dtype=torch.float64)).item()
+    assert value == pytest.approx(published_rank_me(sigma, 1e-7), rel=1e-4)
+
+
+def test_rank_me_with_its_epsilon_on_dead_dimensions_reads_more_than_the_rank():
+    sigma = [1.0] * 16 + [0.0] * 2032
+    assert published_rank_me(sigma, 1e-7) == pytest.approx(16.05, abs=0.01)
+    assert published_rank_me(sigma, 1e-5) == pytest.approx(20.2, abs=0.05)
+    assert measures.rank_me(torch.tensor(sigma)).item() == pytest.approx(16, rel=1e-6)
+    assert measures.rank_me(torch.tensor(sigma), epsilon=1e-5).item() == pytest.approx(16, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "D"), [(40, 6), (6, 40)])
+def test_collision_entropy_of_covariance_and_gram_matrix_is_that_of_the_eigenvalues(n, D):
+    Z = torch.randn(3, n, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = Z - Z.mean(1, keepdim=True)
+    eigenvalues = torch.linalg.eigvalsh(A.mT @ A).flip(-1).clamp_min(0)
+    for C in (A.mT @ A, A @ A.mT / n):
+        torch.testing.assert_close(measures.collision_entropy(C), measures.renyi(eigenvalues), rtol=1e-12, atol=0)
+
+
+def test_collision_entropy_is_the_variance_term_of_frossl():
+    Z = torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.arange(1, 7) + 2
+    A = Z - Z.mean(1, keepdim=True)
+    A = A / A.norm(dim=1, keepdim=True)
+    expected = 2 * 2 * math.log(6) - measures.collision_entropy(A.mT @ A).sum()
+    torch.testing.assert_close(frossl(Z)["variance"], expected, rtol=1e-12, atol=0)
+
+
+def sampled(eigenvalues, n, *, times, seed=0):
+    """Eigenvalues of the covariance of n Gaussian samples, centred by their own mean, again and again."""
+    rng = torch.Generator().manual_seed(seed)
+    Z = torch.randn(times, n, len(eigenvalues), generator=rng, dtype=torch.float64) * eigenvalues.sqrt()
+    A = Z - Z.mean(1, keepdim=True)
+    return torch.linalg.eigvalsh(A.mT @ A / n).flip(-1).clamp_min(0)
+
+
+@pytest.mark.parametrize(("n", "D", "decay"), [(30, 20, 0.0), (20, 40, 0.0), (200, 20, 0.0), (60, 20, 1.0), (200, 20, 1.0)])
+def test_the_corrected_participation_ratio_is_that_of_the_distribution(n, D, decay):
+    eigenvalues = torch.arange(1, D + 1, dtype=torch.float64) ** -decay
+    true = measures.participation_ratio(eigenvalues).item()
+    samples = sampled(eigenvalues, n, times=2000 if n < 100 else 500)
+    naive = measures.participation_ratio(samples).mean().item()
+    corrected = measures.participation_ratio_corrected(samples, n=n).mean().item()
+    assert 1 / naive == pytest.approx(1 / true + 1 / n, rel=0.06)  # what few samples do, to leading order
+    order = (eigenvalues.pow(4).sum() / eigenvalues.square().sum() ** 2).item() / n
+    assert abs(corrected / true - 1) < 4 * order + 0.04  # that it never passes D costs up to 4 % where it is D
+    assert abs(corrected / true - 1) < abs(naive / true - 1) / 2
+
+
+def test_numerator_and_denominator_of_the_corrected_participation_ratio_are_unbiased():
+    eigenvalues = torch.arange(1, 11, dtype=torch.float64).reciprocal()
+    n, nu = 12, 11
+    S = sampled(eigenvalues, n, times=30_000) * n / nu
+    A, B = S.sum(-1).square(), S.square().sum(-1)
+    b = (B - A / nu) * nu**2 / ((nu - 1) * (nu + 2))
+    a = A - 2 * b / nu
+    assert b.mean().item() == pytest.approx(eigenvalues.square().sum().item(), rel=0.02)
+    assert a.mean().item() == pytest.approx(eigenvalues.sum().square().item(), rel=0.01)
+    assert (A.mean() / eigenvalues.sum().square() - 1).item() > 0.03  # what would be taken without
+    ratio = (a / b)[0]
+    assert measures.participation_ratio_corrected(S[0], n=n).item() == pytest.approx(ratio.item(), rel=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(spectra, st.integers(0, 50))
+def test_the_corrected_participation_ratio_lies_between_the_naive_one_and_D(eigenvalues, n):
+    value = measures.participation_ratio_corrected(eigenvalues, n=n).item()
+    assert measures.participation_ratio(eigenvalues).item() * (1 - 1e-12) <= value <= len(eigenvalues) * (1 + 1e-9)

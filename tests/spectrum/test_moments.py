@@ -1,7 +1,9 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fullrank.spectrum import Moments
+from fullrank.spectrum import Moments, Spectrum
 
 
 @pytest.fixture
@@ -14,6 +16,7 @@ def assert_same(a: Moments, b: Moments):
     assert a.n == b.n
     torch.testing.assert_close(a.mean, b.mean, rtol=1e-12, atol=0)
     torch.testing.assert_close(a.scatter, b.scatter, rtol=1e-12, atol=1e-12 * b.scatter.abs().max().item())
+    torch.testing.assert_close(a.rounding, b.rounding, rtol=1e-12, atol=0)
 
 
 def test_are_count_mean_and_centred_scatter(Z):
@@ -23,6 +26,7 @@ def test_are_count_mean_and_centred_scatter(Z):
     torch.testing.assert_close(moments.scatter, 59 * torch.cov(Z.T))
     torch.testing.assert_close(moments.covariance, torch.cov(Z.T, correction=0))
     torch.testing.assert_close(moments.second_moment, Z.T @ Z / 60)
+    torch.testing.assert_close(moments.standard_deviation, Z.std(0, correction=0))
 
 
 @pytest.mark.parametrize("sizes", [(30, 30), (1, 59), (7, 13, 40), (0, 60), (60, 0), (1,) * 60])
@@ -45,6 +49,7 @@ def test_two_empty_sets_are_empty(Z):
     assert both.n == 0
     assert (both.mean == 0).all()
     assert (both.scatter == 0).all()
+    assert (both.covariance == 0).all()
 
 
 def test_keep_a_small_variance_far_from_the_origin():
@@ -63,3 +68,32 @@ def test_are_float64_without_gradient_whatever_comes_in(Z):
 def test_all_reduce_without_other_processes_changes_nothing(Z):
     moments = Moments.from_embeddings(Z)
     assert moments.all_reduce() is moments
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_any_pieces_merged_in_any_order_are_one_pass(sizes, random):
+    rng = torch.Generator().manual_seed(sum(sizes))
+    whole = torch.randn(sum(sizes), 3, generator=rng, dtype=torch.float64) + 10
+    pieces = [Moments.from_embeddings(piece) for piece in whole.split(sizes)]
+    while len(pieces) > 1:
+        a, b = (pieces.pop(random.randrange(len(pieces))) for _ in "ab")
+        pieces.append(a.merge(b))
+    assert_same(pieces[0], Moments.from_embeddings(whole))
+
+
+def test_know_how_far_the_numbers_that_came_in_were_rounded():
+    exact = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor([1.0, 30.0])
+    for dtype in (torch.bfloat16, torch.float16):
+        rounded = exact.to(dtype)
+        errors = (rounded.double() - exact).square().sum(0)
+        ratio = Moments.from_embeddings(rounded).rounding / errors
+        assert ((ratio > 1) & (ratio < 3)).all()  # a bound, not far off: the spacing is ε|z| at most, and ε|z|/2 at least
+
+
+def test_every_standard_deviation_can_be_ideal_in_two_dimensions():
+    angle = torch.linspace(0, 2 * torch.pi, 101, dtype=torch.float64)[1:, None]
+    a, b = torch.ones(64), torch.tensor([1.0, -1.0]).repeat(32)
+    moments = Moments.from_embeddings((angle.cos() * a + angle.sin() * b) / 8)  # unit rows
+    torch.testing.assert_close(moments.standard_deviation, torch.full((64,), 1 / 8, dtype=torch.float64))
+    assert Spectrum.from_moments(moments).effective_rank() == pytest.approx(2)

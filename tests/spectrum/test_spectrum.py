@@ -1,9 +1,10 @@
 import pytest
+import scipy.linalg
 import torch
 from sklearn.decomposition import PCA
 
 from fullrank.errors import UserError
-from fullrank.spectrum import Moments, Spectrum, measures
+from fullrank.spectrum import Moments, Spectrum, measures, power_law
 
 
 @pytest.fixture
@@ -40,6 +41,38 @@ def test_moments_give_the_same_spectrum(n, D, rng):
     assert (direct.eigenvalues > 0).sum() == (streamed.eigenvalues > 0).sum() == min(n - 1, D)
 
 
+@pytest.mark.parametrize(("n", "D"), [(50, 8), (8, 8), (6, 20), (1, 3)])
+def test_singular_values_are_those_of_the_embeddings_not_centred(n, D, rng):
+    Z = randn(rng, n, D) * torch.linspace(3, 0.1, D) + 5
+    expected = torch.from_numpy(scipy.linalg.svdvals(Z.numpy()))
+    for spectrum in (Spectrum.from_embeddings(Z), Spectrum.from_moments(Moments.from_batches(Z.split(3)))):
+        known = min(n, D)
+        torch.testing.assert_close(spectrum.singular_values[:known], expected, rtol=1e-9, atol=1e-10)
+        assert (spectrum.singular_values[known:] == 0).all()
+        assert len(spectrum.singular_values) == D
+
+
+def test_a_covariance_and_a_mean_give_both_families(rng):
+    Z = randn(rng, 50, 8) * torch.linspace(3, 0.1, 8) + 5
+    direct, moments = Spectrum.from_embeddings(Z), Moments.from_embeddings(Z)
+    known = Spectrum.from_covariance(moments.covariance, n=50, mean=moments.mean)
+    torch.testing.assert_close(known.eigenvalues, direct.eigenvalues, rtol=1e-12, atol=0)
+    torch.testing.assert_close(known.singular_values, direct.singular_values, rtol=1e-12, atol=0)
+    rounded = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 1e-9])), n=50)
+    assert rounded.eigenvalues.tolist() == [1.0, 0.0]  # a covariance in float32 does not tell 10⁻⁹ from zero
+
+
+def test_without_a_mean_there_are_no_singular_values(rng):
+    for spectrum in (Spectrum.from_eigenvalues(torch.ones(3), n=10), Spectrum.from_covariance(torch.eye(3), n=10)):
+        with pytest.raises(UserError, match="knows eigenvalues alone, and singular values need the mean"):
+            spectrum.rank_me()
+
+
+def test_a_matrix_that_is_not_symmetric_is_no_covariance(rng):
+    with pytest.raises(UserError, match="not symmetric, expected C = Cᵀ"):
+        Spectrum.from_covariance(randn(rng, 3, 3), n=10)
+
+
 def test_isotropic_embeddings_have_full_rank_by_every_measure(rng):
     spectrum = Spectrum.from_embeddings(3 * orthonormal(rng, 40, 6) + 1)
     for rank in (spectrum.effective_rank(), spectrum.participation_ratio(), spectrum.stable_rank()):
@@ -65,6 +98,39 @@ def test_measures_ignore_scale_shift_and_rotation(rng):
     a, b = Spectrum.from_embeddings(Z), Spectrum.from_embeddings(5 * Z @ rotation + 3)
     for measure in ("effective_rank", "entropy", "renyi", "participation_ratio", "stable_rank", "condition_number"):
         assert getattr(a, measure)() == pytest.approx(getattr(b, measure)(), rel=1e-10)
+    assert a.power_law().alpha == pytest.approx(b.power_law().alpha, rel=1e-10)
+    assert a.participation_ratio(corrected=True) == pytest.approx(b.participation_ratio(corrected=True), rel=1e-10)
+
+
+def test_rank_me_ignores_scale_and_rotation_but_not_shift(rng):
+    Z = randn(rng, 40, 6) * torch.linspace(2, 0.1, 6)
+    rotation = torch.linalg.qr(randn(rng, 6, 6)).Q
+    value = Spectrum.from_embeddings(Z).rank_me()
+    assert Spectrum.from_embeddings(5 * Z @ rotation).rank_me() == pytest.approx(value, rel=1e-10)
+    assert Spectrum.from_embeddings(Z + 100).rank_me() < 1.5  # the mean is one direction, and hides the others
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "D"), [(1000, 256), (100, 400)])
+def test_rank_16_reads_16_at_most_however_it_is_rounded(n, D, dtype, rng):
+    Z = (randn(rng, n, 16) @ randn(rng, 16, D) / 4).to(dtype)
+    for spectrum in (Spectrum.from_embeddings(Z), Spectrum.from_moments(Moments.from_batches(Z.split(99)))):
+        assert (spectrum.eigenvalues > 0).sum() == (spectrum.singular_values > 0).sum() == 16
+        assert 14 < spectrum.rank_me() <= 16
+        assert 14 < spectrum.effective_rank() <= 16
+        assert spectrum.dead_dimensions() == min(D, n - 1) - 16
+
+
+def test_noise_of_bfloat16_would_read_as_rank_if_it_counted(rng):
+    Z = (randn(rng, 1000, 16) @ randn(rng, 16, 256) / 4).bfloat16().double()
+    assert Spectrum.from_embeddings(Z).rank_me() > 16.5  # not told that they were rounded
+
+
+def test_constant_columns_are_dead_and_hide_nothing_in_bfloat16(rng):
+    Z = torch.cat([randn(rng, 500, 6), torch.full((500, 2), 300.0, dtype=torch.float64)], 1).bfloat16()
+    spectrum = Spectrum.from_embeddings(Z)
+    assert spectrum.dead_dimensions() == 2
+    assert 5.8 < spectrum.effective_rank() <= 6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -90,6 +156,12 @@ def test_fewer_samples_than_dimensions_leave_no_dimension_dead(rng):
 def test_one_embedding_has_a_spectrum_of_zeros(rng):
     spectrum = Spectrum.from_embeddings(randn(rng, 1, 4))
     assert (spectrum.effective_rank(), spectrum.dead_dimensions()) == (0, 0)
+    assert spectrum.rank_me() == 1  # not centred, it is a direction
+
+
+def test_no_embeddings_have_a_spectrum_of_zeros(rng):
+    spectrum = Spectrum.from_embeddings(randn(rng, 0, 4))
+    assert spectrum.eigenvalues.tolist() == spectrum.singular_values.tolist() == [0, 0, 0, 0]
 
 
 def test_known_eigenvalues_are_sorted_and_rounding_below_zero_is_cut():
@@ -102,6 +174,12 @@ def test_its_methods_are_the_measures(rng):
     spectrum = Spectrum.from_embeddings(randn(rng, 40, 6))
     λ = spectrum.eigenvalues
     assert spectrum.effective_rank() == measures.effective_rank(λ).item()
+    assert spectrum.rank_me() == measures.rank_me(spectrum.singular_values).item()
+    assert spectrum.rank_me(epsilon=0.1) == measures.rank_me(spectrum.singular_values, epsilon=0.1).item()
+    assert spectrum.participation_ratio(corrected=True) == measures.participation_ratio_corrected(λ, n=40).item()
+    assert spectrum.entropy(3) == measures.entropy(λ, k=3).item()
+    assert spectrum.power_law() == power_law(λ, last=4)
+    assert spectrum.power_law(first=2, last=6) == power_law(λ, first=2, last=6)
     assert spectrum.entropy() == measures.entropy(λ).item()
     assert spectrum.renyi(3.0) == measures.renyi(λ, alpha=3.0).item()
     assert spectrum.participation_ratio() == measures.participation_ratio(λ).item()

@@ -1,10 +1,12 @@
-"""`fullrank spectrum`: the eigenvalues of a model's embeddings of a set of images, and what they say."""
+"""`fullrank spectrum`: the eigenvalues of a model's embeddings of a set of images, over its training too, and what they say."""
 
 import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +14,18 @@ from rich.console import Console
 from rich.table import Table
 
 from fullrank.atomic import draft_of
+from fullrank.cli import over_training
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
 from fullrank.errors import UserError
 from fullrank.evaluation import extract
-from fullrank.images import Skipped
+from fullrank.images import Images, Skipped
+from fullrank.loading import Model as Loaded
 from fullrank.loading import load
-from fullrank.spectrum import Spectrum
+from fullrank.report import Spectra
+from fullrank.run import Run
+from fullrank.spectrum import MEASURES, Spectrum, readings
+from fullrank.spectrum.readings import FEW
 from fullrank.terminal import stderr
 
 LEADING = 10
@@ -29,10 +36,20 @@ def run(arguments: Sequence[str]) -> None:
     call(spectrum, arguments, verb="spectrum")
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A model's spectra: of its embeddings now, by part, and those that it took while it trained."""
+
+    name: str
+    spectra: dict[str, Spectrum]
+    training: Spectra | None = None
+
+
 def spectrum(
     model: Model,
     /,
     *,
+    against: str | None = None,
     split: str | None = None,
     out: Path | None = None,
     reading: ReadingFlags = Reading(),  # noqa: B008  frozen
@@ -40,76 +57,144 @@ def spectrum(
 ) -> None:
     """Measure the eigenvalues of the centred covariance of a model's embeddings: backbone, and the projector of a run.
 
+    Of a run directory it also shows how both spectra came about over training.
+
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
+        against: a second MODEL, measured on the same images and shown beside the first.
         split: name of the split; by default the held-out one.
-        out: write the eigenvalues to FILE.npz, or everything to FILE.json.
+        out: write the eigenvalues to FILE.npz, everything but the eigenvalues over training to FILE.json, or a drawing to FILE.png.
         overwrite: replace the file.
         reading: how images are read, and where the backbone runs.
     """
-    if out is not None and out.suffix not in (".npz", ".json"):
-        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json")
-    loaded = load(model)
-    images, device = images_of(loaded, reading.data, split), device_of(reading.accelerator)
+    if out is not None and out.suffix not in WRITERS:
+        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a drawing")
+    models = [load(name) for name in (model, against) if name is not None]
+    images = images_of(models[0], reading.data, split)
     with draft_of(out, overwrite=overwrite) if out else nullcontext() as draft:
-        features = extract(
-            loaded.backbone.to(device),
-            images,
-            loaded.preprocess,
-            device=device,
-            workers=reading.workers,
-            skipped=Skipped(tolerate=reading.tolerate),
-        )
-        spectra = {"backbone": Spectrum.from_embeddings(features.X)}
-        if loaded.projector is not None and len(list(loaded.projector.children())):
-            with torch.inference_mode():
-                spectra["projector"] = Spectrum.from_embeddings(loaded.projector.to(device)(features.X.to(device)))
+        found = [Measured(loaded.name, measure(loaded, images, reading), training_of(loaded.name)) for loaded in models]
         if out and draft:
-            (write_npz if out.suffix == ".npz" else write_json)(draft, spectra)
-    Console().print(table_of(spectra))
+            WRITERS[out.suffix](draft, found)
+    show(found, Console())
     console = stderr()
-    console.print(f"{len(features.X):,} images of {images.source}; eigenvalues of the centred covariance, divided by n")
-    for name, found in spectra.items():
-        if not found.enough_samples():
-            console.print(f"{name}: {found.n} images for {found.D} dimensions; ranks read low below {10 * found.D}", style="yellow")
+    n = next(iter(found[0].spectra.values())).n
+    console.print(
+        f"{n:,} images of {images.source}; eigenvalues of the centred covariance, divided by n; RankMe: {MEASURES['RankMe'].convention}"
+    )
+    for label, part in labelled(found).items():
+        if few := few_samples(part):
+            console.print(f"{label}: {part.n:,} images are few for {part.D:,} dimensions, expected {FEW * part.D:,}: {few}", style="yellow")
+    if out:
+        console.print(f"written: {out}")
 
 
-def measures_of(found: Spectrum) -> dict[str, float | int]:
-    """Return every measure of a spectrum by its name."""
-    return {
-        "effective rank": found.effective_rank(),
-        "participation ratio": found.participation_ratio(),
-        "stable rank": found.stable_rank(),
-        "entropy (nats)": found.entropy(),
-        "condition number": found.condition_number(),
-        "dead dimensions": found.dead_dimensions(),
-        "dimensions": found.D,
-    }
+def measure(loaded: Loaded, images: Images, reading: Reading) -> dict[str, Spectrum]:
+    """Return the spectra of backbone and projector on these images."""
+    device = device_of(reading.accelerator)
+    skipped = Skipped(tolerate=reading.tolerate)
+    backbone = loaded.backbone.to(device)
+    features = extract(backbone, images, loaded.preprocess, device=device, workers=reading.workers, skipped=skipped)
+    spectra = {"backbone": Spectrum.from_embeddings(features.X)}
+    if loaded.projector is not None and len(list(loaded.projector.children())):
+        with torch.inference_mode():
+            Z = loaded.projector.to(device)(features.X.to(device))
+        spectra["projector"] = Spectrum.from_embeddings(Z)
+    return spectra
+
+
+def training_of(model: str) -> Spectra | None:
+    """Return the spectra that a run took while it trained; where they cannot be read, say so and go on without."""
+    if not Path(model).is_dir():
+        return None
+    try:
+        return over_training.spectra_of(Run(Path(model)))
+    except UserError as error:
+        stderr().print(f"without the spectra over training: {error}", style="yellow")
+        return None
+
+
+def labelled(found: Sequence[Measured]) -> dict[str, Spectrum]:
+    """Return the spectra by what they are called: the part, and the model where there are two."""
+    several = len(found) > 1
+    return {f"{one.name}: {part}" if several else part: spectrum for one in found for part, spectrum in one.spectra.items()}
+
+
+def few_samples(found: Spectrum) -> str:
+    """Return what becomes of the measures of a spectrum that rests on too few samples for them; empty where it does not.
+
+    >>> few_samples(Spectrum.from_eigenvalues(torch.ones(2), n=19))[:42]
+    'reads low: effective rank, participation r'
+    >>> few_samples(Spectrum.from_eigenvalues(torch.ones(2), n=20))
+    ''
+    """
+    concerned: dict[str, list[str]] = {}
+    for name, reading in readings(found).items():
+        if reading.warning:
+            concerned.setdefault(MEASURES[name].few, []).append(name)
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in concerned.items())
+
+
+def show(found: Sequence[Measured], console: Console) -> None:
+    """Print measures and leading eigenvalues, and the spectra over training."""
+    console.print(table_of(labelled(found)))
+    for one in found:
+        for part in one.training.eigenvalues if one.training else ():
+            assert one.training
+            console.print(over_training.table(one.training, part, title=f"{one.name}: {part} over training"))
 
 
 def table_of(spectra: dict[str, Spectrum]) -> Table:
     """Lay measures and leading eigenvalues out for a terminal."""
     table = Table("", *spectra)
-    measures = {name: measures_of(found) for name, found in spectra.items()}
-    for measure in next(iter(measures.values())):
-        table.add_row(measure, *(f"{values[measure]:,.4g}" for values in measures.values()))
+    values = {label: readings(found) for label, found in spectra.items()}
+    for measure in MEASURES:
+        table.add_row(measure, *(f"{taken[measure].value:,.4g}" for taken in values.values()))
+    table.add_row("dimensions", *(str(found.D) for found in spectra.values()))
     table.add_section()
     for j in range(min(LEADING, max(found.D for found in spectra.values()))):
         table.add_row(f"λ{j + 1}", *(f"{found.eigenvalues[j]:.4g}" if j < found.D else "" for found in spectra.values()))
     return table
 
 
-def write_npz(path: Path, spectra: dict[str, Spectrum]) -> None:
-    """Write the eigenvalues, an array each."""
+def write_npz(path: Path, found: Sequence[Measured]) -> None:
+    """Write the eigenvalues, an array each: of the parts now and over training, and the same of a second model as `against_…`."""
+    arrays = {}
+    for prefix, one in zip(("", "against_"), found, strict=False):
+        own = {name: spectrum.eigenvalues.numpy() for name, spectrum in one.spectra.items()}
+        own |= over_training.arrays_of(one.training) if one.training else {}
+        arrays |= {f"{prefix}{name}": values for name, values in own.items()}
     with path.open("wb") as file:  # opened here, because numpy would append its own ending to a name
-        np.savez(file, **{name: found.eigenvalues.numpy() for name, found in spectra.items()})  # pyright: ignore[reportArgumentType]
+        np.savez(file, **arrays)
 
 
-def write_json(path: Path, spectra: dict[str, Spectrum]) -> None:
+def write_json(path: Path, found: Sequence[Measured]) -> None:
     """Write measures and eigenvalues; as JSON has no infinity, a measure that is not finite is null."""
-    values = {
-        name: {measure: value if math.isfinite(value) else None for measure, value in measures_of(found).items()}
-        | {"samples": found.n, "eigenvalues": found.eigenvalues.tolist()}
-        for name, found in spectra.items()
-    }
-    path.write_text(json.dumps(values, indent=2) + "\n")
+    first, *against = map(numbers_of, found)
+    path.write_text(json.dumps(first | ({"against": against[0]} if against else {}), indent=2) + "\n")
+
+
+def numbers_of(found: Measured) -> dict[str, Any]:
+    """Return the measures of each part, with their conventions and warnings, its eigenvalues, and the curves over training."""
+    parts: dict[str, Any] = {"model": found.name}
+    for part, spectrum in found.spectra.items():
+        taken = readings(spectrum)
+        parts[part] = {name: reading.value if math.isfinite(reading.value) else None for name, reading in taken.items()}
+        parts[part] |= {"dimensions": spectrum.D, "samples": spectrum.n}
+        parts[part] |= {"conventions": {name: reading.convention for name, reading in taken.items()}}
+        parts[part] |= {"warnings": {name: reading.warning for name, reading in taken.items() if reading.warning}}
+        parts[part] |= {"eigenvalues": spectrum.eigenvalues.tolist()}
+    return parts | ({"training": over_training.numbers_of(found.training)} if found.training else {})
+
+
+def write_png(path: Path, found: Sequence[Measured]) -> None:
+    """Draw the spectra over training, and those of now."""
+    from matplotlib import rc_context
+
+    from fullrank.reproduce.draw import STYLE
+
+    with rc_context(STYLE):
+        figure = over_training.draw([(one.name, one.spectra, one.training) for one in found])
+        figure.savefig(path, format="png")
+
+
+WRITERS = {".npz": write_npz, ".json": write_json, ".png": write_png}

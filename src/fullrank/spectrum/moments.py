@@ -39,15 +39,17 @@ class Moments:
     """Their mean; zero where n = 0."""
     scatter: Float64[Tensor, "D D"]
     """Their centred sum of products."""
+    rounding: Float64[Tensor, " D"]
+    """Σ_i (ε z_ij)²/12: what rounding to the dtype that they came in, of spacing ε|z| at most, adds to each column's sum of squares."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
         """Moments of a batch, in two passes."""
-        n = len(Z)
+        n, eps = len(Z), torch.finfo(Z.dtype).eps
         Z = float64(Z)
         mean = Z.sum(0) / max(n, 1)
         A = Z - mean
-        return cls(n=n, mean=mean, scatter=A.mT @ A)
+        return cls(n=n, mean=mean, scatter=A.mT @ A, rounding=Z.square().sum(0) * eps**2 / 12)
 
     @classmethod
     def from_batches(cls, batches: Iterable[Float[Tensor, "_n D"]]) -> "Moments":
@@ -71,6 +73,7 @@ class Moments:
             n=n,
             mean=self.mean + share * delta,
             scatter=self.scatter + other.scatter + self.n * share * torch.outer(delta, delta),
+            rounding=self.rounding + other.rounding,
         )
 
     def all_reduce(self) -> "Moments":
@@ -83,14 +86,26 @@ class Moments:
         n = all_sum(torch.full_like(self.mean[:1], self.n))
         mean = all_sum(self.n * self.mean) / n.clamp_min(1)
         delta = self.mean - mean
-        return Moments(n=int(n), mean=mean, scatter=all_sum(self.scatter + self.n * torch.outer(delta, delta)))
+        scatter = all_sum(self.scatter + self.n * torch.outer(delta, delta))
+        return Moments(n=int(n), mean=mean, scatter=scatter, rounding=all_sum(self.rounding))
 
     @property
     def covariance(self) -> Float64[Tensor, "D D"]:
-        """Covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n: divided by n, not by n − 1."""
-        return self.scatter / self.n
+        """Covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n: divided by n, not by n − 1; zero where n = 0."""
+        return self.scatter / max(self.n, 1)
 
     @property
     def second_moment(self) -> Float64[Tensor, "D D"]:
         """Second moment about the origin, Σ_i z_i z_iᵀ / n."""
         return self.covariance + torch.outer(self.mean, self.mean)
+
+    @property
+    def standard_deviation(self) -> Float64[Tensor, " D"]:
+        """Standard deviation of each dimension, divided by n.
+
+        A dimension that is constant has 0; embeddings may be collapsed without any such dimension, when all vary together.
+
+        >>> Moments.from_embeddings(torch.tensor([[1.0, 5.0], [-1.0, 5.0]])).standard_deviation
+        tensor([1., 0.], dtype=torch.float64)
+        """
+        return self.covariance.diagonal().sqrt()

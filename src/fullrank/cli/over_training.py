@@ -1,0 +1,142 @@
+"""Spectra over training: what a run's spectrum.npz says, as a table, as numbers and as a drawing."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from rich.table import Table
+
+from fullrank.report import Spectra
+from fullrank.report.figures import COLOURS, thin
+from fullrank.report.read import PARTS
+from fullrank.run import Run
+from fullrank.spectrum import Spectrum, measures, saturation
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    from matplotlib.axes import Axes
+
+ROWS = 8
+"""Steps of a table."""
+INDICES = (1, 2, 4, 8, 14, 32, 64)
+"""Eigenvalues of a table; the 14th is the one that Skean et al. 2024 follow."""
+LINES = 24
+"""Eigenvalues of a drawing."""
+DECADES = 10
+"""A drawing ends this many powers of ten below the largest eigenvalue: what lies lower are rounding errors."""
+
+
+def spectra_of(run: Run) -> Spectra | None:
+    """Return the spectra that a run took while it trained, or None where it has none yet.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    arrays = run.spectra
+    if not arrays:
+        return None
+    return Spectra(steps=arrays["steps"], samples=arrays["samples"], eigenvalues={part: arrays[part] for part in PARTS if part in arrays})
+
+
+def curves(spectra: Spectra, part: str) -> dict[str, Float[np.ndarray, " T"]]:
+    """Return effective rank and dead dimensions at each step.
+
+    >>> steps = Spectra(steps=np.array([0, 9]), samples=np.array([50, 50]), eigenvalues={"backbone": np.array([[1.0, 0.0], [2.0, 2.0]])})
+    >>> curves(steps, "backbone")
+    {'effective rank': array([1., 2.]), 'dead dimensions': array([1., 0.])}
+    """
+    eigenvalues = torch.from_numpy(spectra.eigenvalues[part]).double()
+    dead = [int(measures.dead_dimensions(row, n=n)) for row, n in zip(eigenvalues, spectra.samples.tolist(), strict=True)]
+    return {"effective rank": measures.effective_rank(eigenvalues).numpy(), "dead dimensions": np.array(dead, dtype=float)}
+
+
+def table(spectra: Spectra, part: str, *, title: str) -> Table:
+    """Lay some steps out: effective rank, dead dimensions, leading eigenvalues; and when each reached 95 % of its last value for good."""
+    eigenvalues = spectra.eigenvalues[part]
+    shown = [j for j in INDICES if j <= eigenvalues.shape[1]]
+    rank, dead = curves(spectra, part).values()
+    values = np.column_stack([rank, *(eigenvalues[:, j - 1] for j in shown)])
+    found = Table(title=title, title_justify="left")
+    for column in ("step", "eff. rank", "dead", *(f"λ{j}" for j in shown)):
+        found.add_column(column, justify="right", no_wrap=True)
+    for t in thin(len(values), ROWS):
+        rest = [f"{value:.3g}" for value in values[t]]
+        found.add_row(f"{spectra.steps[t]:,}", rest[0], f"{dead[t]:.0f}", *rest[1:])
+    found.add_section()
+    reached = [f"{step:,}" for step in spectra.steps[saturation(torch.from_numpy(values)).numpy()]]
+    found.add_row("95 % at", reached[0], "", *reached[1:])
+    return found
+
+
+def arrays_of(spectra: Spectra) -> dict[str, np.ndarray]:
+    """Return steps, samples and the eigenvalues of each part over training, as .npz holds them."""
+    of_parts = {f"{part}_over_training": values for part, values in spectra.eigenvalues.items()}
+    return {"steps": spectra.steps, "samples": spectra.samples, **of_parts}
+
+
+def numbers_of(spectra: Spectra) -> dict[str, Any]:
+    """Return steps, and the curves of each part, as JSON holds them."""
+    parts = {part: {name: curve.tolist() for name, curve in curves(spectra, part).items()} for part in spectra.eigenvalues}
+    return {"steps": spectra.steps.tolist(), "samples": spectra.samples.tolist(), **parts}
+
+
+def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], Spectra | None]]) -> "matplotlib.figure.Figure":
+    """Draw a column a part: eigenvalues over the steps of each run, effective rank of all, and the eigenvalues of every model as it is.
+
+    Args:
+        models: name, spectra now by part, and spectra over training.
+    """
+    from fullrank.reproduce.draw import subplots
+
+    parts = [part for part in PARTS if any(part in spectra for _, spectra, _ in models)]
+    trained = [(name, over) for name, _, over in models if over]
+    heights = len(trained) + bool(trained) + 1
+    figure, axes = subplots(heights, len(parts), width=4.5 * len(parts), height=2.6 * heights)
+    for column, part in zip(axes.T, parts, strict=True):
+        for ax, (name, over) in zip(column, trained, strict=False):
+            if part in over.eigenvalues:
+                _eigenvalues(ax, over, part)
+                ax.set_title(f"{name}: eigenvalues, {part}")
+        if trained:
+            _effective_ranks(column[-2], trained, part)
+        now = column[-1]
+        for (name, spectra, _), colour in zip(models, COLOURS, strict=False):
+            if part in spectra:
+                lambdas = spectra[part].eigenvalues.numpy()
+                now.loglog(np.arange(1, len(lambdas) + 1), _positive(lambdas), color=colour, label=name)
+        now.set(title=f"eigenvalues, {part}, now", xlabel="index of the eigenvalue")
+        now.legend()
+    return figure
+
+
+def _eigenvalues(ax: "Axes", spectra: Spectra, part: str) -> None:
+    """Some eigenvalues over the steps, the larger the darker; dotted where the 14th has reached 95 % of its last value for good."""
+    from matplotlib import colormaps
+
+    table = spectra.eigenvalues[part].astype(float)
+    positive = _positive(table)
+    living = max(1, int(np.isfinite(positive).sum(1).max()))
+    shown = np.unique(np.geomspace(1, living, min(living, LINES)).round().astype(int))
+    for k, j in enumerate(shown):
+        labelled = {"label": f"λ$_{{{j}}}$"} if k in (0, len(shown) - 1) else {}
+        ax.semilogy(spectra.steps, positive[:, j - 1], color=colormaps["viridis"](0.9 * k / max(1, len(shown) - 1)), **labelled)
+    k = min(14, living)
+    ax.axvline(spectra.steps[int(saturation(torch.from_numpy(table[:, k - 1])))], color="black", linestyle=":", linewidth=0.8)
+    ax.set_xlabel(f"step (dotted: λ$_{{{k}}}$ reaches 95 % for good)")
+    ax.legend()
+
+
+def _effective_ranks(ax: "Axes", trained: Sequence[tuple[str, Spectra]], part: str) -> None:
+    """Effective rank of every run over its steps."""
+    for (name, over), colour in zip(trained, COLOURS, strict=False):
+        if part in over.eigenvalues:
+            ax.plot(over.steps, curves(over, part)["effective rank"], color=colour, label=name)
+    ax.set(title=f"effective rank, {part}", xlabel="step", ylim=(0, None))
+    ax.legend()
+
+
+def _positive(eigenvalues: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """NaN, which is not drawn, for zeros and rounding errors."""
+    return np.where(eigenvalues > eigenvalues.max(initial=0.0) * 10.0**-DECADES, eigenvalues, np.nan)

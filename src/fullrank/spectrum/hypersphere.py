@@ -1,0 +1,77 @@
+"""How embeddings lie on the unit sphere: the two views of an image together, all images apart."""
+
+import math
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.spectrum.moments import float64
+
+
+def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
+    """Alignment mean_i ‖x_i − y_i‖² of unit rows: 0 where the views of an image agree, 2 where they are orthogonal, at most 4.
+
+    It says nothing of collapse: embeddings that are all equal are perfectly aligned. Rows are brought to unit length here; a row of
+    zeros stays one.
+
+    Args:
+        X: embeddings of one view of n ≥ 1 images.
+        Y: those of the other.
+
+    Raises:
+        UserError: there are no rows.
+
+    Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere,
+    with α = 2.
+
+    >>> alignment(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
+    1.0
+    """
+    if not len(X):
+        raise UserError("alignment of no embeddings, expected at least one pair of views")
+    return (unit_rows(X) - unit_rows(Y)).square().sum(1).mean().item()
+
+
+def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
+    """Uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of unit rows: 0 where all are equal, about −4 + 8/D where they fill the sphere.
+
+    A mean over pairs i < j: with the n pairs i = j it could never fall below −log n. Embeddings in a subspace of r dimensions read
+    about −4 + 8/r, so that dimensional collapse hardly shows once r is a few dozen. Rows are brought to unit length here.
+
+    Args:
+        X: embeddings of n ≥ 2 images, one view of each.
+        chunk: rows of the table of distances that are held at a time; the value does not depend on it.
+
+    Raises:
+        UserError: fewer than two rows.
+
+    Source: Wang and Isola 2020, eq. 2, with t = 2.
+
+    >>> round(uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])), 4)  # log((2 e⁻⁴ + 1)/3)
+    -1.0626
+    """
+    n = len(X)
+    if n < 2:
+        raise UserError(f"uniformity of {n} embeddings, expected two at least; it is a mean over pairs")
+    X = unit_rows(X)
+    squares = X.square().sum(1)
+    total = 0.0
+    for start in range(0, n, chunk):
+        rows = slice(start, start + chunk)
+        distances = squares[rows, None] + squares[start:] - 2 * X[rows] @ X[start:].mT  # (chunk, n − start)
+        total += torch.exp(-2 * distances.clamp_min(0)).triu(1).sum().item()
+    return math.log(total / (n * (n - 1) / 2))
+
+
+def unit_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
+    """X / ‖x_i‖ in float64; a row of zeros stays zero.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    X = float64(X)
+    norms = X.norm(dim=1, keepdim=True)
+    return X / norms.masked_fill(norms == 0, 1)

@@ -1,0 +1,123 @@
+"""`fullrank spectrum` on a real run: now, over its training, beside another model, and without a run."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fullrank as package
+from fullrank.cli.spectrum import Measured, write_json
+from fullrank.images import train_and_test
+from fullrank.run import Run
+from fullrank.spectrum import MEASURES, Spectrum
+
+
+def test_writes_what_it_shows(fullrank, run, tmp_path):
+    for file in ("spectrum.npz", "spectrum.json"):
+        status, out, err = fullrank("spectrum", run.path, "--out", tmp_path / file)
+        assert status == 0
+    assert all(name in out for name in MEASURES)
+    assert "359 images of digits; eigenvalues of the centred covariance, divided by n" in err
+    assert f"written: {tmp_path / 'spectrum.json'}" in err
+    with np.load(tmp_path / "spectrum.npz") as arrays:
+        eigenvalues = {name: arrays[name] for name in arrays.files}
+    values = json.loads((tmp_path / "spectrum.json").read_text())
+    for name, D in (("backbone", 16), ("projector", 24)):
+        assert eigenvalues[name].shape == (D,)
+        np.testing.assert_allclose(eigenvalues[name], values[name]["eigenvalues"])
+        assert values[name]["dimensions"] == D
+        assert values[name]["samples"] == 359
+        spectrum = Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues[name]), n=359)
+        assert values[name]["effective rank"] == pytest.approx(spectrum.effective_rank())
+        assert values[name]["conventions"]["RankMe"] == f"singular values of the embeddings, not centred; n = 359, D = {D}"
+    features = package.load(run.path).features  # the eigenvalues of what the backbone really gives
+    held_out = train_and_test("digits").test
+    X = features([held_out.open(index) for index in range(len(held_out))]).double()
+    covariance = (X - X.mean(0)).T @ (X - X.mean(0)) / len(X)
+    np.testing.assert_allclose(eigenvalues["backbone"], torch.linalg.eigvalsh(covariance).flip(0).numpy(), rtol=1e-3, atol=1e-6)
+    p = torch.linalg.svdvals(X) / torch.linalg.svdvals(X).sum()
+    assert values["backbone"]["RankMe"] == pytest.approx(torch.special.entr(p).sum().exp().item(), rel=1e-4)
+
+
+def test_shows_and_writes_how_the_spectra_of_a_run_came_about(fullrank, run, tmp_path):
+    spectra = Run(run.path).spectra
+    for file in ("spectrum.npz", "spectrum.json"):
+        _, out, _ = fullrank("spectrum", run.path, "--out", tmp_path / file)
+    with np.load(tmp_path / "spectrum.npz") as arrays:
+        assert arrays["steps"].tolist() == spectra["steps"].tolist()
+        np.testing.assert_array_equal(arrays["projector_over_training"], spectra["projector"])
+    training = json.loads((tmp_path / "spectrum.json").read_text())["training"]
+    assert training["steps"] == spectra["steps"].tolist()
+    last = Spectrum.from_eigenvalues(torch.from_numpy(spectra["projector"][-1]), n=int(spectra["samples"][-1]))
+    assert training["projector"]["effective rank"][-1] == pytest.approx(last.effective_rank())
+    assert training["projector"]["dead dimensions"][-1] == last.dead_dimensions()
+    for part in ("backbone", "projector"):
+        assert f"{run.path}: {part} over training" in " ".join(out.split()).replace("/ ", "/")
+    rows = [line for line in out.splitlines() if "│" in line and line.split("│")[1].strip().replace(",", "").isdecimal()]
+    assert [int(line.split("│")[1]) for line in rows[:2]] == spectra["steps"].tolist()[:2] or len(spectra["steps"]) > 8
+    assert f"{last.effective_rank():.3g}" in rows[-1]
+    assert "95 % at" in out
+
+
+def size(picture):
+    with Image.open(picture) as image:
+        return image.size
+
+
+def test_draws(fullrank, run, tmp_path):
+    assert fullrank("spectrum", run.path, "--out", tmp_path / "over.png")[0] == 0
+    assert fullrank("spectrum", f"{run.path}@6", "--out", tmp_path / "now.png")[0] == 0
+    over, now = (size(tmp_path / f"{name}.png") for name in ("over", "now"))
+    assert over[0] == now[0]  # a column a part
+    assert over[1] == 3 * now[1]  # a checkpoint has no training of its own
+
+
+def test_compares_two_models_on_the_same_images(fullrank, run, tmp_path):
+    earlier = f"{run.path}@6"
+    for file in ("two.json", "two.npz"):
+        status, _, err = fullrank("spectrum", run.path, "--against", earlier, "--out", tmp_path / file)
+        assert status == 0
+    assert "359 images of digits" in err
+    values = json.loads((tmp_path / "two.json").read_text())
+    assert (values["model"], values["against"]["model"]) == (str(run.path), earlier)
+    assert "training" in values
+    assert "training" not in values["against"]
+    alone = tmp_path / "alone.json"
+    fullrank("spectrum", earlier, "--out", alone)
+    assert json.loads(alone.read_text()) == values["against"]
+    assert values["against"]["backbone"]["eigenvalues"] != values["backbone"]["eigenvalues"]
+    with np.load(tmp_path / "two.npz") as arrays:
+        np.testing.assert_allclose(arrays["against_backbone"], values["against"]["backbone"]["eigenvalues"])
+
+
+def test_warns_of_few_images_and_names_the_measures(fullrank, run, photos):
+    status, _, err = fullrank("spectrum", run.path, "--data", photos)
+    assert status == 0
+    (line,) = [line for line in err.splitlines() if line.startswith("projector: ")]
+    assert "images are few for 24 dimensions, expected 240: reads low: effective rank, RankMe, participation ratio, stable rank" in line
+    assert "reads high: condition number" in line
+
+
+def test_a_run_whose_spectra_are_damaged_is_measured_all_the_same(fullrank, copy):
+    (copy / "spectrum.npz").write_bytes(b"half a file")
+    status, out, err = fullrank("spectrum", copy)
+    assert status == 0
+    assert "effective rank" in out
+    assert "over training" not in out
+    assert f"without the spectra over training: {copy / 'spectrum.npz'} cannot be read" in err
+
+
+def test_refuses_a_second_model_that_is_none(refused, run):
+    assert "model 'nowhere' is no run directory; expected RUN" in refused("spectrum", run.path, "--against", "nowhere")
+
+
+def test_a_measure_that_is_infinite_is_null_in_json(tmp_path):
+    write_json(tmp_path / "a.json", [Measured("a", {"backbone": Spectrum.from_embeddings(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))})])
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    values = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
+    assert values["backbone"]["condition number"] is None
