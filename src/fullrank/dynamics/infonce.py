@@ -160,15 +160,7 @@ def relu_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]
 
     No X drives it; the backward pass of `embedding_flow` does, a unit's weights moving only by the samples for which it is on.
 
-    Args:
-        weights: W₁, …, W_L, each (outputs, inputs).
-        x: inputs of N anchors and of their positives.
-
-    Returns:
-        Ẇ₁, …, Ẇ_L.
-
-    Raises:
-        UserError: shapes that do not fit.
+    Takes, returns and raises what `linear_flow` does.
 
     Source: Appendix C, by the chain rule from eq. 4.
 

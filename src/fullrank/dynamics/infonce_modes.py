@@ -1,17 +1,16 @@
-"""Linear networks under InfoNCE with the driving matrix X held fixed: singular values and vectors, and their alignment between layers.
+"""Singular values and vectors of linear layers in motion, and their closed forms where the driving matrix X is held fixed.
 
-Time is learning rate × step of gradient descent on the loss of `infonce`, a sum over the samples. Where singular vectors go together
-(alignment, velocities), the factors are passed on rather than W, since their signs are free.
+Time is learning rate × step of gradient descent on the loss of `infonce`, a sum over the samples.
 Source of all: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
@@ -48,8 +47,7 @@ def single_layer(W: Float[Tensor, "D m"], X: Float[Tensor, "m m"], t: Float[Tens
     >>> single_layer(torch.eye(1), torch.tensor([[-1.0]]), torch.tensor([0.0, 1.0])).flatten()
     tensor([1.0000, 0.3679])
     """
-    if (X - X.mT).abs().max() > 1e3 * torch.finfo(X.dtype).eps * X.abs().max():
-        raise UserError("X is not symmetric, as Σ̂₀ − Σ̂₁ is; take `driving_matrix(x, alpha)`, or (X + X.mT) / 2")
+    check_symmetric(X, "X", "take `driving_matrix(x, alpha)`, or (X + Xᵀ)/2")
     rates, Q = torch.linalg.eigh(X)
     return (W @ Q * (rates * t[..., None]).exp()[..., None, :]) @ Q.mT
 
@@ -116,58 +114,9 @@ def turn(
     return within if U.shape[0] == U.shape[1] else within + (moved - U @ inner) / S
 
 
-def alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
-    """A = V₂ᵀU₁: how the right singular vectors of W₂ stand to the left ones of W₁.
-
-    Signs are free, so read |A|. It becomes the identity on the modes that outgrow |W₁W₁ᵀ − W₂ᵀW₂|, on all of them only from a balanced
-    start (`imbalances` zero); equal singular values leave blocks.
-
-    Args:
-        first: `svd` of W₁.
-        second: `svd` of W₂.
-
-    Returns:
-        A, from −1 to 1.
-
-    Source: Sec. 5, Theorem 2, its conclusion corrected (relative to the largest singular values only).
-
-    >>> W = torch.diag(torch.tensor([2.0, 1.0]))
-    >>> alignment(svd(W), svd(W)).abs()
-    tensor([[1., 0.],
-            [0., 1.]])
-    """
-    return second.V.mT @ first.U
-
-
-def alignment_velocity(first: Svd, second: Svd, flow: Sequence[Float[Tensor, "_ _"]]) -> Float[Tensor, "k2 k1"]:
-    """Ȧ = V̇₂ᵀU₁ + V₂ᵀU̇₁. Under InfoNCE, where V₂ and U₁ are square, this is the paper's
-
-        Ȧ = −A(H₁ ⊙ (AᵀF + FᵀA)) + (H₂ ⊙ (AFᵀ + FAᵀ))A,    F = S₂U₂ᵀGV₁S₁,    G = −W₂W₁X
-
-    Args:
-        first: `svd` of W₁.
-        second: `svd` of W₂.
-        flow: Ẇ₁ and Ẇ₂, by `linear_flow` or `layers_flow`.
-
-    Returns:
-        Ȧ.
-
-    Raises:
-        UserError: two singular values of one layer coincide.
-
-    Source: Lemma 6, eq. 19, corrected: H₁ and H₂ are printed with the opposite sign.
-
-    >>> W = torch.diag(torch.tensor([2.0, 1.0]))
-    >>> alignment_velocity(svd(W), svd(W), [W, W]).norm()
-    tensor(0.)
-    """
-    first_dot, second_dot = (svd_velocity(factors, W_dot) for factors, W_dot in zip((first, second), flow, strict=True))
-    return second_dot.V.mT @ first.U + second.V.mT @ first_dot.U
-
-
 def aligned_flow(
-    s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], a: Float[Tensor, " k"]
-) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    s1: Float[Tensor, "*T k"], s2: Float[Tensor, "*T k"], a: Float[Tensor, "*T k"]
+) -> tuple[Float[Tensor, "*T k"], Float[Tensor, "*T k"]]:
     """σ̇₁ = σ₁σ₂²a and σ̇₂ = σ₂σ₁²a with a = v₁ᵀXv₁, for each pair of aligned singular values of two layers.
 
     σ₁² − σ₂² = C is conserved: σ̇₁ = aσ₁(σ₁² − C).
