@@ -11,6 +11,7 @@ from fullrank.dynamics.trace import (
     discretised,
     embed,
     gradients,
+    integrated,
     orthonormal_weights,
     output_flow,
     projected_step,
@@ -59,12 +60,6 @@ def outputs(W1, W2, V):
 def ball(rng, d, z, largest=0.9):
     U, s, Vh = torch.linalg.svd(torch.randn(d, z, dtype=torch.float64, generator=rng), full_matrices=False)
     return U * (largest * s / s[0]) @ Vh
-
-
-def integrated(q0, eigenvalues, t, flow):
-    right = lambda _, y: output_flow(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()  # noqa: E731
-    ode = solve_ivp(right, (0, t[-1].item()), q0.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-13)
-    return torch.as_tensor(ode.y.T).view(len(t), *q0.shape)
 
 
 def order(errors, steps):
@@ -129,6 +124,40 @@ def test_the_horizontal_flow_freezes_a_square_first_layer_and_the_others_do_not(
     assert weight_flow(W1, W2, C, flow="polar")[0].norm() > 0.1
 
 
+@flows
+@widths
+def test_outputs_are_integrated_as_the_weights_would_be(rng, C, hidden, flow):
+    eigenvalues, V = eigenbasis(C)
+    W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=2, generator=rng)
+    t = numbers(0, 0.1, 0.3)
+
+    def velocity(_, y):
+        weights = (torch.as_tensor(piece).view(hidden, -1) for piece in (y[: 4 * hidden], y[4 * hidden :]))
+        return torch.cat([U.flatten() for U in weight_flow(*weights, C, flow=flow)]).numpy()
+
+    start = torch.cat([W1.flatten(), W2.flatten()]).numpy()
+    rows = torch.as_tensor(solve_ivp(velocity, (0, 0.3), start, method="DOP853", t_eval=t.numpy(), rtol=1e-11, atol=1e-13).y.T)
+    trained = torch.stack([outputs(row[: 4 * hidden].view(hidden, 4), row[4 * hidden :].view(hidden, 2), V) for row in rows])
+    close(integrated(trained[0], eigenvalues, t, flow=flow), trained, 1e-9)
+
+
+def test_integration_ends_where_it_is_asked_to(rng):
+    q0, eigenvalues = ball(rng, 3, 2), numbers(-1, 0.5, 2)
+    close(integrated(q0, eigenvalues, numbers(0)), q0[None])
+    rough, fine = (integrated(q0, eigenvalues, numbers(0.7), rtol=tolerance)[0] for tolerance in (1e-3, 1e-12))
+    assert 1e-10 < (rough - fine).norm() < 1e-2
+
+
+@flows
+def test_training_does_not_see_the_width(rng, C, flow):
+    W1, W2 = orthonormal_weights(4, hidden=5, outputs=2, generator=rng)
+    isometry = torch.linalg.qr(torch.randn(60, 5, dtype=torch.float64, generator=rng)).Q
+    narrow, wide = (W1, W2), (isometry @ W1, isometry @ W2)  # weights of any width that make the same outputs are such
+    for _ in range(20):
+        narrow, wide = (projected_step(*weights, C, step=0.05, flow=flow) for weights in (narrow, wide))
+    close(narrow[0].mT @ narrow[1], wide[0].mT @ wide[1], 1e-10)
+
+
 def test_with_one_output_the_horizontal_flow_is_equation_10(rng):
     q, eigenvalues = ball(rng, 4, 1), numbers(-2, -1, 1, 3)
     Lq = torch.diag(eigenvalues) @ q
@@ -139,7 +168,7 @@ def test_with_one_output_the_horizontal_flow_is_equation_10(rng):
 @pytest.mark.parametrize("z", [1, 2])
 def test_the_flow_keeps_the_outputs_in_the_unit_ball_and_lowers_the_loss(rng, z, flow):
     eigenvalues = numbers(-2, -1, 1, 3)
-    q = integrated(ball(rng, 4, z, largest=0.999), eigenvalues, torch.linspace(0, 1, 20, dtype=torch.float64), flow)
+    q = integrated(ball(rng, 4, z, largest=0.999), eigenvalues, torch.linspace(0, 1, 20, dtype=torch.float64), flow=flow)
     assert torch.linalg.svdvals(q).max() <= 1 + 1e-10
     assert (q * (eigenvalues[:, None] * q)).sum((1, 2)).diff().max() < 0
 
@@ -147,7 +176,7 @@ def test_the_flow_keeps_the_outputs_in_the_unit_ball_and_lowers_the_loss(rng, z,
 @flows
 def test_one_output_conserves_a_quantity_for_each_pair_of_eigenvalues(rng, flow):
     q0, eigenvalues, (_, b) = ball(rng, 3, 1, largest=0.5), numbers(-1, 0.5, 2), FLOWS[flow]
-    q = integrated(q0, eigenvalues, torch.linspace(0, 0.5, 6, dtype=torch.float64), flow)[..., 0]
+    q = integrated(q0, eigenvalues, torch.linspace(0, 0.5, 6, dtype=torch.float64), flow=flow)[..., 0]
     rest = b / 8 * torch.log1p(-q.square().sum(1))
     for i, j in ((0, 1), (1, 2)):
         low, high = eigenvalues[i], eigenvalues[j]
@@ -166,9 +195,9 @@ def test_orthonormal_outputs_stay_orthonormal(rng, flow):
 def test_the_closed_form_of_the_canonical_flow_equals_its_integrated_equation(rng, spectrum):
     eigenvalues, t = numbers(*spectrum), numbers(0, 0.1, 0.5, 1)
     q0 = ball(rng, 4, 1)
-    close(canonical_outputs(q0, eigenvalues, t), integrated(q0, eigenvalues, t, "canonical"), 1e-9)
+    close(canonical_outputs(q0, eigenvalues, t), integrated(q0, eigenvalues, t, flow="canonical"), 1e-9)
     q0 = ball(rng, 4, 3)
-    ode, closed = integrated(q0, eigenvalues, t, "canonical"), canonical_outputs(q0, eigenvalues, t)
+    ode, closed = integrated(q0, eigenvalues, t, flow="canonical"), canonical_outputs(q0, eigenvalues, t)
     close(closed @ closed.mT, ode @ ode.mT, 1e-8)
     close(closed[0], q0)
 
@@ -177,6 +206,14 @@ def test_the_closed_form_reaches_its_limits_without_overflow(rng):
     q0, late = ball(rng, 3, 1), numbers(1e4)
     close(canonical_outputs(q0, numbers(-2, 1, 3), late)[0, :, 0], q0[0].sign() * numbers(1, 0, 0))
     close(canonical_outputs(q0, numbers(0.5, 1, 3), late)[0, :, 0], numbers(0, 0, 0))
+
+
+def test_the_closed_form_ends_where_the_start_lets_it_and_says_when_it_cannot_tell(rng):
+    eigenvalues, late = numbers(-1, -0.5, 2), numbers(1e3)
+    for start, end in (((0, -0.4, 0.3), (0, -1, 0)), ((0, 0, 0.3), (0, 0, 0)), ((0, 0, 1), (0, 0, 1)), ((0, 0, 0), (0, 0, 0))):
+        close(canonical_outputs(numbers(*start)[:, None], eigenvalues, late)[0, :, 0], numbers(*end))
+    with pytest.raises(UserError, match=r"by t = 1000 some outputs are too small .* `limit_projector`"):
+        canonical_outputs(ball(rng, 3, 2), eigenvalues, late)
 
 
 def test_the_closed_form_keeps_what_is_small_where_other_outputs_have_long_ended(rng):
@@ -199,7 +236,7 @@ def test_outputs_turn_and_grow_at_the_rates_of_the_linearisation(flow):
 @flows
 def test_the_discretisation_is_of_first_order(rng, flow):
     q0, eigenvalues = ball(rng, 4, 2), numbers(-1, -0.5, 0.5, 1)
-    exact = integrated(q0, eigenvalues, numbers(0, 0.5), flow)[-1]
+    exact = integrated(q0, eigenvalues, numbers(0, 0.5), flow=flow)[-1]
     steps = [0.02, 0.01, 0.005, 0.0025]
     errors = [(discretised(q0, eigenvalues, step=h, steps=round(0.5 / h), flow=flow)[-1] - exact).norm().item() for h in steps]
     assert order(errors, steps) == pytest.approx(1, abs=0.05)
@@ -294,6 +331,10 @@ def test_bad_input_is_refused_with_a_remedy(rng):
         projected_step(torch.ones(1, 2), torch.ones(1, 1), torch.eye(2), step=0.1)
     with pytest.raises(UserError, match=r"step 0\.5 is not between 0 and the stable bound 0\.25"):
         discretised(numbers(0.5)[:, None], numbers(-1), step=0.5, steps=1)
+    with pytest.raises(UserError, match=r"outputs of length 2 cannot come from orthonormal weights"):
+        integrated(numbers(2)[:, None], numbers(1), numbers(1))
+    with pytest.raises(UserError, match=r"times must .*ascend"):
+        integrated(numbers(0.5)[:, None], numbers(1), numbers(1, 0.5))
     with pytest.raises(UserError, match=r"unknown flow 'polr'; choose from canonical, horizontal, polar; perhaps you meant 'polar'"):
         output_flow(numbers(0.5)[:, None], numbers(-1), flow="polr")
 

@@ -5,8 +5,10 @@ Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the netwo
 averaged, and every rate and stable step scales with it. Use float64.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from fullrank.dynamics.optimum import forced_rank
@@ -157,17 +159,27 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
     Returns:
         The outputs at each time, without overflow.
 
+    Raises:
+        UserError: times so late that fewer directions than outputs are left above the smallest number.
+
     Source: the matrix Riccati equation of qqᵀ, as in Yan, Helmke and Moore 1994.
 
     >>> canonical_outputs(torch.tensor([[0.6], [0.8]]), torch.tensor([-1.0, 1.0]), torch.tensor(0.25))
     tensor([[0.9841],
             [0.1776]])
     """
-    shift = eigenvalues.min().clamp(max=0)  # a common factor of both blocks, which the polar factor drops
-    E = torch.exp(-4 * (eigenvalues - shift) * t[..., None])[..., None]
     values, R = torch.linalg.eigh(torch.eye(q0.shape[1], dtype=q0.dtype, device=q0.device) - q0.mT @ q0)
     root = (R * values.clamp(min=0).sqrt()) @ R.mT
-    return _polar(torch.cat([E * q0, torch.exp(4 * shift * t)[..., None, None] * root], -2))[..., : len(q0), :]
+    alive = (q0 != 0).any(-1)
+    lowest = eigenvalues.where(alive, torch.inf).min()
+    shift = lowest.clamp(max=0) if root.any() else lowest  # of a common factor of both blocks, which the polar factor drops
+    E = torch.exp(-4 * (eigenvalues - shift).where(alive, 0) * t[..., None])[..., None]
+    stacked = torch.cat([E * q0, torch.exp(4 * shift.clamp(max=0) * t)[..., None, None] * root], -2)
+    if ((stacked != 0).any(-1).sum(-1) < q0.shape[1]).any():
+        raise UserError(
+            f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `limit_projector` for the end"
+        )
+    return _polar(stacked)[..., : len(q0), :]
 
 
 def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
@@ -223,6 +235,51 @@ def discretised(
     for _ in range(steps):
         q.append(q[-1] + step * output_flow(q[-1], eigenvalues, flow=flow))
     return torch.stack(q)
+
+
+def integrated(
+    q0: Float[Tensor, "d z"],
+    eigenvalues: Float[Tensor, " d"],
+    t: Float[Tensor, " T"],
+    *,
+    flow: str = "horizontal",
+    rtol: float = 1e-10,
+    atol: float = 1e-12,
+) -> Float[Tensor, "T d z"]:
+    """Outputs at the times t of q′ = `output_flow`, q(0) = q₀, by an explicit Runge-Kutta method of order 8 with adaptive steps (DOP853).
+
+    Args:
+        q0: outputs at t = 0.
+        eigenvalues: of C.
+        t: ascending times ≥ 0, learning rate × step.
+        flow: a name in `FLOWS`.
+        rtol: error allowed in a step, relative to each number of q.
+        atol: error allowed in a step besides, absolute.
+
+    Raises:
+        UserError: outputs longer than 1, whose flow can leave the finite numbers; times that do not ascend from 0 on; an unknown flow;
+            eigenvalues that do not fit q.
+
+    Source: Esser et al. 2023, eq. 9.
+
+    >>> q0 = torch.tensor([[0.6], [0.8]], dtype=torch.float64)
+    >>> integrated(q0, torch.tensor([-1.0, 1.0]).double(), torch.tensor([0.25]).double(), flow="canonical")
+    tensor([[[0.9841],
+             [0.1776]]], dtype=torch.float64)
+    """
+    length = torch.linalg.matrix_norm(q0, 2).item()
+    if length > 1 + 1e-9:
+        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
+
+    def velocity(_: float, y: np.ndarray) -> np.ndarray:
+        return output_flow(torch.from_numpy(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()
+
+    times = t.numpy()
+    if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
+        raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them, each once")
+    span = (0.0, max(times[-1], 1e-300))  # scipy returns nothing for an empty one
+    solution = solve_ivp(velocity, span, q0.flatten().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol)
+    return torch.from_numpy(solution.y.T.copy()).view(len(t), *q0.shape)
 
 
 def projected_step(

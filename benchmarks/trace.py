@@ -1,0 +1,95 @@
+"""What the flow of the outputs costs: a step of (12) against one of gradient descent (11), and (12) against better ways to its accuracy.
+
+    python benchmarks/trace.py            # a minute or two
+
+Loss and equations of Esser et al. 2023, C from embedded digits after PCA, two outputs. Times: steps of all widths by turns in one process,
+medians; "gradient" is (11) without its projection. Accuracy: the largest error of qqᵀ at eight times until the loss is all but at its
+minimum, against evaluations of the right-hand side: Euler's method (12), an adaptive one (`integrated`), and, for the canonical flow, its
+closed form. Writes `benchmarks/results/trace.json`.
+"""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from fullrank.dynamics import trace
+from fullrank.dynamics.pairs import eigenbasis
+from fullrank.reproduce.dynamics.fig4 import Size, costs, exponent, pairs, task
+from fullrank.run import write_json
+from fullrank.run.environment import platform_of
+
+OUT = Path(__file__).parent / "results" / "trace.json"
+WIDTHS, INPUTS, REPEATS, OUTPUTS = (10, 100, 1000, 10000), (10, 50), 1000, 2
+STEPS = tuple(2**k for k in range(6, 18))
+TOLERANCES = tuple(10.0**-k for k in range(2, 13))
+AIMS = (1e-2, 1e-4, 1e-6)
+
+
+def main():
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    images = task(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
+    everything = torch.arange(len(images)).repeat(10)
+    matrices = {d: pairs(images[:, :d], everything, generator) for d in INPUTS}
+    found = {
+        "times": [cost(C, generator) for C in matrices.values()],
+        "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
+    }
+    write_json(
+        OUT, {"settings": {"outputs": OUTPUTS, "repeats": REPEATS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_of(), **found}
+    )
+
+
+def cost(C: Tensor, generator: torch.Generator) -> dict:
+    widths = [h for h in WIDTHS if h >= len(C)]
+    micros = costs(C, tuple(widths), repeats=REPEATS, generator=generator)
+    ratios = {name: [a / b for a, b in zip(micros[name], micros["flow"], strict=True)] for name in ("descent", "gradient")}
+    exponents = {name: exponent(widths, values, above=1000 * (name != "flow")) for name, values in micros.items()}
+    print(f"d = {len(C)}, h = {widths}: times of a step over those of (12)", ratios, "exponents", exponents)
+    return {"inputs": len(C), "widths": widths, "microseconds": micros, "ratios": ratios, "exponents": exponents}
+
+
+def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
+    eigenvalues, V = eigenbasis(C)
+    W1, W2 = trace.orthonormal_weights(len(C), hidden=100, outputs=OUTPUTS, generator=generator)
+    q0 = V.mT @ W1.mT @ W2
+    end = 8 / (4 * eigenvalues[0].abs())
+    t = end * torch.linspace(0, 1, 9, dtype=torch.float64)[1:]
+    exact = trace.integrated(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
+
+    def error(q: Tensor) -> float:  # qqᵀ, since the closed form leaves the outputs' rotation open
+        return (q @ q.mT - exact @ exact.mT).flatten(1).norm(dim=1).max().item()
+
+    def evaluated(solve) -> tuple[int, float]:
+        with mock.patch.object(trace, "output_flow", wraps=trace.output_flow) as field:
+            q = solve()
+        return field.call_count, error(q)
+
+    largest = trace.stable_step(eigenvalues, outputs=OUTPUTS, flow=flow)
+    euler = [
+        evaluated(lambda n=n: trace.discretised(q0, eigenvalues, step=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
+        for n in STEPS
+        if end / n < largest
+    ]
+    adaptive = [evaluated(lambda r=r: trace.integrated(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
+    methods = {"euler": euler, "adaptive": adaptive}
+    if flow == "canonical":
+        methods["closed form"] = [evaluated(lambda: trace.canonical_outputs(q0, eigenvalues, t))]
+    needed = {name: {f"{aim:g}": needs(points, aim) for aim in AIMS} for name, points in methods.items()}
+    print(flow, needed)
+    return {"flow": flow, "methods": methods, "evaluations for an error of": needed}
+
+
+def needs(points: list[tuple[int, float]], aim: float) -> int:
+    """Evaluations for this error: the first run that has it, or else extrapolated by the first order of Euler's method."""
+    reached = [n for n, error in points if error <= aim]
+    n, error = points[-1]
+    return min(reached) if reached else math.ceil(n * error / aim)
+
+
+if __name__ == "__main__":
+    main()

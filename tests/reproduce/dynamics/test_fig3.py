@@ -1,0 +1,58 @@
+import json
+import re
+
+import pytest
+
+from fullrank.reproduce.dynamics.fig3 import FIGURE
+from fullrank.reproduce.result import rounded
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return rounded(FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0))
+
+
+@pytest.fixture(scope="module")
+def claims(rows):
+    return FIGURE.claims(rows)
+
+
+def claim(claims, words):
+    (found,) = [claim for claim in claims if re.search(words, claim.statement)]
+    return found
+
+
+def test_rows_survive_json(rows):
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_both_end_at_the_same_loss_and_outputs_and_stay_close(claims):
+    for words in ("same final loss", "stay close", "same final outputs"):
+        assert claim(claims, words).holds
+        assert not claim(claims, words).corrected
+
+
+def test_the_flow_lags_behind_training_of_narrow_networks_alone(claims):
+    lag = claim(claims, "slightly slower")
+    assert not lag.holds
+    narrow, wide = (float(x) for x in re.findall(r"[\d.]+(?= at)", lag.measured))
+    assert narrow > 1.02
+    assert wide < 1
+
+
+def test_training_follows_the_polar_flow_whose_lag_vanishes_with_the_width(claims):
+    for words in ("follows the polar flow", "lag behind", "rotation apart", "needs C averaged"):
+        assert claim(claims, words).holds
+        assert claim(claims, words).corrected
+
+
+def test_training_that_followed_the_papers_flow_would_be_told(rows):
+    confused = rows | {"order": {"horizontal": rows["order"]["polar"], "polar": rows["order"]["horizontal"]}}
+    assert not claim(FIGURE.claims(confused), "follows the polar flow").holds
+
+
+def test_it_is_drawn_with_both_equations_for_each_start(rows):
+    figure = FIGURE.plot(rows)
+    losses, outputs, _ = figure.axes
+    assert len(outputs.lines) == 3 * len(rows["runs"]) + 1
+    assert losses.get_xlabel() == "t = learning rate × step"
