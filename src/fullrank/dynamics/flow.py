@@ -71,22 +71,43 @@ def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"
             [0.3679, 1.1036]], dtype=torch.float64)
     """
     check_double(params)
+    rows = solve(lambda y: -pack(gradient(loss, unpack(y, params))), pack(params), t, rtol=rtol, atol=atol)
+    return unpack(rows, params)
+
+
+def solve(
+    velocity: Callable[[Tensor], Tensor], start: Float[Tensor, "..."], t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
+) -> Float[Tensor, "T ..."]:
+    """x(t) of x′ = velocity(x), x(0) = start, at the times t, as `flow` integrates it.
+
+    Args:
+        velocity: of x, a tensor shaped like `start`.
+        start: x(0), float64.
+        t: ascending times ≥ 0.
+        rtol: error allowed in a step, relative to each number of x.
+        atol: error allowed in a step besides, absolute.
+
+    Raises:
+        UserError: times that do not ascend from 0 on, an x that leaves the finite numbers before t.
+
+    >>> solve(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
+    tensor([2.0000, 0.7358], dtype=torch.float64)
+    """
     times = t.double().cpu().numpy()
     if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
         raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them, each once")
-
-    def velocity(_: float, y: np.ndarray) -> np.ndarray:
-        return -pack(gradient(loss, unpack(torch.tensor(y), params)))
-
-    start = pack(params)
     if times[-1] == 0:  # where scipy returns nothing
-        return unpack(torch.tensor(start[None]), params)
+        return start[None]
+
+    def slope(_: float, y: np.ndarray) -> np.ndarray:
+        return velocity(torch.tensor(y).to(start.device).view(start.shape)).flatten().cpu().numpy()
+
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
-        solution = solve_ivp(velocity, (0.0, times[-1]), start, method="DOP853", t_eval=times, rtol=rtol, atol=atol)
+        solution = solve_ivp(slope, (0.0, times[-1]), start.flatten().cpu().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol)
     if not solution.success:
         reached = max(solution.t, default=0.0)
         raise UserError(f"the flow blows up between t = {reached:g} and {times[-1]:g}: is the loss bounded below? end at an earlier time")
-    return unpack(torch.tensor(solution.y.T), params)
+    return torch.tensor(solution.y.T).to(start.device).view(len(times), *start.shape)
 
 
 def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
@@ -112,8 +133,7 @@ def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: 
             [0.2500, 0.7500]], dtype=torch.float64)
     """
     check_double(params)
-    if not steps or steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
-        raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them, each once")
+    check_steps(steps)
     wanted = set(steps)
     path = islice(iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
     rows = [tensors(now) for step, now in enumerate(path) if step in wanted]
@@ -139,19 +159,29 @@ def like(params: Params, new: Sequence[Tensor]) -> Params:
     return tuple(new)
 
 
-def pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> np.ndarray:
-    """All numbers of the parameters in one row, as scipy wants them."""
-    return torch.cat([x.reshape(-1) for x in tensors(params)]).cpu().numpy()
+def pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
+    """All numbers of the parameters in one row."""
+    return torch.cat([x.reshape(-1) for x in tensors(params)])
 
 
 def unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
     """`pack` undone, for one row or for many."""
     originals = tensors(params)
     pieces = rows.split([x.numel() for x in originals], -1)
-    return like(params, [piece.reshape(rows.shape[:-1] + x.shape).to(x.device) for piece, x in zip(pieces, originals, strict=True)])
+    return like(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])
 
 
 def check_double(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
     wrong = sorted({str(x.dtype).removeprefix("torch.") for x in tensors(params)} - {"float64"})
     if wrong:
         raise UserError(f"parameters are {', '.join(wrong)}, expected float64; convert them, and the loss's data, with .double()")
+
+
+def check_steps(steps: Sequence[int]) -> None:
+    """Check the steps at which training is to be recorded.
+
+    Raises:
+        UserError: none, or they do not ascend from 0 on.
+    """
+    if not steps or steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
+        raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them, each once")

@@ -1,12 +1,13 @@
 """Training of linear (or ReLU) layers under InfoNCE step by step, along the flows of `infonce`: what its theory is held against."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.flow import check_steps
 from fullrank.dynamics.infonce import linear_flow
 from fullrank.errors import UserError
 
@@ -45,8 +46,7 @@ def train(
     <BLANKLINE>
             [[1.0954]]])]
     """
-    if not steps or steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
-        raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them, each once")
+    check_steps(steps)
     wanted, recorded, now = set(steps), [], list(weights)
     if 0 in wanted:
         recorded.append(now)

@@ -5,12 +5,13 @@ Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the netwo
 averaged, and every rate and stable step scales with it. Use float64.
 """
 
-import numpy as np
+from functools import partial
+
 import torch
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 from torch import Tensor
 
+from fullrank.dynamics.flow import solve
 from fullrank.dynamics.optimum import forced_rank
 from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError, pick
@@ -62,7 +63,7 @@ def orthonormal_weights(
     """
     forced_rank(d, hidden=hidden, outputs=outputs)  # raises where there are no such weights
     gaussians = (torch.randn(hidden, columns, dtype=torch.float64, generator=generator) for columns in (d, outputs))
-    W1, W2 = (_polar(G) for G in gaussians)
+    W1, W2 = (polar(G) for G in gaussians)
     return W1, W2
 
 
@@ -179,7 +180,7 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
         raise UserError(
             f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `limit_projector` for the end"
         )
-    return _polar(stacked)[..., : len(q0), :]
+    return polar(stacked)[..., : len(q0), :]
 
 
 def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
@@ -271,15 +272,7 @@ def integrated(
     if length > 1 + 1e-9:
         raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
 
-    def velocity(_: float, y: np.ndarray) -> np.ndarray:
-        return output_flow(torch.from_numpy(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()
-
-    times = t.numpy()
-    if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
-        raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them, each once")
-    span = (0.0, max(times[-1], 1e-300))  # scipy returns nothing for an empty one
-    solution = solve_ivp(velocity, span, q0.flatten().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol)
-    return torch.from_numpy(solution.y.T.copy()).view(len(t), *q0.shape)
+    return solve(partial(output_flow, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
 
 
 def projected_step(
@@ -312,7 +305,7 @@ def projected_step(
         V1, V2 = (-G for G in gradients(W1, W2, C))
     else:
         V1, V2 = weight_flow(W1, W2, C, flow=flow)
-    return _polar(W1 + step * V1), _polar(W2 + step * V2)
+    return polar(W1 + step * V1), polar(W2 + step * V2)
 
 
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
@@ -326,7 +319,7 @@ def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d 
     return X @ V @ q
 
 
-def _polar(W: Tensor) -> Tensor:
+def polar(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
     """The nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
     U, _, Vh = torch.linalg.svd(W, full_matrices=False)
     return U @ Vh
