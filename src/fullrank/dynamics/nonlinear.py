@@ -1,0 +1,160 @@
+"""Two-layer networks u = W2ᵀφ(W1x) with orthonormal weights beside the linear one, u = W2ᵀW1x: how far apart, as the width grows.
+
+Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), both with orthonormal columns, which are *not* scaled with the width.
+Entries are then of size h^{−½}, what enters a unit is of size |x|h^{−½}, and a unit sees ever less of φ than its value and slope at 0.
+The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start: a difference says something beside that only.
+There is no time in this file. Source of all: Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from fullrank.errors import UserError, pick
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda a: a,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "shifted_sigmoid": lambda a: 4 * torch.sigmoid(a) - 2,
+    "shifted_softplus": lambda a: 2 * softplus(a) - 2 * math.log(2),
+}
+"""φ by name. Those with φ(0) = 0 and φ′(0) = 1, as Theorem 1 asks: tanh, and sigmoid and softplus once shifted."""
+
+
+def outputs(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], X: Float[Tensor, "*n d"], *, activation: str = "linear"
+) -> Float[Tensor, "*n z"]:
+    """The outputs u(x) = W2ᵀφ(W1x) of each row x.
+
+    Args:
+        W1: first layer.
+        W2: second layer.
+        X: inputs.
+        activation: a name in `ACTIVATIONS`.
+
+    Raises:
+        UserError: an unknown activation.
+
+    Source: Sec. "SSL with (Orthogonality) Constraints".
+
+    >>> outputs(torch.eye(2), torch.eye(2), torch.tensor([[1.0, -2.0]]), activation="relu")
+    tensor([[1., 0.]])
+    """
+    return pick(activation, ACTIVATIONS, "activation")(X @ W1.mT) @ W2
+
+
+def initial_difference(activation: str, *, norm: float, hidden: int, outputs: int) -> float:
+    """√(E|u^φ(x) − u^I(x)|²) = √(z E(φ(g) − g)²) over random orthonormal weights, exactly: g is a coordinate of a random vector of length
+    |x| in ℝʰ, as W1x is uniform on that sphere and W2 independent of it. Neither d nor the direction of x matters. As the width grows,
+
+        φ(0) ≠ 0                 √z |φ(0)|                      and outputs that do not vanish
+        φ(0) = 0, φ″(0) ≠ 0      √(3z)/2 |φ″(0)| |x|² h^{−1}
+        φ(0) = 0, φ″(0) = 0      √(15z)/6 |φ‴(0)| |x|³ h^{−3/2}     (tanh: φ‴(0) = −2)
+        ReLU                     √(z/2) |x| h^{−½}              1/√2 of the linear outputs' size, at every width
+
+    where the last three have φ′(0) = 1 (ReLU: on one side).
+
+    Args:
+        activation: a name in `ACTIVATIONS`.
+        norm: |x|.
+        hidden: h, at least 2.
+        outputs: z.
+
+    Raises:
+        UserError: an unknown activation, or fewer than 2 hidden units or than outputs.
+
+    Source: not in the paper; Theorem 1 bounds it by a larger rate, `paper_bound`.
+
+    >>> round(initial_difference("relu", norm=1.0, hidden=100, outputs=1) / math.sqrt(1 / 100), 4)
+    0.7071
+    """
+    phi = pick(activation, ACTIVATIONS, "activation")
+    if hidden < outputs:
+        raise UserError(f"{hidden} hidden units have no {outputs} orthonormal columns; take at least {outputs}")
+    return math.sqrt(outputs * _mean(lambda g: (phi(g) - g).square(), norm, hidden))
+
+
+def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
+    """The factor c in E u^φ(x) = c u^I(x) where training has aligned the layers, W2 = W1A, over random W1: c = h E[g φ(g)]/|x|².
+
+    1 − c is the part of the difference that stays when h^{−½} no longer makes the outputs small:
+
+        tanh     |x|²/(h + 2) to leading order: after training the rate is h^{−1}, no longer h^{−3/2}
+        ReLU     ½, at every width: never near the linear network
+        sigmoid  ¾ as h → ∞, besides the constant W2ᵀφ(0)1
+
+    Args:
+        activation: a name in `ACTIVATIONS`.
+        norm: |x| > 0.
+        hidden: h, at least 2.
+
+    Raises:
+        UserError: an unknown activation, or fewer than 2 hidden units.
+
+    Source: not in the paper.
+
+    >>> round(aligned_gain("relu", norm=1.0, hidden=100), 9)
+    0.5
+    """
+    phi = pick(activation, ACTIVATIONS, "activation")
+    return hidden * _mean(lambda g: g * phi(g), norm, hidden) / norm**2
+
+
+def curvature_bound(*, norm: float, hidden: int, outputs: int, curvature: float) -> float:
+    """√(E|u^φ − u^I|²) ≤ c/2 |x|² √(3z/(h(h+2))), for φ(0) = 0, φ′(0) = 1 and |φ″| ≤ c: from |φ(g) − g| ≤ cg²/2, E g⁴ = 3|x|⁴/(h(h+2)).
+
+    Divided by the linear outputs' size |x|√(z/h) it still vanishes, as h^{−½}: what Theorem 1 means, and does not give.
+
+    Args:
+        norm: |x|.
+        hidden: h.
+        outputs: z.
+        curvature: c, the largest |φ″| (tanh: 4/√27).
+
+    Source: not in the paper.
+
+    >>> curvature_bound(norm=1.0, hidden=1, outputs=1, curvature=2.0)
+    1.0
+    """
+    return curvature / 2 * norm**2 * math.sqrt(3 * outputs / (hidden * (hidden + 2)))
+
+
+def paper_bound(*, norm: float, inputs: int, hidden: int, curvature: float, constant: float = 1.0) -> float:
+    """Theorem 1's bound on |u^φ − u^I|, K c |x|² d log²h / √h, with high probability.
+
+    True, but not enough: divided by the size |x|√(z/h) of the outputs it *grows*, as log²h. Compare `curvature_bound`.
+
+    Args:
+        norm: |x|.
+        inputs: d.
+        hidden: h.
+        curvature: c, the largest |φ″|.
+        constant: K, a universal constant that the paper does not give.
+
+    Source: Theorem 1.
+
+    >>> [paper_bound(norm=1.0, inputs=2, hidden=h, curvature=1.0) > math.sqrt(1 / h) for h in (10, 1000)]
+    [True, True]
+    """
+    return constant * curvature * norm**2 * inputs * math.log(hidden) ** 2 / math.sqrt(hidden)
+
+
+def _mean(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -> float:
+    """E f(g) of one coordinate g = |x| sin ψ of a random vector of length |x| in ℝʰ; the density of ψ is as cosʰ⁻²ψ.
+
+    Gauss-Legendre on both sides of 0, where ReLU has its kink; beyond 12/√h there is less than 1e-25 of the mass.
+    """
+    if hidden < 2:
+        raise UserError(f"{hidden} hidden units, of which no average is taken; take at least 2")
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+    half = min(math.pi / 2, 12 / math.sqrt(hidden)) / 2 * torch.from_numpy(nodes + 1)
+    angles = torch.cat([-half, half])
+    density = torch.from_numpy(weights).repeat(2) * angles.cos() ** (hidden - 2)
+    return ((density * f(norm * angles.sin())).sum() / density.sum()).item()
