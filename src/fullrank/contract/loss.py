@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fullrank.contract.subject import Subject
-from fullrank.objectives import Terms
+from fullrank.objectives import Terms, total
 
 
 class Taken(NamedTuple):
@@ -35,7 +35,7 @@ def loss_of(subject: Subject, tensors: Mapping[str, Tensor]) -> Tensor:
     >>> loss_of(subject_of(vicreg), {"Z": torch.zeros(2, 4, 3)})
     tensor(24.7500)
     """
-    return torch.stack(list(terms_of(subject, tensors).values())).sum()
+    return total(terms_of(subject, tensors))
 
 
 def take(subject: Subject, tensors: Mapping[str, Tensor], *, dtype: torch.dtype = torch.float64) -> Taken:

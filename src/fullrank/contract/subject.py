@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError, perhaps
-from fullrank.objectives import Objective
+from fullrank.objectives import Objective, total
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import numbers_of, tensors_of, views_of
 
@@ -136,7 +136,7 @@ def _uses_every_view(subject: Subject) -> bool:
         return True
     try:
         terms = subject.objective(**tensors)
-        loss = torch.stack(list(terms.values())).sum() if isinstance(terms, dict) else terms
+        loss = total(terms) if isinstance(terms, dict) else terms
         (gradient,) = torch.autograd.grad(loss, [first])
     except Exception:  # whatever a function of the user's does with a number of views that it is not for; it is called again, with two
         return False

@@ -221,6 +221,26 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     return torch.linalg.eigvalsh(torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])).flip(-1)
 
 
+def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
+    """Cosines of the principal angles between the embeddings of two sets of weights, X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same.
+
+    Args:
+        W: weights of D embeddings.
+        V: others; either may be shared.
+        G: moments (2, 2, M, M).
+
+    >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
+    >>> principal_cosines(torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[3.0, 4.0]]]).double(), G)
+    tensor([[0.6000],
+            [0.6000]], dtype=torch.float64)
+    """
+    whitened = []
+    for A in (_both(W, G), _both(V, G)):
+        L = torch.linalg.cholesky(torch.stack([A[v] @ G[v, v] @ A[v].mT for v in (0, 1)]))
+        whitened.append(torch.linalg.solve_triangular(L, torch.stack(A), upper=False))
+    return torch.linalg.svdvals(whitened[0] @ torch.stack([G[0, 0], G[1, 1]]) @ whitened[1].mT)
+
+
 def descend(
     objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
 ) -> Descent:

@@ -22,7 +22,7 @@ from fullrank.objectives.simsiam import simsiam
 from fullrank.objectives.spectral_contrastive import spectral_contrastive
 from fullrank.objectives.ssl_hsic import ssl_hsic
 from fullrank.objectives.swav import swav
-from fullrank.objectives.terms import Terms
+from fullrank.objectives.terms import Terms, total
 from fullrank.objectives.theory import THEORY, alignment_linear, barlow_linear, contrastive_linear, frossl_linear, infonce_squared
 from fullrank.objectives.tico import tico
 from fullrank.objectives.vicreg import vicreg
@@ -55,6 +55,7 @@ __all__ = [
     "ssl_hsic",
     "swav",
     "tico",
+    "total",
     "vicreg",
     "wmse",
 ]

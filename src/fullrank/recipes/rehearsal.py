@@ -8,6 +8,7 @@ from fullrank.contract.finding import one_line
 from fullrank.contract.values import RETURN, form_of
 from fullrank.errors import UserError
 from fullrank.methods import Method
+from fullrank.objectives import total
 from fullrank.objectives.signature import tensors_of
 from fullrank.recipes.assemble import sizes_of
 from fullrank.recipes.recipe import Recipe
@@ -45,5 +46,5 @@ def _examine(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> N
         raise UserError(f"objective '{name}' fails on {given}: {one_line(error)}; see fullrank check {name}") from error
     if form := form_of(terms):
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN}")
-    if not torch.stack(list(terms.values())).sum().requires_grad:
+    if not total(terms).requires_grad:
         raise UserError(f"objective '{name}' returns a loss without gradient; leave out detach, no_grad, item and numpy on the way to it")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.distributed import gather
 from fullrank.methods import Method
+from fullrank.objectives import total
 from fullrank.training.micro_batches import embed
 
 
@@ -80,7 +80,7 @@ def fit(
         local, backward = embed(fabric, method, views, micro_batch=micro_batch)
         embeddings = {name: gather(local[name]) for name in inner.needs}
         terms = inner.terms(embeddings)
-        loss = torch.stack(list(terms.values())).sum()
+        loss = total(terms)
         backward(loss)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}

@@ -20,7 +20,7 @@ from torch import Tensor
 from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, paper_bound
 from fullrank.dynamics.orthonormal import projected_iterates
 from fullrank.dynamics.trace import orthonormal_weights
-from fullrank.objectives import contrastive_linear
+from fullrank.objectives import contrastive_linear, total
 from fullrank.reproduce.dynamics.fig1 import moons
 from fullrank.reproduce.figure import Claim, Figure, Rows
 
@@ -94,7 +94,7 @@ def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, siz
 
     def loss(W: Weights) -> Tensor:
         terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))
-        return torch.stack(list(terms.values())).sum() / X.shape[1]
+        return total(terms) / X.shape[1]
 
     paths = (projected_iterates(loss, W, learning_rate=size.learning_rate) for W in starts[: size.starts])
     recorded = [islice(path, 0, size.steps + 1, size.every) for path in paths]

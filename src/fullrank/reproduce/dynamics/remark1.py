@@ -18,7 +18,7 @@ from torch import Tensor
 from fullrank.dynamics.flow import descend, flow
 from fullrank.dynamics.pairs import pair_matrix, unconstrained
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
-from fullrank.objectives.terms import Terms
+from fullrank.objectives.terms import total
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum.measures import effective_rank
 
@@ -92,10 +92,6 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 def regression(X: Float[Tensor, "n d"], Y: Float[Tensor, "n z"]) -> Loss:
     """½ |Θx − y|², the mean over samples."""
     return lambda W: (X @ W[0].mT - Y).square().sum() / (2 * len(X))
-
-
-def total(terms: Terms) -> Tensor:
-    return torch.stack(list(terms.values())).sum()
 
 
 def watch(t: Float[Tensor, " T"], paths: list[Float[Tensor, "T z d"]], X: Float[Tensor, "n d"], loss: Loss) -> Rows:

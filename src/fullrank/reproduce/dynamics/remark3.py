@@ -19,7 +19,7 @@ from torch import Tensor
 from fullrank.dynamics.fixed_projector import collapsed, projected_weights
 from fullrank.dynamics.flow import gradient, iterates
 from fullrank.dynamics.pairs import pair_matrix
-from fullrank.objectives.terms import Terms
+from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum.measures import effective_rank
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 Weights = dict[str, Tensor]
-
-
-def total(terms: Terms) -> Tensor:
-    return torch.stack(list(terms.values())).sum()
 
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {

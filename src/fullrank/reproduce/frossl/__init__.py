@@ -1,0 +1,1 @@
+"""Figures of Skean et al. 2024, FroSSL."""
