@@ -139,9 +139,20 @@ def test_an_export_says_how_grey_images_are_built(run, tmp_path, small, train, c
     eval(said.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
 
 
+def test_an_export_without_the_last_shortcut_comes_back_without_it(tmp_path, small, train, capsys, digits):
+    backbone = replace(small.backbone, stem="standard", last_residual=False)
+    run = train(replace(small, backbone=backbone, views=(replace(small.views[0], size=32),), epochs=1))
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(run.path), "--out", str(out)]) == 0
+    assert "timm.create_model" not in capsys.readouterr().err  # which would add it
+    before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
+    assert after.spec == before.spec == backbone
+    assert torch.equal(before.features(digits), after.features(digits))
+
+
 def test_what_a_file_says_of_itself_is_all_that_it_takes(run):
     metadata = metadata_of(fullrank.load(run.path))
-    assert metadata.keys() == {"name", "arguments", "stem", "preprocess"}
+    assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess"}
     assert all(isinstance(value, str) for value in metadata.values())
     assert json.loads(metadata["preprocess"])["size"] == 8
 

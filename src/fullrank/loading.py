@@ -137,7 +137,12 @@ def load_file(path: Path) -> Model:
             f"{path} is no safetensors file ({_summary(error)}); expected what `fullrank export RUN --out FILE.safetensors` wrote"
         ) from error
     try:
-        spec = Backbone(name=metadata["name"], arguments=json.loads(metadata["arguments"]), stem=metadata["stem"])  # pyright: ignore[reportArgumentType]
+        spec = Backbone(
+            name=metadata["name"],
+            arguments=json.loads(metadata["arguments"]),
+            stem=metadata["stem"],  # pyright: ignore[reportArgumentType]
+            last_residual=json.loads(metadata.get("last_residual", "true")),
+        )
         values = json.loads(metadata["preprocess"])
         preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
     except (KeyError, ValueError, TypeError):
@@ -168,5 +173,6 @@ def metadata_of(model: Model) -> dict[str, str]:
         "name": model.spec.name,
         "arguments": json.dumps(model.spec.arguments),
         "stem": model.spec.stem,
+        "last_residual": json.dumps(model.spec.last_residual),
         "preprocess": json.dumps(vars(model.preprocess)),
     }

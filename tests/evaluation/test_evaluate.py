@@ -173,3 +173,29 @@ def test_table_has_a_row_a_probe_and_a_column_a_kind_of_features(result):
     assert "± " in text
     assert "n = 20 draws" in text
     assert f"{result['scores'][0]['accuracy']:.1%}" in text
+
+
+def test_a_part_of_the_features_is_judged_by_every_probe_as_a_network_of_just_that_part_would_be(halves, preprocess):
+    class Part(nn.Module):
+        def __init__(self, network, dimensions):
+            super().__init__()
+            self.network, self.dimensions = network, dimensions
+
+        def forward(self, images):
+            return self.network(images)[:, self.dimensions]
+
+    for dimensions, name in ((slice(40), "[:40]"), (slice(40, None), "[40:]"), (slice(8, 40), "[8:40]")):
+        found = evaluate(small(), small(), preprocess, *halves, dimensions=dimensions)["scores"]
+        wanted = evaluate(Part(small(), dimensions), Part(small(), dimensions), preprocess, *halves)["scores"]
+        parted = {"backbone": f"backbone{name}", "untrained backbone": f"untrained backbone{name}"}
+        assert [score["features"] for score in found] == [parted.get(score["features"], "raw pixels") for score in wanted]
+        assert [{**score, "features": ""} for score in found] == [{**score, "features": ""} for score in wanted]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "words"),
+    [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
+)
+def test_dimensions_that_the_features_have_not_are_refused(halves, preprocess, dimensions, words):
+    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a part of 0:64, such as :16$"):
+        evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

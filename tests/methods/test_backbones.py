@@ -128,3 +128,44 @@ def test_the_small_stem_of_anything_else_is_refused(name):
 def test_arguments_are_json_on_the_command_line():
     spec = tyro.cli(Backbone, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
     assert spec == Backbone(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
+
+
+BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet26"])
+@pytest.mark.parametrize("layers", [[1, 1, 1, 1], [1, 1, 1, 2]], ids=["strided", "identity"])
+def test_the_last_shortcut_can_be_left_out(name, layers):
+    """The representation is then the pooled output of the block's own layers, one after another."""
+    network = build_backbone(Backbone(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)).eval()
+    inputs, x = [], torch.randn(2, 3, 16, 16)
+    block = network.layer4[-1]
+    block.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    with torch.no_grad():
+        R = network(x)
+        h = inputs[0]
+        h = block.act1(block.bn1(block.conv1(h)))
+        h = block.bn2(block.conv2(h))
+        if name == "resnet26":
+            h = block.bn3(block.conv3(block.act2(h)))
+    torch.testing.assert_close(R, h.relu().mean((2, 3)))
+    assert (R > 0).any()  # although timm begins the last BatchNorm of a block at zero
+    assert R.shape == (2, features_of(network))
+
+
+def test_leaving_the_last_shortcut_out_changes_no_other_block():
+    def weights(last_residual):
+        torch.manual_seed(0)
+        return build_backbone(Backbone(arguments=BASIC, last_residual=last_residual)).state_dict()
+
+    whole, without = weights(True), weights(False)
+    assert whole.keys() == without.keys()
+    assert [name for name in whole if not torch.equal(whole[name], without[name])] == ["layer4.1.bn2.weight"]
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_convnext"])
+def test_only_a_resnet_has_a_last_shortcut_to_leave_out(name):
+    with pytest.raises(
+        UserError, match=f"^the last residual block is known of timm's ResNets alone, got backbone '{name}'; take one, such"
+    ):
+        build_backbone(Backbone(name=name, last_residual=False))

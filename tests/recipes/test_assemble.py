@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -6,7 +7,21 @@ import torch
 from fullrank.errors import UserError
 from fullrank.methods import Backbone, Projector
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Data, Machine, Recipe, assemble, build_method, check, preprocess_of, rehearse, with_objective
+from fullrank.recipes import (
+    RECIPES,
+    Data,
+    Machine,
+    Recipe,
+    assemble,
+    build_branch,
+    build_method,
+    check,
+    from_dict,
+    preprocess_of,
+    rehearse,
+    to_dict,
+    with_objective,
+)
 from fullrank.recipes.assemble import LEAST
 from fullrank.training import Optimizer
 from fullrank.views import View
@@ -152,9 +167,62 @@ def test_an_objective_of_representations_takes_views_of_one_size():
         check(replace(TINY, views=views, objective="directclr", hyper={}, method={}))
 
 
-def test_an_objective_of_representations_takes_no_projector():
-    with pytest.raises(UserError, match=r"^objective 'directclr' sees the representation itself; leave --projector.widths empty$"):
-        check(replace(TINY, views=(View(count=2),), objective="directclr", hyper={}, method={}))
+@pytest.mark.parametrize(
+    ("projector", "remedy"),
+    [
+        (Projector(), "leave --projector.widths empty"),
+        (Projector(kind="sub-vector", widths=()), "give --projector.kind mlp and leave --projector.widths empty"),
+        (Projector(kind="groups"), "give --projector.kind mlp and leave --projector.widths empty"),
+    ],
+)
+def test_an_objective_of_representations_takes_no_projector_of_any_kind(projector, remedy):
+    recipe = replace(TINY, views=(View(count=2),), objective="directclr", hyper={}, method={}, projector=projector)
+    with pytest.raises(UserError, match=rf"^objective 'directclr' sees the representation itself; {remedy}$"):
+        check(recipe)
+    check(with_objective(recipe, "directclr"))
+
+
+KINDS = [kind for kind in get_args(Projector.__annotations__["kind"]) if kind != "mlp"]
+
+
+@pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "byol", "corinfomax_batch", "tico"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_projector_is_a_field_of_the_recipe(kind, objective):
+    recipe = replace(with_objective(TINY, objective), views=(View(count=2, size=8),), projector=Projector(kind=kind, d0=4, groups=2))
+    check(recipe)
+    method = build_method(recipe)
+    rehearse(method, recipe)
+    assert from_dict(to_dict(recipe)) == recipe
+    again = build_method(recipe)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in method.state_dict().items())
+    branch = build_branch(recipe)
+    branch.projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
+
+
+@pytest.mark.parametrize(
+    ("projector", "expected"),
+    [
+        (Projector(kind="sub-vector"), "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to"),
+        (
+            Projector(kind="groups", groups=500),
+            "projector.groups is 500, but there are [0-9]+ dimensions to part; choose 1 to [0-9]+ groups",
+        ),
+    ],
+)
+def test_more_dimensions_than_there_are_cannot_be_taken(projector, expected):
+    recipe = replace(TINY, projector=projector)
+    with pytest.raises(UserError, match=f"^{expected}"):
+        rehearse(build_method(recipe), recipe)
+
+
+def test_what_a_random_projector_draws_is_told_by_the_seed_of_the_recipe():
+    def dropped(seed):
+        method = build_method(replace(TINY, seed=seed, projector=Projector(kind="dropout", d0=4)))
+        method.before_step(3)
+        return method.projector[0].dropped
+
+    assert torch.equal(dropped(1), dropped(1))
+    assert not torch.equal(dropped(1), dropped(2))
 
 
 def test_codes_are_made_of_full_size_views_alone():

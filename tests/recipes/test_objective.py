@@ -34,6 +34,12 @@ def test_an_objective_that_inverts_a_covariance_gets_few_dimensions_and_never_mo
 
 def test_an_objective_of_the_representation_gets_no_projector():
     assert with_objective(Recipe(), "directclr").projector.widths == ()
+    assert with_objective(Recipe(projector=Projector(kind="diagonal")), "directclr").projector.absent
+
+
+def test_the_kind_of_projector_stays_with_every_other_objective():
+    recipe = with_objective(Recipe(projector=Projector(kind="sub-vector", d0=22)), "simclr")
+    assert (recipe.projector.kind, recipe.projector.d0) == ("sub-vector", 22)
 
 
 def test_an_unknown_objective_is_refused():

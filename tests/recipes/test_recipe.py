@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.methods import Backbone
+from fullrank.methods import Backbone, Projector
+from fullrank.objectives import OBJECTIVES
+from fullrank.objectives.signature import numbers_of
 from fullrank.recipes import RECIPES, Data, Recipe, differences, from_dict, read_recipe, to_dict
 from fullrank.training import Optimizer
 from fullrank.views import Crop, View
@@ -29,7 +31,15 @@ def test_a_recipe_comes_back_from_its_file(recipe, tmp_path):
 
 @each
 def test_the_json_holds_every_number_of_the_objective(recipe):
-    assert set(to_dict(recipe)["hyper"]) == {"invariance", "log", "center", "normalize"}
+    assert set(to_dict(recipe)["hyper"]) == set(numbers_of(OBJECTIVES[recipe.objective]))
+
+
+def test_a_recipe_that_was_saved_before_there_were_kinds_of_projectors_is_one_of_a_perceptron():
+    values = to_dict(RECIPES["digits"])
+    values["projector"] = {"widths": [512, 512], "batchnorm": True}
+    del values["backbone"]["last_residual"]
+    assert from_dict(values) == RECIPES["digits"]
+    assert RECIPES["digits"].projector == Projector(kind="mlp", widths=(512, 512))
 
 
 def test_an_unknown_objective_suggests_a_known_one():
@@ -58,6 +68,7 @@ def test_defaults_of_the_objective_are_written_out():
         (("hyper", "invarianc"), 1.0, "recipe: objective 'frossl' has no number 'invarianc'"),
         (("views", 0, "size"), 0, r"recipe.views\[0\]: view.size is 0, but has to be at least 1"),
         (("views",), 3, "recipe.views: expected a list"),
+        (("projector", "kind"), "subvector", "recipe.projector.kind: got 'subvector', expected one of 'mlp', 'diagonal', 'orthogonal'"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_place(path, value, expected):

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fullrank.methods import build_backbone, build_projector, features_of
+from fullrank.methods.backbones import last_block
 from fullrank.recipes import RECIPES, assemble, check
 
 each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
@@ -18,7 +20,10 @@ def measured(recipe):
 
 def test_a_recipe_is_found_by_its_own_name():
     assert all(recipe.name == name for name, recipe in RECIPES.items())
-    assert list(RECIPES) == ["digits", "cifar10-small", "cifar10", "cifar100", "stl10", "imagenet"]
+    assert list(RECIPES) == [
+        *("digits", "cifar10-small", "cifar10-projectors", "cifar10", "cifar100", "stl10"),
+        *("imagenet", "imagenet-simclr", "imagenet-directclr"),
+    ]
 
 
 @each
@@ -27,8 +32,9 @@ def test_a_recipe_passes_its_own_check(recipe):
 
 
 @each
-def test_a_recipe_trains_with_frossl_on_two_views(recipe):
-    assert recipe.objective == "frossl"
+def test_a_recipe_trains_with_frossl_or_says_so_in_its_name_on_two_views(recipe):
+    own = {"cifar10-projectors": "simclr", "imagenet-simclr": "simclr", "imagenet-directclr": "directclr"}
+    assert recipe.objective == own.get(recipe.name, "frossl")
     assert sum(view.count for view in recipe.views) == 2
 
 
@@ -37,7 +43,7 @@ def test_warm_up_leaves_time_to_train(recipe):
     assert recipe.schedule.warmup < recipe.epochs / 5
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar10-small"])
+@pytest.mark.parametrize("name", ["digits", "cifar10-small", "cifar10-projectors"])
 def test_the_small_recipes_run(name):
     recipe = replace(measured(RECIPES[name]), batch=4)
     parts = assemble(recipe)
@@ -74,3 +80,38 @@ def test_imagenet_is_that_of_the_paper():
     first, second = recipe.views
     assert (first.blur.probability, first.solarize.probability) == (1.0, 0.0)
     assert (second.blur.probability, second.solarize.probability) == (0.1, 0.2)
+
+
+def test_imagenet_of_the_directclr_paper_is_that_of_its_appendix_and_code():
+    simclr, direct = RECIPES["imagenet-simclr"], RECIPES["imagenet-directclr"]
+    for recipe in (simclr, direct):
+        assert (recipe.backbone.name, recipe.backbone.arguments) == ("resnet50", {"zero_init_last": True})
+        assert (recipe.epochs, recipe.batch) == (100, 4096)
+        optimizer, schedule = recipe.optimizer, recipe.schedule
+        assert (optimizer.name, optimizer.lr, optimizer.weight_decay, optimizer.momentum) == ("lars", 4.8, 1e-6, 0.9)
+        assert (optimizer.trust, optimizer.clip) == (0.001, False)
+        assert (schedule.name, schedule.warmup, schedule.floor) == ("cosine", 10.0, 0.001)
+        assert recipe.hyper["temperature"] == 0.1
+        for view, blur, solarize in zip(recipe.views, (1.0, 0.1), (0.0, 0.2), strict=True):
+            assert (view.size, view.crop.scale, view.flip, view.grayscale) == (224, (0.08, 1.0), 0.5, 0.2)
+            assert (view.jitter.probability, view.blur.probability, view.solarize.probability) == (0.8, blur, solarize)
+            assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (0.4, 0.4, 0.2, 0.1)
+            assert view.blur.sigma == (0.1, 2.0)
+    assert direct.hyper["d0"] == 360
+    assert direct.projector.absent
+    assert replace(simclr, name=direct.name, objective="directclr", hyper=direct.hyper, projector=direct.projector) == direct
+
+
+def test_the_projector_of_simclr_on_imagenet_has_two_layers_without_bias_and_batch_norm_behind_both():
+    projector = build_projector(RECIPES["imagenet-simclr"].projector, 2048)
+    shapes = [(type(layer).__name__, *layer.weight.shape) for layer in projector if hasattr(layer, "weight")]
+    assert shapes == [("Linear", 2048, 2048), ("BatchNorm1d", 2048), ("Linear", 128, 2048), ("BatchNorm1d", 128)]
+    assert all(layer.bias is None for layer in projector if isinstance(layer, torch.nn.Linear))
+
+
+def test_the_last_block_of_the_recipe_for_projectors_has_its_input_as_its_shortcut():
+    recipe = RECIPES["cifar10-projectors"]
+    network = build_backbone(recipe.backbone)
+    assert last_block(network, "resnet18").downsample is None
+    assert features_of(network) == 128
+    assert recipe.projector.d0 == round(360 / 2048 * 128) == 22

@@ -34,17 +34,17 @@ def take(optimizer, module, steps=3):
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def lars_as_written(module, *, lr, weight_decay, momentum, steps=3):
-    """LARS with LARC's clip, a parameter at a time; returns the parameters and how often the clip acted."""
+def lars_as_written(module, *, lr, weight_decay, momentum, steps=3, trust=TRUST, clip=True):
+    """LARS, with or without LARC's clip, a parameter at a time; returns the parameters and how often the clip acted."""
     weights = [p.detach().clone() for p in module.parameters()]
     buffers = [torch.zeros_like(w) for w in weights]
     clipped = 0
     for step in range(steps):
         for w, m, g in zip(weights, buffers, gradients(module, step), strict=True):
             if w.ndim > 1:
-                adapted = TRUST * w.norm() / (g.norm() + weight_decay * w.norm())
-                clipped += int(adapted > lr)
-                g = min(adapted, torch.tensor(lr)) / lr * (g + weight_decay * w)
+                adapted = trust * w.norm() / (g.norm() + weight_decay * w.norm())
+                clipped += int(clip and adapted > lr)
+                g = (min(adapted, torch.tensor(lr)) / lr if clip else adapted) * (g + weight_decay * w)
             m.mul_(momentum).add_(g)
             w -= lr * m
     return weights, clipped
@@ -59,6 +59,15 @@ def test_lars_takes_the_step_of_its_formula(lr, clips, weight_decay):
     found = take(build_optimizer(Optimizer(lr=lr, weight_decay=weight_decay), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
+
+
+def test_lars_without_the_clip_is_that_of_its_paper():
+    numbers = {"lr": 4.8, "weight_decay": 1e-2, "momentum": 0.9}
+    expected, _ = lars_as_written(network(), **numbers, trust=0.001, clip=False)
+    module = network()
+    found = take(build_optimizer(Optimizer(**numbers, trust=0.001, clip=False), module), module)
+    for parameter, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)
 
 
 def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():

@@ -35,5 +35,5 @@ def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
     arguments = "".join(f", {name}={value!r}" for name, value in loaded.spec.arguments.items())
     channels = "" if loaded.preprocess.channels == 3 else f", in_chans={loaded.preprocess.channels}"
     console.print(f"{out}: fullrank.load('file:{out}')")
-    if loaded.spec.stem == "standard":
+    if loaded.spec.stem == "standard" and loaded.spec.last_residual:
         console.print(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")

@@ -12,7 +12,7 @@ from torch import nn
 
 from fullrank.errors import pick
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
-from fullrank.evaluation.features import Features, extract, standardize
+from fullrank.evaluation.features import Features, extract, in_words, part_of, standardize
 from fullrank.evaluation.few_labels import few_labels
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
@@ -79,6 +79,7 @@ def evaluate(
     seed: int = 0,
     probes: Sequence[str] = ("linear", "linear-sgd", "knn", "few"),
     baselines: bool = True,
+    dimensions: slice = slice(None),
     model: str = "",
     statement: str = "",
     batch: int = 512,
@@ -100,6 +101,7 @@ def evaluate(
         seed: of every draw.
         probes: names in `PROBES`.
         baselines: False leaves raw pixels and the untrained backbone out.
+        dimensions: those of the features that are judged, of the backbone and of the untrained one: `slice(360)`, `slice(360, None)`.
         model: what is judged, as the user wrote it.
         statement: which images train and which test, in a sentence.
         batch: images a forward pass.
@@ -113,7 +115,7 @@ def evaluate(
 
     Raises:
         AssertionError: the backbone changed while it was judged.
-        UserError: an unknown probe, or images that cannot be read.
+        UserError: an unknown probe, dimensions that the features have not, or images that cannot be read.
     """
     chosen = [pick(name, PROBES, "probe") for name in probes]
     skipped = Skipped() if skipped is None else skipped
@@ -125,7 +127,8 @@ def evaluate(
         notes.append("untrained backbone: the model does not say how it is built, so there is none to compare with")
     progress("features of the backbone")
     reading: dict[str, Any] = {"batch": batch, "workers": workers, "skipped": skipped}
-    judged = subjects(backbone, untrained, preprocess, train, test, baselines=baselines, device=device, seed=seed, **reading)
+    options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
+    judged = subjects(backbone, untrained, preprocess, train, test, **options, **reading)
     for features, halves in judged:
         result |= {"train_images": len(halves[0].X), "test_images": len(halves[1].X)}
         task = Task(*halves, seed, device)
@@ -145,6 +148,7 @@ def subjects(
     test: Images | MemoryImages,
     *,
     baselines: bool,
+    dimensions: slice,
     device: torch.device | str,
     seed: int,
     **reading: Any,
@@ -154,15 +158,20 @@ def subjects(
     def both(features: Callable[[Images | MemoryImages], Features]) -> tuple[Features, Features]:
         return features(train), features(test)
 
+    def learnt(network: nn.Module) -> tuple[Features, Features]:
+        first, second = both(partial(extract, network, device=device, **reading))
+        return part_of(first, dimensions), part_of(second, dimensions)
+
     reading = {"preprocess": preprocess, **reading}
-    yield "backbone", both(partial(extract, backbone, device=device, **reading))
+    which = "" if dimensions == slice(None) else f"[{in_words(dimensions)}]"
+    yield f"backbone{which}", learnt(backbone)
     if baselines:
         pixels = both(partial(raw_pixels, **reading))
         side = math.isqrt(pixels[0].X.shape[1] // preprocess.channels)
         yield "raw pixels" if side == preprocess.size else f"raw pixels ({side} px)", pixels
     if baselines and untrained is not None:
         calibrate_batchnorm(untrained, train, device=device, generator=torch.Generator().manual_seed(seed), **reading)
-        yield "untrained backbone", both(partial(extract, untrained, device=device, **reading))
+        yield f"untrained backbone{which}", learnt(untrained)
 
 
 def label_notes(images: Images | MemoryImages, what: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Features of a frozen backbone, computed once for all probes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int64
@@ -97,6 +97,32 @@ def batches(
         if pixels.shape[1:] != size:
             pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
         yield Batch(pixels, images.labels[window], list(images.names[window]), rows)
+
+
+def part_of(features: Features, dimensions: slice) -> Features:
+    """Return some dimensions of the features: `slice(360)` the first 360, `slice(360, None)` the rest.
+
+    Raises:
+        UserError: the features have not all of them, or there is none.
+
+    >>> part_of(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
+    tensor([[1., 2.]])
+    """
+    D = features.X.shape[1]
+    start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
+    if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
+        raise UserError(f"dimensions {in_words(dimensions)} of features that have {D}; give a part of 0:{D}, such as :{max(D // 4, 1)}")
+    return replace(features, X=features.X[:, dimensions])
+
+
+def in_words(dimensions: slice) -> str:
+    """Return a slice as it is written in Python.
+
+    >>> in_words(slice(360)), in_words(slice(360, None)), in_words(slice(None))
+    (':360', '360:', ':')
+    """
+    bounds = ["" if bound is None else str(bound) for bound in (dimensions.start, dimensions.stop, dimensions.step)]
+    return ":".join(bounds if bounds[2] else bounds[:2])
 
 
 def standardize(X: Float[Tensor, "n D"], *others: Float[Tensor, "_ D"]) -> tuple[Float[Tensor, "_ D"], ...]:

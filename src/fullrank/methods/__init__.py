@@ -4,6 +4,8 @@ from fullrank.methods.asymmetric import Asymmetric
 from fullrank.methods.backbones import Backbone, build_backbone, features_of
 from fullrank.methods.builders import METHODS, Branch, Builder, builder_of
 from fullrank.methods.clock import Clock
+from fullrank.methods.gradients import gradient_ranks
+from fullrank.methods.groups import Grouped
 from fullrank.methods.joint import JointEmbedding
 from fullrank.methods.method import Method
 from fullrank.methods.projectors import Projector, build_projector
@@ -15,6 +17,7 @@ __all__ = [
     "Branch",
     "Builder",
     "Clock",
+    "Grouped",
     "JointEmbedding",
     "Method",
     "Projector",
@@ -22,4 +25,5 @@ __all__ = [
     "build_projector",
     "builder_of",
     "features_of",
+    "gradient_ranks",
 ]

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import timm
 import tyro
-from timm.models.resnet import ResNet
-from torch import nn
+from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from torch import Tensor, nn
 
 from fullrank.errors import UserError, perhaps
 
@@ -42,6 +42,8 @@ class Backbone:
     """Further arguments of `timm.create_model`, as JSON, such as {"channels": [32, 64, 96, 128]}."""
     stem: Literal["standard", "small"] = "standard"
     """'small', for images of about 32 px: a timm ResNet begins with a 3×3 convolution of stride 1, without max-pooling."""
+    last_residual: bool = True
+    """Without it, the last block of a timm ResNet has no shortcut: its representation comes from its convolutions alone."""
 
 
 def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
@@ -55,7 +57,8 @@ def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
         channels: of the images.
 
     Raises:
-        UserError: no such model, arguments that it does not take, or a small stem asked of anything but a plain timm ResNet.
+        UserError: no such model, arguments that it does not take, or a small stem or no last shortcut asked of anything but a timm
+            ResNet.
 
     >>> build_backbone(Backbone(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
@@ -72,6 +75,8 @@ def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
         raise UserError(f"backbone '{spec.name}' cannot be built with {spec.arguments} ({reason}); mend --backbone.arguments") from error
     if spec.stem == "small":
         use_small_stem(network, spec.name)
+    if not spec.last_residual:
+        drop_last_shortcut(network, spec.name)
     return network
 
 
@@ -89,6 +94,43 @@ def use_small_stem(network: nn.Module, name: str) -> None:
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm initialises a ResNet
     network.maxpool = nn.Identity()
+
+
+class NoShortcut(nn.Module):
+    """A shortcut that adds nothing, whatever the shape of what it is added to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return 0."""
+        return x.new_zeros(())
+
+
+def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
+    """Return the last residual block of a timm ResNet, whose pooled output is the representation.
+
+    Raises:
+        UserError: any other network.
+
+    >>> type(last_block(build_backbone(Backbone(name="resnet18")), "resnet18")).__name__
+    'BasicBlock'
+    """
+    block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
+    if not isinstance(block, BasicBlock | Bottleneck):
+        raise UserError(f"the last residual block is known of timm's ResNets alone, got backbone '{name}'; take one, such as resnet18")
+    return block
+
+
+def drop_last_shortcut(network: nn.Module, name: str) -> None:
+    """Take the shortcut from the last block of a timm ResNet.
+
+    Its last BatchNorm, which timm sets to zero so that a block begins as its shortcut, begins at one: nothing would pass it.
+
+    Raises:
+        UserError: any other network.
+    """
+    block = last_block(network, name)
+    block.downsample = NoShortcut()
+    last = block.bn3 if isinstance(block, Bottleneck) else block.bn2
+    nn.init.ones_(last.weight)  # pyright: ignore[reportArgumentType]
 
 
 def features_of(network: nn.Module) -> int:

@@ -10,6 +10,7 @@ from fullrank.methods.clock import Clock
 from fullrank.methods.heads import thaw
 from fullrank.methods.memory import Memory, no_memory
 from fullrank.methods.precision import at_least_float32
+from fullrank.methods.redrawn import Redrawn
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensors_of
 
@@ -67,8 +68,11 @@ class Method(nn.Module):
             return self.objective(*(known[name] for name in tensors_of(self.objective)))
 
     def before_step(self, step: int) -> None:
-        """Get ready for optimizer step `step` (from 0): a hook, by default prototypes are frozen or let go."""
+        """Get ready for optimizer step `step` (from 0): a hook, by default prototypes are frozen or let go, and what is random is drawn."""
         thaw(self.head, step, self.clock)
+        for module in self.modules():  # those of a target and of other branches too: all take the same
+            if isinstance(module, Redrawn):
+                module.before_step(step)
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Follow optimizer step `step` (from 0): a hook, by default the memory moves on.

@@ -1,9 +1,9 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
 from fullrank.recipes.assemble import Assembly, assemble, build_branch, build_method, check, preprocess_of
-from fullrank.recipes.cifar import CIFAR10, CIFAR10_SMALL, CIFAR100
+from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
-from fullrank.recipes.imagenet import IMAGENET
+from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.keywords import complete, keywords
 from fullrank.recipes.named import function_named, objective_named
 from fullrank.recipes.objective import with_objective
@@ -12,7 +12,13 @@ from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differe
 from fullrank.recipes.rehearsal import rehearse
 from fullrank.recipes.stl10 import STL10
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (DIGITS, CIFAR10_SMALL, CIFAR10, CIFAR100, STL10, IMAGENET)}
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        *(DIGITS, CIFAR10_SMALL, CIFAR10_PROJECTORS, CIFAR10, CIFAR100, STL10),
+        *(IMAGENET, IMAGENET_SIMCLR, IMAGENET_DIRECTCLR),
+    )
+}
 """Name → recipe, for `fullrank pretrain NAME`."""
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Branch, Method, build_backbone, build_projector, builder_of, features_of
+from fullrank.methods import Branch, Grouped, Method, build_backbone, build_projector, builder_of, features_of
 from fullrank.objectives.signature import tensors_of, views_of
 from fullrank.recipes.named import function_named, objective_named
 from fullrank.recipes.recipe import Recipe
@@ -52,7 +52,10 @@ def build_method(recipe: Recipe) -> Method:
     build = builder_of(recipe.objective, objective)
     with _seeded(recipe):
         views = sum(view.count for view in recipe.views)
-        return build(partial(_grow, recipe), partial(objective, **recipe.hyper), views, **recipe.method)
+        objective = partial(objective, **recipe.hyper)
+        if recipe.projector.kind == "groups":
+            objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
+        return build(partial(_grow, recipe), objective, views, **recipe.method)
 
 
 def build_branch(recipe: Recipe) -> Branch:
@@ -72,7 +75,7 @@ def build_branch(recipe: Recipe) -> Branch:
 def _grow(recipe: Recipe) -> Branch:
     backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
     D_b = features_of(backbone)
-    return Branch(backbone, build_projector(recipe.projector, D_b), (D_b, *recipe.projector.widths)[-1])
+    return Branch(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
 
 
 @contextmanager
@@ -114,7 +117,13 @@ def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
     return recipe.data.mean, recipe.data.std
 
 
-LEAST = dict.fromkeys(("epochs", "checkpoints", "log_every", "watch.batch_every", "machine.devices", "data.channels"), 1) | dict.fromkeys(
+LEAST = dict.fromkeys(
+    (
+        *("epochs", "checkpoints", "log_every", "watch.batch_every", "machine.devices", "data.channels"),
+        *("projector.d0", "projector.groups"),
+    ),
+    1,
+) | dict.fromkeys(
     (
         *("seed", "optimizer.lr", "optimizer.weight_decay", "probe.lr", "schedule.warmup", "schedule.floor", "schedule.period"),
         *("schedule.decay", "data.size", "data.images", "data.tolerate", "watch.every", "watch.samples"),
@@ -171,8 +180,9 @@ def _check_views(recipe: Recipe) -> None:
     if len(sizes) > 1 and tensors_of(objective) == ("R",):
         got = " and ".join(map(str, sizes))
         raise UserError(f"objective '{recipe.objective}' takes views of one size, got {got} px; give both views one size")
-    if recipe.projector.widths and tensors_of(objective) == ("R",):
-        raise UserError(f"objective '{recipe.objective}' sees the representation itself; leave --projector.widths empty")
+    if not recipe.projector.absent and tensors_of(objective) == ("R",):
+        kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
+        raise UserError(f"objective '{recipe.objective}' sees the representation itself; {kind}leave --projector.widths empty")
     V_0 = next(iter(sizes.values()))
     if recipe.hyper.get("full", V_0) > V_0:
         raise UserError(f"hyper.full is {recipe.hyper['full']}, but there are {V_0} views of full size; give --hyper.full {V_0}")

@@ -1,4 +1,4 @@
-"""CIFAR: the paper's recipe, and one for two cores."""
+"""CIFAR: the paper's recipe, one for two cores, and one for comparing projectors, of minutes on a single core."""
 
 from dataclasses import replace
 
@@ -37,4 +37,18 @@ CIFAR10_SMALL = replace(
     schedule=Schedule(warmup=1.0),
     epochs=8,
     batch=128,
+)
+
+# For many short runs with one projector or another. The last block has its input as its shortcut, which those of a stage each have not.
+# D_b = 128; 360 of 2048 dimensions are 22 of these.
+CIFAR10_PROJECTORS = replace(
+    CIFAR10_SMALL,
+    name="cifar10-projectors",
+    objective="simclr",
+    hyper={"temperature": 0.1},
+    views=(replace(CIFAR10_SMALL.views[0], size=16),),
+    backbone=Backbone(name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"),
+    projector=Projector(widths=(128, 64), d0=22),
+    schedule=Schedule(warmup=0.5),
+    epochs=4,
 )

@@ -1,4 +1,6 @@
-"""ImageNet with the paper's recipe."""
+"""ImageNet: FroSSL's recipe, and that of the DirectCLR paper with and without a projector."""
+
+from dataclasses import replace
 
 from fullrank.methods import Backbone, Projector
 from fullrank.recipes.recipe import Data, Recipe
@@ -7,18 +9,43 @@ from fullrank.views import Blur, Jitter, Solarize, View
 
 JITTER = Jitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 
+VIEWS = (
+    View(count=1, size=224, jitter=JITTER, blur=Blur(probability=1.0)),
+    View(count=1, size=224, jitter=JITTER, blur=Blur(probability=0.1), solarize=Solarize(probability=0.2)),
+)
+
 # FroSSL's paper, Sec. 6: SGD 1e-2 with warm restarts every 15 epochs, batch 224, SimCLR's asymmetric pair of views.
 IMAGENET = Recipe(
     name="imagenet",
     data=Data(source="hf:ILSVRC/imagenet-1k"),
-    views=(
-        View(count=1, size=224, jitter=JITTER, blur=Blur(probability=1.0)),
-        View(count=1, size=224, jitter=JITTER, blur=Blur(probability=0.1), solarize=Solarize(probability=0.2)),
-    ),
+    views=VIEWS,
     backbone=Backbone(name="resnet18"),
     projector=Projector(widths=(2048, 2048, 1024)),
     optimizer=Optimizer(name="sgd", lr=1e-2, weight_decay=5e-4),
     schedule=Schedule(name="restarts", warmup=0.0, period=15.0),
     epochs=100,
     batch=224,
+)
+
+# DirectCLR's paper, App. D, and its public code: ResNet-50 whose blocks begin as their shortcuts, LARS at 4.8, whatever the batch, and
+# SimCLR's projector of two layers, without biases and with BatchNorm behind both.
+IMAGENET_SIMCLR = replace(
+    IMAGENET,
+    name="imagenet-simclr",
+    objective="simclr",
+    hyper={"temperature": 0.1},
+    data=Data(source="hf:ILSVRC/imagenet-1k", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    backbone=Backbone(name="resnet50", arguments={"zero_init_last": True}),
+    projector=Projector(widths=(2048, 128), output_batchnorm=True, bias=False),
+    optimizer=Optimizer(name="lars", lr=4.8, weight_decay=1e-6, trust=0.001, clip=False),
+    schedule=Schedule(warmup=10.0, floor=0.001),
+    batch=4096,
+)
+
+IMAGENET_DIRECTCLR = replace(
+    IMAGENET_SIMCLR,
+    name="imagenet-directclr",
+    objective="directclr",
+    hyper={"d0": 360, "temperature": 0.1},
+    projector=Projector(widths=()),
 )

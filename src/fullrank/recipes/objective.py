@@ -23,9 +23,9 @@ def with_objective(recipe: Recipe, objective: str) -> Recipe:
     >>> with_objective(recipe, "wmse").projector.widths, with_objective(recipe, "directclr").projector.widths
     ((2048, 2048, 64), ())
     """
-    widths = recipe.projector.widths
+    projector = recipe.projector
     if tensors_of(objective_named(objective)) == ("R",):
-        widths = ()
-    elif widths and objective in NARROW:
-        widths = (*widths[:-1], min(widths[-1], NARROW[objective]))
-    return replace(recipe, objective=objective, hyper={}, method={}, projector=replace(recipe.projector, widths=widths))
+        projector = replace(projector, kind="mlp", widths=())
+    elif projector.widths and objective in NARROW:
+        projector = replace(projector, widths=(*projector.widths[:-1], min(projector.widths[-1], NARROW[objective])))
+    return replace(recipe, objective=objective, hyper={}, method={}, projector=projector)

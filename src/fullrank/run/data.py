@@ -92,7 +92,8 @@ def prepare(recipe: Recipe, *, say: Callable[[str], Any]) -> tuple[Recipe, Assem
     if not spec.mean or not spec.std:
         mean, std = channel_statistics(sample, channels=spec.channels, sample=STATISTICS_SAMPLE, skipped=skipped)
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
-    D = max(features_of(method.backbone), *recipe.projector.widths[-1:], 1)
+    D_b = features_of(method.backbone)
+    D = max(D_b, recipe.projector.dimensions(D_b))
     affordable = HELD_OUT_BUDGET // (spec.channels * preprocess_of(recipe).size ** 2)
     held_out, labels = _held_out(recipe, splits.test, recipe.watch.samples or min(10 * D, affordable), skipped)
     assembly = Assembly(method, build_views(recipe), preprocess_of(recipe))

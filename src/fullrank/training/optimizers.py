@@ -20,6 +20,10 @@ class Optimizer:
     """Decay of the weights; biases and norms have none."""
     momentum: float = 0.9
     """Momentum of LARS and SGD; the first beta of AdamW."""
+    trust: float = 0.02
+    """LARS: the adapted step of a weight, as a share of its norm; 0.02 with the clip in most public recipes, 0.001 without it."""
+    clip: bool = True
+    """LARS: keep the adapted learning rate at `lr` or below, as LARC does; without it, `lr` multiplies the adapted step."""
 
 
 def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
@@ -27,9 +31,10 @@ def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer
 
     For a weight w with gradient g, weight decay β, momentum μ and learning rate γ, LARS with LARC's clip takes
 
-        τ = min(0.02 ‖w‖ / (‖g‖ + β‖w‖) / γ, 1)    m ← μ m + τ (g + β w)    w ← w − γ m
+        τ = min(trust ‖w‖ / (‖g‖ + β‖w‖) / γ, 1)    m ← μ m + τ (g + β w)    w ← w − γ m
 
-    and for biases and norms β = 0, τ = 1: there it is SGD. The clip keeps the adapted learning rate τγ at γ or below.
+    and for biases and norms β = 0, τ = 1: there it is SGD. The clip keeps the adapted learning rate τγ at γ or below; without it,
+    LARS is that of its paper, τ = trust ‖w‖ / (‖g‖ + β‖w‖).
 
     Source: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is that of NVIDIA's LARC.
 
@@ -49,9 +54,9 @@ def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer
         groups,
         lr=spec.lr,
         momentum=spec.momentum,  # pyright: ignore[reportArgumentType]  timm's hint says int
-        trust_coeff=0.02,
-        trust_clip=True,
-    )  # public recipes: eta 0.02, clipped
+        trust_coeff=spec.trust,
+        trust_clip=spec.clip,
+    )
 
 
 def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

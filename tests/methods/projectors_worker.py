@@ -1,0 +1,80 @@
+"""Every projector behind a few objectives: imported by one process, or one step of each taken by each of several.
+
+`python projectors_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
+"""
+
+import sys
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from fullrank.distributed import share, synchronise
+from fullrank.methods import METHODS, Branch, Clock, Grouped, Projector, build_projector
+from fullrank.objectives import OBJECTIVES
+from fullrank.objectives.signature import numbers_of
+from fullrank.training import Optimizer, build_optimizer, fit
+
+D_B, N, SEED, STEP = 6, 16, 3, 5
+PROJECTORS = {
+    "none": Projector(widths=()),
+    "linear": Projector(widths=(5,), bias=False),
+    "mlp": Projector(widths=(8, 5), output_batchnorm=True),
+    **{kind: Projector(kind=kind, d0=3, groups=2) for kind in ("diagonal", "orthogonal", "low-rank", "low-rank-diagonal")},
+    **{kind: Projector(kind=kind, d0=3, groups=2) for kind in ("sub-vector", "dropout", "groups")},
+}
+"""Each projector by a name, on representations of D_B dimensions."""
+
+SOME = ("frossl", "simclr", "barlow_twins", "byol")
+FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.0, "momentum": (0.5, 0.8)}
+
+
+def branch(spec):
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, D_B))
+    return Branch(backbone, build_projector(spec, D_B, seed=SEED), spec.dimensions(D_B))
+
+
+def method(projector, objective, *, seed=1, views=2, **numbers):
+    """The method of an objective with a projector, the same everywhere."""
+    spec, loss = PROJECTORS[projector], OBJECTIVES[objective]
+    loss = Grouped(loss, groups=spec.groups, seed=SEED) if spec.kind == "groups" else loss
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        known = {name: value for name, value in FEW.items() if name in numbers_of(METHODS[objective])}
+        built = METHODS[objective](partial(branch, spec), loss, views, **known | numbers)
+    built.clock = Clock(steps_per_epoch=2, total=10)
+    return built
+
+
+def batches(steps=1):
+    """This process's share of a batch; its second half has another mean and scale."""
+    for step in range(steps):
+        x = torch.randn(2, N, 1, 5, 5, generator=torch.Generator().manual_seed(step))
+        yield [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, share(N)]], torch.full((N,), -1)[share(N)]
+
+
+def train(projector, objective, fabric, *, steps=1, start=STEP):
+    """Losses and the first gradients of steps of SGD, and the weights after them."""
+    bare = synchronise(method(projector, objective))
+    module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="sgd", lr=0.05), bare))
+    losses, gradients = [], []
+    for step in fit(fabric, module, optimizer, batches(steps), lambda step: 0.05, start=start):
+        losses.append(sum(step.terms.values()))
+        gradients.append({name: p.grad.clone() for name, p in bare.named_parameters() if p.grad is not None})
+    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in bare.state_dict().items()}}
+
+
+def everything(fabric):
+    return {(projector, objective): train(projector, objective, fabric) for projector, objective in product(PROJECTORS, SOME)}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from process_group import join
+
+    fabric, found = join()
+    torch.save(everything(fabric), found)
+    dist.destroy_process_group()

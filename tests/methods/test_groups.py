@@ -1,0 +1,108 @@
+"""An objective of random groups against a sum that is written out."""
+
+import inspect
+from functools import partial
+
+import pytest
+import torch
+from jaxtyping import Float
+
+from fullrank.errors import UserError
+from fullrank.methods import Grouped
+from fullrank.methods.redrawn import shuffled
+from fullrank.objectives import OBJECTIVES, barlow_twins, simclr, tico
+from fullrank.objectives.signature import numbers_of, tensors_of, views_of
+
+D, N, SEED, STEP = 7, 9, 5, 3
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    torch.set_default_dtype(torch.float64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+def parts(groups, n=D, step=STEP):
+    return shuffled(SEED, step, n).tensor_split(groups)
+
+
+def grouped(objective, groups, step=STEP):
+    module = Grouped(objective, groups=groups, seed=SEED)
+    module.before_step(step)
+    return module
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, D])
+@pytest.mark.parametrize("objective", [simclr, barlow_twins])
+def test_each_term_is_the_sum_over_the_groups(objective, groups):
+    Z = torch.randn(2, N, D)
+    found = grouped(objective, groups)(Z)
+    assert sorted(torch.cat(parts(groups)).tolist()) == list(range(D))
+    assert len(parts(groups)) == groups
+    for name, term in found.items():
+        torch.testing.assert_close(term, sum(objective(Z[..., rows])[name] for rows in parts(groups)))
+
+
+def test_one_group_is_the_objective_itself_to_all_that_ignore_the_order_of_dimensions():
+    Z = torch.randn(2, N, D)
+    for name in ("frossl", "simclr", "barlow_twins", "vicreg"):
+        torch.testing.assert_close(grouped(OBJECTIVES[name], 1)(Z), OBJECTIVES[name](Z))
+
+
+def test_the_groups_are_others_at_each_step_and_the_same_at_the_same_step():
+    Z, losses = torch.randn(2, N, 12), []
+    for step in (0, 1, 2, 0):
+        losses.append(grouped(simclr, 4, step)(Z)["uniformity"].item())
+    assert len(set(losses)) == 3
+    assert losses[0] == losses[3]
+
+
+def test_running_statistics_are_parted_along_all_their_dimensions():
+    Z, T, C = torch.randn(2, N, D), torch.randn(2, N, D), torch.randn(D, D)
+    found = grouped(tico, 2)(Z, T, C)
+    wanted = [tico(Z[..., rows], T[..., rows], C[rows][:, rows]) for rows in parts(2)]
+    for name, term in found.items():
+        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+
+
+def test_batch_and_queue_are_not_parted_even_where_they_are_as_long_as_the_dimensions():
+    Q, K, queue = torch.randn(2, D, D), torch.randn(2, D, D), torch.randn(D, D)
+    found = grouped(OBJECTIVES["moco"], 2)(Q, K, queue)
+    wanted = [OBJECTIVES["moco"](*(X[..., rows] for X in (Q, K, queue))) for rows in parts(2)]
+    for name, term in found.items():
+        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+
+
+def test_cosines_with_prototypes_are_parted_by_prototypes():
+    S, T, c = torch.randn(2, N, 10), torch.randn(2, N, 10), torch.randn(10)
+    found = grouped(OBJECTIVES["dino"], 2)(S, T, c)
+    wanted = [OBJECTIVES["dino"](*(X[..., rows] for X in (S, T, c))) for rows in parts(2, n=10)]
+    for name, term in found.items():
+        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+
+
+def test_a_tensor_whose_axes_have_no_names_is_parted_along_the_last():
+    def mine(P: Float[torch.Tensor, "V N D"], T, *, weight):
+        return {"distance": weight * (P - T).square().sum(-1).sqrt().mean()}
+
+    P, T = torch.randn(2, N, D), torch.randn(2, N, D)
+    found = grouped(partial(mine, weight=2.0), 3)(P, T)
+    torch.testing.assert_close(found["distance"], sum(mine(P[..., r], T[..., r], weight=2.0)["distance"] for r in parts(3)))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_it_says_of_itself_what_its_objective_says(name):
+    objective = partial(OBJECTIVES[name])
+    module = Grouped(objective, groups=2, seed=0)
+    assert tensors_of(module) == tensors_of(objective)
+    assert numbers_of(module) == numbers_of(objective)
+    assert views_of(module) == views_of(objective)
+    assert inspect.signature(module) == inspect.signature(objective)
+
+
+def test_more_groups_than_dimensions_are_refused():
+    with pytest.raises(UserError, match=r"^projector.groups is 8, but there are 7 dimensions to part; choose 1 to 7 groups$"):
+        grouped(simclr, 8)(torch.randn(2, N, D))
