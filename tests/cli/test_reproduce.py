@@ -1,6 +1,9 @@
 """`fullrank reproduce`: the list, one figure, and its files."""
 
 import json
+from dataclasses import asdict
+
+import pytest
 
 from fullrank.reproduce import FIGURES, committed, figure_named, verdict
 
@@ -21,7 +24,7 @@ def test_every_committed_result_is_that_of_its_figure_and_draws():
     for name in FIGURES:
         result, figure = committed(name), figure_named(name)
         assert (result.name, result.size) == (name, "small")
-        assert result.settings.keys() == {f.name for f in figure.sizes["small"].__dataclass_fields__.values()}
+        assert result.settings == json.loads(json.dumps(asdict(figure.sizes["small"]))), f"{name} was computed with other settings"
         assert "claimed" in verdict(result.claims), f"{name} tests no claim of its paper"
         assert result.environment["commit"]
         assert result.draw().axes
@@ -49,8 +52,19 @@ def test_a_figure_that_is_not_there_is_said_so(fullrank):
     assert "frossl/fig2" in err
 
 
-def test_data_for_a_figure_without_images_is_said_so(fullrank, tmp_path):
-    status, _, err = fullrank("reproduce", "dynamics/theorem3", "--data", "digits", "--out", tmp_path)
+@pytest.mark.parametrize("name", ["dynamics/theorem3", "directclr"])
+def test_data_for_figures_without_images_is_said_so(fullrank, tmp_path, name):
+    status, _, err = fullrank("reproduce", name, "--data", "digits", "--out", tmp_path)
     assert status == 2
-    assert "uses no images" in err
+    assert f"{name} uses no images" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_computed_where_a_figure_of_the_paper_is_there_already(fullrank, tmp_path):
+    (tmp_path / "directclr").mkdir()
+    last = tmp_path / "directclr" / "fig11-smoke.json"
+    last.touch()
+    status, _, err = fullrank("reproduce", "directclr", "--size", "smoke", "--out", tmp_path)
+    assert status == 2
+    assert f"{last} exists already" in " ".join(err.split())
+    assert list(tmp_path.rglob("*.json")) == [last]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fullrank.cli.flags import call
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError
 from fullrank.reproduce import FIGURES, Claim, Result, committed, figure_named, verdict
 from fullrank.reproduce import reproduce as compute
 from fullrank.reproduce.result import stem, write
@@ -39,7 +39,7 @@ def reproduce(
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small minutes at most, paper has the paper's own numbers.
+        size: smoke takes seconds, small minutes at most, paper has the paper's own numbers where it gives them.
         data: SOURCE of the images, for figures that use some; by default the embedded digits.
         seed: of every draw.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
@@ -50,20 +50,21 @@ def reproduce(
         listing(Console())
         return
     figures = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
-    for figure in figures:
-        pick(figure, dict.fromkeys(FIGURES), "figure")
-    for figure in figures:
-        path = (out / stem(figure, size)).with_suffix(".json")
+    images = {figure: figure_named(figure).images for figure in figures}
+    paths = {figure: (out / stem(figure, size)).with_suffix(".json") for figure in figures}
+    if data is not None and not any(images.values()):
+        raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+    for path in paths.values():
+        if path.exists() and not (overwrite or redraw):
+            raise UserError(f"{path} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
+    for figure, path in paths.items():
         if redraw:
             result = Result.read(path)
         else:
-            if path.exists() and not overwrite:
-                raise UserError(f"{path} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
-            images = figure_named(figure).images
-            if images and data is None:
-                stderr().print(f"{figure}: on the embedded digits; --data takes {images}")
+            if images[figure] and data is None:
+                stderr().print(f"{figure}: on the embedded digits; --data takes {images[figure]}")
             with stderr().status(f"computing {figure}"):
-                result = compute(figure, size=size, data=data if images or len(figures) == 1 else None, seed=seed)
+                result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
         files = write(result, out, overwrite=overwrite or redraw)
         show(result.claims, figure, Console())
         stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ class Claim:
     """A sentence, and whether the measurement bears it out.
 
     >>> Claim("FroSSL is faster than Barlow at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
-    '✓ Claimed: FroSSL is faster than Barlow at equal learning rate (expected > 1; measured 1.8)'
+    '✓ Claimed: FroSSL is faster than Barlow at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
+    _: KW_ONLY
     expected: str
-    """The number or relation that the paper or the theory gives."""
+    """What makes it hold: the number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
     holds: bool
     corrected: bool = False
@@ -32,7 +33,7 @@ class Claim:
     def line(self) -> str:
         """Return the claim with its verdict, as it stands below the figure."""
         whose = "Corrected" if self.corrected else "Claimed"
-        return f"{'✓' if self.holds else '✗'} {whose}: {self.statement} (expected {self.expected}; measured {self.measured})"
+        return f"{'✓' if self.holds else '✗'} {whose}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Figure:
     claim: str
     """What the paper says with it, in a sentence."""
     sizes: Mapping[str, Any]
-    """smoke (seconds, without data), small (what is committed), paper (the paper's own numbers)."""
+    """smoke (seconds, without data), small (what is committed), paper (the paper's own numbers, where it gives them)."""
     compute: Callable[..., Rows]
     plot: Callable[[Rows], matplotlib.figure.Figure]
     claims: Callable[[Rows], list[Claim]]

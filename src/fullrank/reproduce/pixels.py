@@ -1,5 +1,6 @@
-"""Images as rows of numbers, which is all that linear networks need."""
+"""Images, and random crops of them, as rows of numbers, which is all that linear networks need."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,12 +37,42 @@ def pixels(
     splits = train_and_test(data or "digits", seed=seed)
     images = splits.test if test else splits.train
     generator = np.random.default_rng(seed)
-    groups = [np.arange(len(images))] if classes is None else [np.flatnonzero(images.labels == label) for label in classes]
-    for name, group in zip(classes or ("any class",), groups, strict=True):
+    groups = {"": np.arange(len(images))} if classes is None else {f" of label {c}": np.flatnonzero(images.labels == c) for c in classes}
+    for which, group in groups.items():
         if len(group) < count:
-            raise UserError(f"{images.source} has {len(group)} images of label {name}, but {count} are needed; give a larger source")
-    drawn = np.concatenate([generator.permutation(group)[:count] for group in groups])
+            raise UserError(f"{images.source} has {len(group)} images{which}, but {count} are needed; give a larger source")
+    drawn = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
     found = survey(images)
     whole = Preprocess(found.channels, min(side, *found.median), (0.0,) * found.channels, (1.0,) * found.channels)
     features = raw_pixels(images.subset(drawn), whole, side=side)
     return features.X.double(), torch.from_numpy(images.labels[drawn])
+
+
+def crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: float = 0.0) -> Float[Tensor, "2 n M"]:
+    """Return two random crops of each image, resized to its size, as rows of pixels in [0, 1].
+
+    Args:
+        X: square images, grey or RGB, as `pixels` gives them.
+        area: least area of a crop, as a share of the image's.
+        seed: of the draw.
+        noise: standard deviation of the Gaussian noise that is added to each crop.
+
+    >>> crops(pixels(None, 3, seed=0)[0], area=0.5, seed=0).shape
+    torch.Size([2, 3, 64])
+    """
+    from fullrank.views import Crop, Jitter, Noise, View, Views  # here: they bring the training's libraries
+
+    channels = 1 if math.isqrt(X.shape[1]) ** 2 == X.shape[1] else 3  # 3k² is never a square
+    side = math.isqrt(X.shape[1] // channels)
+    images = (255 * X).round().to(torch.uint8).reshape(len(X), channels, side, side)
+    crop = View(
+        size=side,
+        crop=Crop(scale=(area, 1.0)),
+        flip=0.0,
+        jitter=Jitter(probability=0.0),
+        grayscale=0.0,
+        noise=Noise(probability=float(noise > 0), std=noise),
+    )
+    views = Views(crop, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
+    (Z,) = views(images, views.draw(seed, 0, len(images)))
+    return Z.double().flatten(2)

@@ -73,7 +73,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     Args:
         name: PAPER/FIGURE, one of `FIGURES`.
-        size: smoke (seconds), small (minutes at most), paper (the paper's own numbers).
+        size: smoke (seconds), small (minutes at most), paper (the paper's own numbers, where it gives them).
         data: SOURCE of the images of figures that use some; by default the embedded digits.
         seed: of every draw.
 

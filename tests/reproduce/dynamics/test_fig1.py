@@ -15,7 +15,9 @@ def rows():
 
 def test_all_hold_but_the_identical_fixed_points_of_free_outputs(rows):
     held = {claim.statement: claim.holds for claim in FIGURE.claims(json.loads(json.dumps(rows)))}
-    assert [statement for statement, holds in held.items() if not holds] == ["and its outputs have identical fixed points (Proposition 1)"]
+    assert [statement for statement, holds in held.items() if not holds] == [
+        "without a constraint all outputs tend to one and the same fixed point (Proposition 1)"
+    ]
 
 
 def test_constrained_training_rests_and_free_training_speeds_up(rows):

@@ -13,7 +13,10 @@ def rows():
 
 def test_relu_does_not_approach_and_sigmoid_does_not_grow_at_the_start_and_the_rest_holds(rows):
     failed = [claim.statement for claim in FIGURE.claims(json.loads(json.dumps(rows))) if not claim.holds]
-    assert failed == ["ReLU is consistent with that, but slower", "sigmoid: the difference grows with the width at the start"]
+    assert failed == [
+        "ReLU: the difference goes to zero as well, but more slowly",
+        "sigmoid: the difference grows with the width at the start",
+    ]
 
 
 def test_networks_of_sigmoid_units_in_the_place_of_tanh_refute_the_claims_on_tanh(rows):

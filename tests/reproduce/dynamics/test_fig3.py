@@ -41,7 +41,7 @@ def test_the_flow_lags_behind_training_of_narrow_networks_alone(claims):
 
 
 def test_training_follows_the_polar_flow_whose_lag_vanishes_with_the_width(claims):
-    for words in ("follows the polar flow", "lag behind", "rotation apart", "needs C averaged"):
+    for words in ("follows the polar flow", "lags behind", "rotation apart", "C is averaged"):
         assert claim(claims, words).holds
         assert claim(claims, words).corrected
 

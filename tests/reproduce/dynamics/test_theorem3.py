@@ -32,7 +32,7 @@ def test_every_correction_holds(rows):
 @pytest.mark.parametrize(
     ("words", "change"),
     [
-        ("^the sign", lambda rows: rows["planes"]["negative"].update(error=2.0)),
+        ("^the sign of", lambda rows: rows["planes"]["negative"].update(error=2.0)),
         ("rate 8", lambda rows: rows.update(sphere_rate=4.0)),
         ("h = d", lambda rows: rows["square"].update(length=[0.9])),
         ("next eigenvector", lambda rows: rows["gaps"]["next"].update(error=1.0)),

@@ -1,7 +1,7 @@
 """More layers collapse more: eigenvalues of the embeddings' covariance for 1 to 4 layers, linear and with ReLU between them.
 
-A deep product of random layers is uneven before any training, and the paper does not say how its layers start (ours: as PyTorch's). So a
-third panel starts networks of all depths from one small product, balanced: what sets them apart there is training alone.
+A deep product of random layers is uneven before any training, and the paper does not say how its layers start (ours: as PyTorch's). So in a
+third panel networks of all depths start from the same small product, balanced: only training can set them apart.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.spectrum.measures import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
 CASES = {"linear": "Linear", "relu": "ReLU between layers", "product": "Linear, all from one product"}
@@ -68,11 +69,6 @@ def collapsed(eigenvalues: list[float]) -> int:
     return sum(λ <= DEAD * eigenvalues[0] for λ in eigenvalues)
 
 
-def effective_rank(eigenvalues: list[float]) -> float:
-    s = torch.tensor(eigenvalues).sqrt()
-    return torch.special.entr(s / s.sum()).sum().exp().item()
-
-
 def plot(rows: Rows):
     figure, (axes,) = subplots(1, 3, height=3.2, sharey=True)
     for (case, title), axis in zip(CASES.items(), axes, strict=True):
@@ -82,14 +78,13 @@ def plot(rows: Rows):
         axis.set_yscale("log", nonpositive="mask")
         axis.set(title=title, xlabel="index of the eigenvalue", ylim=(1e-8, 1e3))
     axes[0].set_ylabel("eigenvalue of the covariance")
-    axes[0].legend(loc="lower left", title=f"t = {rows['t']:.3g}; dotted: start")
+    axes[2].legend(loc="lower left", title=f"t = {rows['t']:.3g}, dotted: start")
     return figure
 
 
 def claims(rows: Rows) -> list[Claim]:
     counts = {case: [collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
-    ranks = [effective_rank(spectra["end"]) for spectra in rows["product"]]
-    started = {effective_rank(spectra["start"]) for spectra in rows["product"]}
+    starts, ranks = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
     def deeper(case: str, network: str) -> Claim:
         return Claim(
@@ -109,10 +104,10 @@ def claims(rows: Rows) -> list[Claim]:
         deeper("linear", "linear"),
         deeper("relu", "ReLU"),
         Claim(
-            "it is the training that does it, and not the start: from one product the effective rank falls with each layer",
-            expected=f"falling with depth, from {min(started):.1f} at the start of all",
+            "training does this even where all start alike: from one common product, effective ranks end lower with each layer",
+            expected=f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
             measured=", ".join(f"{rank:.1f}" for rank in ranks),
-            holds=all(shallow > deep for shallow, deep in pairwise(ranks)) and ranks[0] > min(started) > ranks[1],
+            holds=all(shallow > deep for shallow, deep in pairwise(ranks)) and ranks[0] > min(starts) > ranks[1],
             corrected=True,
         ),
     ]

@@ -1,7 +1,7 @@
 """Strong augmentation collapses one linear layer: its singular values against the augmentation amplitude k on 8 of 16 dimensions.
 
 The paper names no threshold. It lies at k* = 2 Var: at 1 where the data's scatter Σ_ij(x_i − x_j)(x_i − x_j)ᵀ is N²I, as here, and at 1/N
-where it is NI, as printed, so that nothing would be left to see. The dashed curve is for augmentation of all directions.
+where it is NI, as printed, so that every amplitude of the figure would be above it. The dashed curve is for augmentation of all directions.
 """
 
 from dataclasses import dataclass
@@ -121,22 +121,22 @@ def claims(rows: Rows) -> list[Claim]:
             holds=weak[-1] / weak[0] > 0.1,
         ),
         Claim(
-            f"with the scatter of the data divided by N as printed, k = {rows['k'][0]:g} is weak too",
+            f"with the data's scatter equal to NI, as printed, k = {rows['k'][0]:g} leaves all 16 as well",
             expected="the smallest above 0.1 of the largest",
             measured=f"{printed[-1] / printed[0]:.2g}, the threshold being 1/N = {1 / rows['N']:.2g}",
             holds=printed[-1] / printed[0] > 0.1,
         ),
         Claim(
-            "small weights grow below k* = 2 Var and shrink above it, at the rate k* − k for a time of mean losses",
-            expected="k* = 1, slope −1",
+            "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*",
+            expected="k* = 1 ± 0.1, slope −1 ± 0.1",
             measured=f"k* = {threshold:.3f}, slope {slope:.3f}",
             holds=abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1,
             corrected=True,
         ),
         Claim(
-            "below k* the singular values settle, above it they go to 0",
-            expected="all above 0.05 for k < 1; the largest of the 8 below 0.05 for k > 1.4",
-            measured=f"at least {min(s[-1] for s in kept):.2g}; at most {max(s[-AUGMENTED] for s in lost):.2g}",
+            "after training, all singular values are left below k*, and the 8 are gone well above it",
+            expected="all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4",
+            measured=f"at least {min(s[-1] for s in kept):.2g}, at most {max(s[-AUGMENTED] for s in lost):.2g}",
             holds=min(s[-1] for s in kept) > 0.05 and max(s[-AUGMENTED] for s in lost) < 0.05,
             corrected=True,
         ),

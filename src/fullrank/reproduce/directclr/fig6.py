@@ -125,15 +125,15 @@ def claims(rows: Rows) -> list[Claim]:
             holds=max(shares.values()) < 0.1,
         ),
         Claim(
-            "from the paper's start, whose layers align, eq. 10-11 describe the singular values",
+            "from the paper's start eq. 10-11 describe the singular values, as its layers align",
             expected="each mode of W₁ within 0.02 over all of training",
-            measured=f"off by up to {worst['paper']:.2g}",
+            measured=f"off by up to {worst['paper']:.2g} of it",
             holds=worst["paper"] < 0.02,
         ),
         Claim(
             "from a balanced start, eq. 10-11 describe the singular values",
             expected="each mode of W₁ within 0.02 over all of training",
-            measured=f"off by up to {worst['balanced']:.2g}",
+            measured=f"off by up to {worst['balanced']:.2g} of it",
             holds=worst["balanced"] < 0.02,
             corrected=True,
         ),

@@ -1,7 +1,7 @@
 """Inputs and starts of the paper's toy models: Gaussian data of 16 dimensions and additive Gaussian augmentation.
 
-The loss is that of the paper's eq. 2, which its theory is about; its released toy code trains with another, `released_flow`. Learning rates
-are those of the loss as a mean over the batch; what `fullrank.dynamics` takes is this over N.
+The loss is that of the paper's eq. 2, which its theory is about; its released toy code (facebookresearch/directclr, toy_task) trains with
+another, `released_flow`. Learning rates are those of the loss as a mean over the batch; what `fullrank.dynamics` takes is this over N.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,10 @@ def decaying() -> Tensor:
 
 
 def unbalanced_start(rng: torch.Generator) -> list[Tensor]:
-    """The paper's start: two layers of the same distinct singular values, all four bases random, so that nothing is aligned."""
+    """The paper's start: two layers of the same distinct singular values, all four bases random, so that nothing is aligned.
+
+    (The released toy code takes the bases of matrices with entries in [0, 1), whose first vectors nearly agree: mode 1 starts aligned.)
+    """
     return [rotation(rng) * decaying() @ rotation(rng).mT for _ in range(2)]
 
 

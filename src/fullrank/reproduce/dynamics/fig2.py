@@ -21,6 +21,7 @@ from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_d
 from fullrank.dynamics.orthonormal import projected_iterates
 from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.objectives import contrastive_linear, total
+from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.dynamics.fig1 import moons
 from fullrank.reproduce.figure import Claim, Figure, Rows
 
@@ -129,8 +130,6 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     """Draw the difference over training for each width, and against the width."""
     from matplotlib import colormaps
 
-    from fullrank.reproduce.draw import THEORY, subplots
-
     widths = [row["width"] for row in rows["widths"]]
     figure, axes = subplots(2, 3, height=5.4, sharey="row")
     for above, below, activation in zip(*axes, ACTIVATIONS, strict=True):
@@ -166,60 +165,61 @@ def claims(rows: Rows) -> list[Claim]:
     return [
         Claim(
             "tanh: the difference goes to zero with the width, at the start and after training",
-            expected="exponents < 0",
+            expected="exponents < −0.5",
             measured=f"{slope['tanh', 'start']:.2f} and {slope['tanh', 'end']:.2f}",
             holds=max(slope["tanh", "start"], slope["tanh", "end"]) < -0.5,
         ),
         Claim(
-            "ReLU is consistent with that, but slower",
-            expected="exponents < 0",
-            measured=f"{slope['relu', 'start']:.2f} and, once training has made the outputs large, {slope['relu', 'end']:.2f}",
+            "ReLU: the difference goes to zero as well, but more slowly",
+            expected="exponents < −0.25",
+            measured=f"{slope['relu', 'start']:.2f} at the start and {slope['relu', 'end']:.2f} after training",
             holds=max(slope["relu", "start"], slope["relu", "end"]) < -0.25,
         ),
         Claim(
             "sigmoid: the difference grows with the width at the start",
-            expected="exponent > 0",
+            expected="exponent > 0.1",
             measured=f"{slope['sigmoid', 'start']:.2f}",
             holds=slope["sigmoid", "start"] > 0.1,
         ),
         Claim(
             "sigmoid: the difference grows with the width after training",
-            expected="> 1",
+            expected="more than 1.1 times as large",
             measured=f"{sigmoid[-1] / sigmoid[0]:.2f} times as large {widths}",
             holds=sigmoid[-1] > 1.1 * sigmoid[0],
         ),
         Claim(
             "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, whatever d",
             expected=", ".join(f"{slope[network, 'theory_start']:.2f}" for network in ("tanh", "relu", "sigmoid")) + " at these widths",
-            measured=", ".join(f"{slope[network, 'start']:.2f}" for network in ("tanh", "relu", "sigmoid")) + f"; off by at most {off:.0%}",
+            measured=", ".join(f"{slope[network, 'start']:.2f}" for network in ("tanh", "relu", "sigmoid"))
+            + f", each width within {off:.0%}",
             holds=off < 5 / math.sqrt(rows["draws"]),
             corrected=True,
         ),
         Claim(
             "after training, tanh has the exponent −1",
-            expected="-1.0",
+            expected="−1 ± 0.2",
             measured=f"{slope['tanh', 'end']:.2f}",
             holds=abs(slope["tanh", "end"] + 1) < 0.2,
             corrected=True,
         ),
         Claim(
-            "ReLU is no closer to linear at any width: its difference is 1/√2 of the outputs at the start, half of them or more at the end",
-            expected="0.71, then ≥ 0.5",
+            "ReLU comes no closer to linear with the width: its difference is 1/√2 of the outputs at the start, about half or more later",
+            expected="0.71 ± 0.1, then > 0.4",
             measured=", then ".join(f"{min(share[key]):.2f} to {max(share[key]):.2f}" for key in ("start", "end")),
             holds=max(abs(ratio - math.sqrt(0.5)) for ratio in share["start"]) < 0.1 and min(share["end"]) > 0.4,
             corrected=True,
         ),
         Claim(
-            "what grows for sigmoid is the constant W2ᵀφ(0)1, as positives and negatives have unequal means, and not where these are equal",
-            expected="1",
+            "what grows for sigmoid is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives, not by equal ones",
+            expected="less than half of that growth",
             measured=f"{level[-1] / level[0]:.2f} instead of {sigmoid[-1] / sigmoid[0]:.2f} times as large {widths}",
             holds=level[-1] / level[0] - 1 < (sigmoid[-1] / sigmoid[0] - 1) / 2,
             corrected=True,
         ),
         Claim(
             "Theorem 1's bound (with K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too",
-            expected="> 1 and < 1",
-            measured=f"{last['paper_bound'] / size:.0f} and {last['our_bound'] / size:.3f} times the outputs at h = {last['width']}",
+            expected="> 1 and < 1 times the outputs",
+            measured=f"{last['paper_bound'] / size:.0f} and {last['our_bound'] / size:.3f} at h = {last['width']}",
             holds=last["paper_bound"] > size > last["our_bound"] > last["tanh"]["start"],
             corrected=True,
         ),

@@ -1,8 +1,9 @@
 """Which losses leave the outputs of a linear network u = Θx apart, and which collapse them: Remarks 1 and 2, for which there is no figure.
 
-Remark 1: regression decouples into one problem an output. Remark 2: so would InfoNCE and the cosine loss, and collapse as loss (1) does,
-but not the spectral contrastive loss; it argues by likeness of the losses. The data here, Gaussian, and the sizes are ours.
-Where the cosine loss ends depends on the data: at rank 1 if few samples leave a direction on which each agrees in sign with its positive.
+Remark 1: regression decouples into one problem for each output. Remark 2, which argues that the losses look alike: InfoNCE and the cosine
+loss decouple too and so collapse as loss (1) does; the spectral contrastive loss does not. Gaussian data and sizes are ours.
+Where the cosine loss ends depends on the data: at rank 1 if there is a direction in which each sample has the sign of its positive, as
+happens with few samples.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fullrank.dynamics.flow import descend, flow
 from fullrank.dynamics.pairs import pair_matrix, unconstrained
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
+from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum.measures import effective_rank
 
@@ -114,8 +116,6 @@ def coupling(loss: Loss, Theta: Float[Tensor, "z d"]) -> float:
 
 def plot(rows: Rows) -> matplotlib.figure.Figure:
     """Draw the effective rank of the outputs over time: regression, loss (1), and the losses of Remark 2."""
-    from fullrank.reproduce.draw import THEORY, subplots
-
     figure, (axes,) = subplots(1, 3, sharey=True)
     panels = {
         "Regression": {"regression": "½ |u − y|²"},
@@ -135,7 +135,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
                 panel.plot(found["t"], rank, color=f"C{k}", alpha=0.7, linewidth=width, label=label if number == 0 else None)
             for number, rank in enumerate(found.get("theory", ())):
                 panel.plot(found["t"], rank, **THEORY, label="closed form" if number == 0 else None)
-        panel.set(title=title, xlabel="t = learning rate × step", ylim=(0.9, OUTPUTS + 0.1))
+        panel.set(title=title, xlabel="t = learning rate × step", ylim=(0.4, OUTPUTS + 0.1))
         panel.legend(loc={"Regression": "lower right", "Loss (1)": "upper right"}.get(title, "lower left"))
     axes[0].axhline(rows["fitted"], color="0.6", linewidth=0.8, zorder=0)
     axes[0].set(ylabel=f"effective rank of {OUTPUTS} outputs")
@@ -156,43 +156,43 @@ def claims(rows: Rows) -> list[Claim]:
     return [
         Claim(
             "regression decouples: outputs learn together as each learns alone (Remark 1)",
-            expected="0",
-            measured=f"they differ by {rows['alone']:.0e}; share of the Hessian between outputs {coupled['regression']:.2f}",
+            expected="share of the Hessian between outputs 0",
+            measured=f"{coupled['regression']:.2f}, and weights that differ by {rows['alone']:.0e}",
             holds=rows["alone"] < 1e-6 and coupled["regression"] < 1e-9,
         ),
         Claim(
             "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)",
-            expected="0, effective rank 1",
+            expected="share 0, effective rank 1",
             measured=f"{coupled['contrastive']:.2f}, at most {max(last['contrastive']):.3f}",
             holds=coupled["contrastive"] < 1e-9 and max(last["contrastive"]) < 1.05,
         ),
         Claim(
             "InfoNCE decouples, and so collapses (Remark 2)",
-            expected="0, effective rank 1",
+            expected="share 0, effective rank 1",
             measured=f"{coupled['InfoNCE']:.2f}, at least {min(last['InfoNCE']):.2f} of {OUTPUTS}",
             holds=coupled["InfoNCE"] < 1e-9 and max(last["InfoNCE"]) < 1.05,
         ),
         Claim(
             "the same argument holds for the cosine loss, here without a predictor (Remark 2)",
-            expected="0",
-            measured=f"{coupled['cosine']:.2f}; its rank falls too, to {min(last['cosine']):.2f} by t = {losses['cosine']['t'][-1]:g}",
+            expected="share 0",
+            measured=f"{coupled['cosine']:.2f}, effective rank down to {min(last['cosine']):.2f} at t = {losses['cosine']['t'][-1]:g}",
             holds=coupled["cosine"] < 1e-9,
         ),
         Claim(
             "the spectral contrastive loss keeps outputs coupled (Remark 2)",
-            expected="> 0",
+            expected="share > 0.01",
             measured=f"{coupled['spectral']:.2f}, effective rank at least {min(last['spectral']):.2f}",
             holds=coupled["spectral"] > 0.01,
         ),
         Claim(
-            "decoupling alone collapses nothing: with targets, outputs come to the rank of the best fit; closed forms give all ranks",
-            expected=f"{rows['fitted']:.2f}",
-            measured=f"{min(last['regression']):.2f} to {max(last['regression']):.2f}; closed forms within {max(error, 1e-6):.0e}",
+            "decoupling alone does not collapse: regression ends at the rank of the best fit, and closed forms give the ranks at all times",
+            expected=f"effective rank {rows['fitted']:.2f}",
+            measured=f"{min(last['regression']):.2f} to {max(last['regression']):.2f}, closed forms within {max(error, 1e-6):.0e}",
             holds=max(abs(rank - rows["fitted"]) for rank in last["regression"]) < 0.05 and error < 1e-4,
             corrected=True,
         ),
         Claim(
-            f"InfoNCE loses the directions that augmentation moves more than the data, all but {KEPT} where it is strong",
+            f"InfoNCE loses the directions in which augmentation is stronger than the data: where it is strong, all but {KEPT}",
             expected=f"effective rank {KEPT}",
             measured=f"{min(last['InfoNCE, strong']):.2f} to {max(last['InfoNCE, strong']):.2f}",
             holds=all(KEPT - 0.3 < rank < KEPT + 0.05 for rank in last["InfoNCE, strong"]),

@@ -1,7 +1,7 @@
 """A linear network, and a kernel machine, learn the eigenmodes of their data one by one, at times that are known beforehand.
 
-Pairs are two random crops, with noise, of one image, centred; the loss is that of Barlow Twins without normalisation. The paper trains
-deep networks besides, of which its theory says nothing.
+Pairs are two random crops, with noise, of one image, centred; the loss is that of Barlow Twins without normalisation. The paper also
+trains deep networks, about which its theory says nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import permutations
-from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,13 +18,15 @@ from torch import Tensor
 from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import flow
 from fullrank.dynamics.stepwise_kernel import contrastive_kernel
+from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.reproduce.pixels import crops, pixels
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 LAST = 3
-"""Modes at the end, which the theory promises less of: they are learned together with the first mode that finds no dimension left."""
+"""How many of the last modes the theory predicts less well: they compete with the first mode for which no dimension is left."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +62,8 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 
 def _pairs(size: Size, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
     """Two views of each image as rows of pixels: crops of half the area or more, resized, and noise."""
-    from fullrank.reproduce.pixels import pixels  # here: they bring the training's libraries
-    from fullrank.views import Blur, Crop, Jitter, Noise, Solarize, View, Views
-
-    rows, _ = pixels(data, size.images, seed=seed, side=size.side)
-    channels = 1 if isqrt(rows.shape[1]) ** 2 == rows.shape[1] else 3
-    side = isqrt(rows.shape[1] // channels)
-    crops = View(
-        size=side,
-        crop=Crop(scale=(0.5, 1.0)),
-        flip=0.0,
-        jitter=Jitter(probability=0.0),
-        grayscale=0.0,
-        blur=Blur(probability=0.0),
-        solarize=Solarize(probability=0.0),
-        noise=Noise(probability=1.0, std=0.1),
-    )
-    views = Views(crops, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
-    images = (255 * rows).round().to(torch.uint8).reshape(-1, channels, side, side)
-    X = views(images, views.draw(seed, 0, len(images)))[0].double().flatten(2)
+    images, _ = pixels(data, size.images, seed=seed, side=size.side)
+    X = crops(images, area=0.5, seed=seed, noise=0.1)
     return X - X.mean((0, 1))
 
 
@@ -148,8 +132,6 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     """Eigenvalues in steps, with theory, of the network and of the kernel machine; the errors of the step times of both."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    from fullrank.reproduce.draw import THEORY, subplots
-
     figure, axes = subplots(1, 3, width=11.0, height=3.4)
     for ax, name, title in zip(axes[0], ("linear", "kernel"), ("linear network", "kernel machine, RBF"), strict=False):
         run = rows[name]
@@ -169,7 +151,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
         run = rows[name]
         ax.plot(run["predicted"], [100 * error for error in _errors(run)], marker, ms=4, label=name)
         ax.plot(run["predicted"], [100 * (x - 1) for x in _slower(run)], **THEORY)
-    ax.plot([], [], **THEORY, label="of finite steps")
+    ax.plot([], [], **THEORY, label="effect of finite steps")
     ax.set(title="step times, measured against predicted", xlabel="predicted τ", ylabel="error in %")
     ax.legend()
     return figure
@@ -184,7 +166,7 @@ def claims(rows: Rows) -> list[Claim]:
         tail = max(abs(error) for error in _errors(run)[-LAST:])
         out.append(
             Claim(
-                f"From a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)",
+                f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)",
                 expected=f"within 3 %, all but the last {LAST} modes",
                 measured=f"within {100 * worst:.1f} %, the last {LAST} within {100 * tail:.1f} %",
                 holds=worst < 0.03,
@@ -201,27 +183,27 @@ def claims(rows: Rows) -> list[Claim]:
     return [
         *out,
         Claim(
-            "Modes are learned one by one, those of the largest γ first",
-            expected="so for every two modes whose γ differ by more than 5 %",
-            measured=f"not so for {wrong} pairs",
+            "modes are learned one by one, those of the largest γ first",
+            expected="in this order, every two modes whose γ differ by more than 5 %",
+            measured=f"{wrong} pairs in the wrong order",
             holds=wrong == 0,
         ),
         Claim(
-            "The top modes are what the embedding spans in the end",
-            expected="cosines 1",
+            "at the end the embedding spans the top modes",
+            expected="cosines of principal angles > 0.99",
             measured=f"at least {cosine:.4f}, all but the last {LAST} modes",
             holds=cosine > 0.99,
         ),
         Claim(
-            "An aligned start follows the closed form exactly",
-            expected="0",
+            "an aligned start follows the closed form exactly",
+            expected="distance < 1e-5",
             measured=f"{rows['aligned']:.0e}",
             holds=rows["aligned"] < 1e-5,
         ),
         Claim(
-            "The error is of finite steps, slower by 4ηγ/log(1 + 4ηγ), and of the start, which has to be small to be as good as aligned",
-            expected="less from a start 100 times smaller",
-            measured=f"{100 * exact:.2f} % against {100 * coarse:.2f} %",
+            "finite steps are slower by 4ηγ/log(1 + 4ηγ); the rest of the error comes from the unaligned start and shrinks with its size",
+            expected="a smaller rest from a start 100 times smaller",
+            measured=f"{100 * exact:.2f} % instead of {100 * coarse:.2f} %",
             holds=exact < coarse,
             corrected=True,
         ),
