@@ -24,11 +24,6 @@ def double(rng, *shape):
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def x(rng):
     """Anchors, their positives, and negatives."""
     images = double(rng, N, D) * torch.tensor([1.0, 0.8, 0.5, 0.3], dtype=torch.float64)

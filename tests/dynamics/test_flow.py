@@ -12,11 +12,6 @@ TIMES = torch.tensor([0.0, 0.3, 1.0, 2.5], dtype=torch.float64)
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def bowl(rng):
     """A quadratic ½ wᵀAw of 5 numbers, and where to start."""
     A = torch.randn(5, 5, generator=rng, dtype=torch.float64)

@@ -23,11 +23,6 @@ DEPTHS = {"one": [(3, 5)], "two": [(4, 5), (3, 4)], "two wide": [(7, 5), (6, 7)]
 every_depth = pytest.mark.parametrize("shapes", DEPTHS.values(), ids=DEPTHS.keys())
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 

@@ -23,11 +23,6 @@ from fullrank.errors import UserError
 from fullrank.objectives import infonce_squared
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 

@@ -14,11 +14,6 @@ from fullrank.dynamics.infonce_training import train
 from fullrank.errors import UserError
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 

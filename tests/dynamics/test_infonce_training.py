@@ -14,11 +14,6 @@ from fullrank.objectives import infonce_squared
 SHAPES = {"one": [(3, 5)], "two": [(4, 5), (3, 4)], "four": [(4, 5), (6, 4), (3, 6), (4, 3)]}
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 

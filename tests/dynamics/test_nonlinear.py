@@ -14,11 +14,6 @@ RATES = {"tanh": -1.5, "shifted_sigmoid": -1.5, "shifted_softplus": -1, "relu": 
 CURVATURES = {"tanh": 4 / math.sqrt(27), "shifted_sigmoid": 2 / math.sqrt(27), "shifted_softplus": 0.5}
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def differences(activation, rng, *, d, h, z, draws, norm=1.5):
     """|u^φ(x) − u^I(x)| at random starts."""
     x = torch.randn(d, dtype=torch.float64, generator=rng)

@@ -11,11 +11,6 @@ SPECTRA = [(-1, 0.5, 1, 2), (-2, -1, 0.5, 1), (-4, -3, -2, -1), (0.5, 1, 2, 3)]
 SIZES = [(h, z) for h in range(4, 9) for z in range(1, 6) if h >= z]
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def numbers(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -161,6 +156,15 @@ def test_several_outputs_end_on_the_lowest_eigenvectors(rng, spectrum, hidden, o
         W1, W2 = projected_step(W1, W2, C, step=0.05, flow=flow)
     q = W1.mT @ W2
     close(q @ q.mT, limit_projector(numbers(*spectrum), hidden=hidden, outputs=outputs), 1e-6)
+
+
+def test_the_limit_of_several_outputs_is_not_read_off_rounding(rng):
+    found = torch.linalg.eigvalsh(rotated(numbers(-1, 0, 0, 2), rng))
+    assert (found[1:3] != 0).any()
+    for outputs in (2, 3):
+        with pytest.raises(UserError, match="zero or multiple"):
+            limit_projector(found, hidden=9, outputs=outputs)
+    close(limit_projector(found, hidden=9, outputs=1), torch.diag(numbers(1, 0, 0, 0)))
 
 
 def test_bad_input_is_refused_with_a_remedy():

@@ -14,11 +14,6 @@ from fullrank.objectives.theory import contrastive_linear
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def X(rng):
     return torch.randn(3, 8, 3, dtype=torch.float64, generator=rng)
 

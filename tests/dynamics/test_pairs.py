@@ -9,11 +9,6 @@ from fullrank.objectives.theory import alignment_linear, contrastive_linear
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def unchecked():
     """Shapes as a user's program meets them: without the tests' check of annotations."""
     jaxtyping.config.update("jaxtyping_disable", True)

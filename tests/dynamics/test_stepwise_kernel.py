@@ -15,11 +15,6 @@ def double(rng, *shape):
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def X(rng):
     """30 pairs of views: features of falling variance, and noise of augmentation."""
     images = double(rng, 30, M) * torch.logspace(0.3, -0.5, M, dtype=torch.float64)

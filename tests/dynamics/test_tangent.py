@@ -8,11 +8,6 @@ from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.objectives.theory import alignment_linear, contrastive_linear
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
 def normal(rng, *shape):
     return torch.randn(*shape, dtype=torch.float64, generator=rng)
 

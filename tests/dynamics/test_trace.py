@@ -27,11 +27,6 @@ widths = pytest.mark.parametrize("hidden", [4, 5, 40])  # h = d, h < d + z, wide
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
 def C(rng):
     G = torch.randn(4, 4, dtype=torch.float64, generator=rng)
     return (G + G.mT) / 2

@@ -3,7 +3,7 @@
 X is the symmetric matrix that drives the layers: X = −2C for the losses of `pairs`, the `driving_matrix` of `infonce` for InfoNCE, which
 moves with the weights. Time is learning rate × step of the loss as it stands, a sum over the samples unless C is averaged. Use float64.
 
-What u loses, r need not: r keeps, frozen, whatever A does not see.
+Where u loses dimensions, r need not: the part of r that A maps to zero does not move in training.
 """
 
 import torch
@@ -36,7 +36,7 @@ def projected_flow(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Floa
 
 
 def frozen(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
-    """(I − A⁺A)Θ, what no loss of u = AΘx ever moves; Θ's gradient is Aᵀ times something.
+    """(I − A⁺A)Θ, what no loss of u = AΘx ever moves, since Θ's gradient is in the range of Aᵀ.
 
     Args:
         Theta: weights of the representation r = Θx.
@@ -84,7 +84,7 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
 
     The sum of the first k rates is the largest that a minor of (e^{a_i ξ_j t}) has, a matching of k of the a with k of the ξ. The p
     positive ξ go to the largest a in order, r_k = a_k ξ_k; then, for each k beyond p, the least negative ξ to the smallest a, in opposite
-    order. With a projector of rank q, h − q of the a are 0: at most q singular values grow, and h − q stay.
+    order. With a projector of rank q, h − q of the a are 0: at most q singular values grow, and up to h − q neither grow nor decay.
 
     Args:
         a: eigenvalues of AᵀA for Θ; those of AAᵀ for AΘ, the embedding.
@@ -115,8 +115,8 @@ def collapsed(Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Te
 
         Θ(∞) = (I − AᵀA)Θ₀ + ‖W₀‖_F Aᵀ (W₀v/‖W₀v‖) vᵀ,    v the eigenvector of X's largest eigenvalue
 
-    The flow is `projected_flow` with its growth removed, along W₀e^{Xs} in a time s of its own. W keeps its norm, so that u ends with one
-    dimension and r with one more than is frozen, min(h − k, d) + 1 (d at most).
+    for W₀ = AΘ₀ with W₀v ≠ 0. The flow is `projected_flow` with its growth removed: W moves along W₀e^{Xs}, in a time s of its own, and
+    keeps its norm. So u ends with one dimension, and r with one more than is frozen, min(h − k, d) + 1 (d at most).
 
     Args:
         Theta0: weights at t = 0.

@@ -71,8 +71,8 @@ def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"
             [0.3679, 1.1036]], dtype=torch.float64)
     """
     check_double(params)
-    rows = solve(lambda y: -pack(gradient(loss, unpack(y, params))), pack(params), t, rtol=rtol, atol=atol)
-    return unpack(rows, params)
+    rows = solve(lambda y: -_pack(gradient(loss, _unpack(y, params))), _pack(params), t, rtol=rtol, atol=atol)
+    return _unpack(rows, params)
 
 
 def solve(
@@ -159,13 +159,13 @@ def like(params: Params, new: Sequence[Tensor]) -> Params:
     return tuple(new)
 
 
-def pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
+def _pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
     """All numbers of the parameters in one row."""
     return torch.cat([x.reshape(-1) for x in tensors(params)])
 
 
-def unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
-    """`pack` undone, for one row or for many."""
+def _unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
+    """`_pack` undone, for one row or for many."""
     originals = tensors(params)
     pieces = rows.split([x.numel() for x in originals], -1)
     return like(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])

@@ -122,7 +122,7 @@ def layers_flow(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]
             [0., 4.]]), tensor([[2., 0.],
             [0., 2.]])]
     """
-    check_chain(weights, inputs=len(X))
+    _check_chain(weights, inputs=len(X))
     *below, W = accumulate(weights, lambda lower, upper: upper @ lower, initial=torch.eye(len(X), dtype=X.dtype, device=X.device))
     pull = W @ X  # −G
     flow = []
@@ -150,7 +150,7 @@ def linear_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m
     >>> linear_flow([torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]])]
     """
-    check_chain(weights, inputs=x.shape[-1])
+    _check_chain(weights, inputs=x.shape[-1])
     *_, W = accumulate(weights, lambda lower, upper: upper @ lower)
     return layers_flow(weights, driving_matrix(x, softmax_weights(x @ W.mT)))
 
@@ -167,7 +167,7 @@ def relu_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]
     >>> relu_flow([torch.eye(1), torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]]), tensor([[0.9536]])]
     """
-    check_chain(weights, inputs=x.shape[-1])
+    _check_chain(weights, inputs=x.shape[-1])
     inputs = list(accumulate(weights[:-1], lambda h, W: (h @ W.mT).relu(), initial=x))
     pull = embedding_flow(inputs[-1] @ weights[-1].mT)
     flow = []
@@ -196,15 +196,12 @@ def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     >>> imbalances([torch.eye(1), 2 * torch.eye(1)])
     [tensor([[-3.]])]
     """
-    check_chain(weights, inputs=weights[0].shape[1])
+    _check_chain(weights, inputs=weights[0].shape[1])
     return [lower @ lower.mT - upper.mT @ upper for lower, upper in pairwise(weights)]
 
 
-def check_chain(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int) -> None:
-    """Refuse layers that cannot follow one another from `inputs` dimensions.
-
-    >>> check_chain([torch.eye(2), torch.ones(3, 2)], inputs=2)
-    """
+def _check_chain(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int) -> None:
+    """Refuse layers that cannot follow one another from `inputs` dimensions."""
     for layer, W in enumerate(weights, start=1):
         if W.shape[1] != inputs:
             raise UserError(f"W{layer} has shape {tuple(W.shape)}, but {inputs} dimensions enter it; give it the shape (outputs, {inputs})")

@@ -1,4 +1,4 @@
-"""How two neighbouring layers stand to each other: the alignment of their singular vectors, how it moves, and what it cannot fall short of.
+"""Alignment of the singular vectors of two neighbouring layers: how it moves, its bounds, and blocks of equal singular values.
 
 Source of all: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
@@ -66,10 +66,10 @@ def alignment_velocity(first: Svd, second: Svd, flow: Sequence[Float[Tensor, "_ 
 
 
 def alignment_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, "k2 k1"]:
-    """What no entry of |A| exceeds, ‖D‖₂/|σ₁ₖ² − σ₂ⱼ²| or 1, where D = W₁W₁ᵀ − W₂ᵀW₂ is conserved.
+    """Upper bounds of the entries of |A|, ‖D‖₂/|σ₁ₖ² − σ₂ⱼ²| or 1, where D = W₁W₁ᵀ − W₂ᵀW₂ is conserved.
 
-    It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: two singular vectors part as their singular values do. For D = 0 they are
-    orthogonal wherever those differ; between equal ones nothing is said.
+    It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: the further apart two singular values, the closer
+    to orthogonal their vectors. For D = 0 vectors of different singular values are orthogonal; equal ones are not bounded.
 
     Args:
         s1: singular values of W₁, k in A_jk.
@@ -91,7 +91,7 @@ def alignment_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float
 
 
 def alignment_floor(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
-    """What |A_kk| does not fall short of, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: how far the growth of a mode has to align it.
+    """Lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance has to align.
 
     The identity of `alignment_bound`, summed over the j of a column, whose squares add up to one where the hidden layer is no wider than
     either matrix has singular values. It is Davis and Kahan's sin θ theorem for the two matrices W₁W₁ᵀ and W₂ᵀW₂.

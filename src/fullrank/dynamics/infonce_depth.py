@@ -47,7 +47,7 @@ def balanced_singular_values(
 
         ṡ = L a s^{3−2/L},    s(t) = s(0)/(1 − (2L − 2) a s(0)^{2−2/L} t)^{L/(2L−2)},    or s(0)e^{at} for L = 1
 
-    The rate of growth ṡ/s is the same for all modes of one layer, and the more uneven the deeper the network: large ones run away.
+    In one layer, modes of equal a grow at the same rate ṡ/s. In deeper networks ṡ/s rises with s, so that large modes leave others behind.
 
     Args:
         s: singular values of W_L…W₁ at t = 0.

@@ -98,17 +98,13 @@ def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
         raise UserError(f"W of shape ({len(U)}, {len(V)}) has a singular value 0, whose vectors are not unique; drop it from the factors")
     H = (1 / gaps.masked_fill(eye, 1)).masked_fill(eye, 0)
     inner = U.mT @ W_dot @ V
-    return Svd(turn(U, S, H, inner, W_dot @ V), inner.diagonal(), turn(V, S, H, inner.mT, W_dot.mT @ U))
+    return Svd(_turn(U, S, H, inner, W_dot @ V), inner.diagonal(), _turn(V, S, H, inner.mT, W_dot.mT @ U))
 
 
-def turn(
+def _turn(
     U: Float[Tensor, "h k"], S: Float[Tensor, " k"], H: Float[Tensor, "k k"], inner: Float[Tensor, "k k"], moved: Float[Tensor, "h k"]
 ) -> Float[Tensor, "h k"]:
-    """U(H ⊙ (MS + SMᵀ)) + (B − UM)S⁻¹, one side's velocity from M = UᵀẆV (`inner`) and B = ẆV (`moved`); a square U has no outside.
-
-    >>> turn(torch.eye(2), torch.ones(2), torch.zeros(2, 2), torch.eye(2), torch.eye(2)).norm()
-    tensor(0.)
-    """
+    """U(H ⊙ (MS + SMᵀ)) + (B − UM)S⁻¹, one side's velocity from M = UᵀẆV (`inner`) and B = ẆV (`moved`); a square U has no outside."""
     scaled = inner * S
     within = U @ (H * (scaled + scaled.mT))
     return within if U.shape[0] == U.shape[1] else within + (moved - U @ inner) / S
@@ -161,17 +157,13 @@ def aligned_singular_values(
     >>> aligned_singular_values(torch.ones(1), torch.ones(1), torch.ones(1), torch.tensor([0.0, 0.375, 1.0]))[0].flatten()
     tensor([1., 2., inf])
     """
-    return one_of_two(s1, s2, a, t), one_of_two(s2, s1, a, t)
+    return _one_of_two(s1, s2, a, t), _one_of_two(s2, s1, a, t)
 
 
-def one_of_two(
+def _one_of_two(
     own: Float[Tensor, " k"], other: Float[Tensor, " k"], a: Float[Tensor, " k"], t: Float[Tensor, "*T"]
 ) -> Float[Tensor, "*T k"]:
-    """σ(t) of one layer: the solution is the same for both, with C of opposite sign.
-
-    >>> one_of_two(torch.ones(1), torch.zeros(1), torch.ones(1), torch.tensor(5.0))
-    tensor([1.])
-    """
+    """σ(t) of one layer: the solution is the same for both, with C of opposite sign."""
     C = (own - other) * (own + other)
     t = t[..., None]
     growth = torch.where(C == 0, 2 * a * t, (2 * a * C * t).expm1() / C.masked_fill(C == 0, 1))

@@ -13,10 +13,10 @@ from fullrank.errors import UserError
 
 
 def thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
-    """By which factors the augmentation's second moments would have to grow for small weights to vanish in one direction after the other.
+    """The factors k_j on the augmentation's second moments at which small weights begin to vanish, one direction after the other.
 
     For W → 0 the softmax weights are 1/N, and X = 2N Cov(x) − (N − 1) Σ_i(x′_i − x_i)(x′_i − x_i)ᵀ/N; with the second moments times k it
-    has as many negative eigenvalues as there are thresholds below k. They are the k_j of Σ̂₀v = kΣ̂₁v. Isotropic data of variance v,
+    has as many negative eigenvalues as there are k_j < k: those of Σ̂₀v = kΣ̂₁v. Isotropic data of variance v,
     augmented by unit second moments, have k* = 2v N/(N − 1).
 
     Args:

@@ -22,7 +22,7 @@ def train(
 ) -> list[Tensor]:
     """Gradient descent W_l ← W_l + η Ẇ_l on one batch after the other, recorded at the chosen steps.
 
-    It is `flow.descend` on the loss itself, with the gradient in closed form, which is several times faster than by autograd.
+    It is `flow.descend` on the loss itself, with the gradient in closed form, which is faster than autograd.
 
     Args:
         weights: W₁, …, W_L at step 0, each (outputs, inputs).

@@ -1,8 +1,8 @@
 """Two-layer networks u = W2ᵀφ(W1x) with orthonormal weights beside the linear one, u = W2ᵀW1x: how far apart, as the width grows.
 
 Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), both with orthonormal columns, which are *not* scaled with the width.
-Entries are then of size h^{−½}, what enters a unit is of size |x|h^{−½}, and a unit sees ever less of φ than its value and slope at 0.
-The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start: a difference says something beside that only.
+What enters a unit is then of size |x|h^{−½}: as the width grows, only φ's value and slope at 0 matter.
+The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start, so read a difference relative to that.
 There is no time in this file. Source of all: Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models.
 """
 

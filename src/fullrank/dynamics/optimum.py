@@ -174,9 +174,15 @@ def _kernel_length(size: float, length: float, b: float) -> float:
     return (low + high) / 2
 
 
-def limit_projector(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int) -> Float[Tensor, "d d"]:
+def limit_projector(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, tolerance: float = 1e-12) -> Float[Tensor, "d d"]:
     """Where qqᵀ ends from generic orthonormal weights: the projector on the min(z, #negative) lowest eigenvectors, on no fewer than the
     k = max(0, d + z − h) that the weights force.
+
+    Args:
+        eigenvalues: of C, ascending.
+        hidden: h.
+        outputs: z.
+        tolerance: eigenvalues and differences below it times the largest |λ| count as zero.
 
     Raises:
         UserError: h < d or h < z; a zero eigenvalue at the edge, or a multiple one, of which the limit depends on the start.
@@ -187,8 +193,9 @@ def limit_projector(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: i
     tensor([1., 1., 0.])
     """
     d = len(eigenvalues)
-    rank = max(min(outputs, int((eigenvalues < 0).sum())), forced_rank(d, hidden=hidden, outputs=outputs))
-    multiple = 0 < rank < d and eigenvalues[rank - 1] == eigenvalues[rank]
-    if multiple or (rank < min(outputs, d) and eigenvalues[rank] == 0):
+    scale = tolerance * eigenvalues.abs().max()
+    rank = max(min(outputs, int((eigenvalues < -scale).sum())), forced_rank(d, hidden=hidden, outputs=outputs))
+    multiple = 0 < rank < d and eigenvalues[rank] - eigenvalues[rank - 1] <= scale
+    if multiple or (rank < min(outputs, d) and eigenvalues[rank].abs() <= scale):
         raise UserError(f"eigenvalue {rank + 1} of C is zero or multiple, so the limit depends on the start; perturb C or run the flow")
     return torch.diag((torch.arange(d, device=eigenvalues.device) < rank).to(eigenvalues.dtype))

@@ -13,7 +13,7 @@ def projected_iterates(loss: Callable[[Params], Tensor], weights: Params, *, lea
     """Weights at steps 0, 1, … without end, each layer W ← the nearest matrix with orthonormal columns to W − η∇ℒ(W).
 
     To first order in η it follows the gradient flow on the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ; step k stands at time ηk,
-    in the loss's own scale. What a network computes from its weights is the loss's affair, so its units need not be linear.
+    in the loss's own scale. The loss may compute anything from the weights, so the network need not be linear.
 
     Args:
         loss: a scalar function of the weights.

@@ -94,7 +94,7 @@ def unconstrained(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Floa
     """The free flow Θ′ = −2ΘC of the one-layer network u = Θx under Tr(ΘCΘᵀ), solved: Θ(t) = Θ₀ e^{−2Ct}.
 
     Every row obeys the same linear equation. For finite t the rank is that of Θ₀, but all rows turn to the eigenvector of λ₁, the singular
-    values as s₂/s₁ ~ e^{−2(λ₂−λ₁)t}: dimensional collapse. The common size diverges if λ₁ < 0 and vanishes if λ₁ > 0.
+    values as s₂/s₁ ~ e^{−2(λ₂−λ₁)t}: dimensional collapse. Their size diverges if λ₁ < 0, vanishes if λ₁ > 0, and has a limit if λ₁ = 0.
 
     Args:
         Theta0: weights at t = 0.

@@ -45,7 +45,7 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
     >>> barlow_loss(torch.eye(2, 3), 2 * torch.eye(3))
     tensor(2.)
     """
-    return residual(W, G).square().sum()
+    return _residual(W, G).square().sum()
 
 
 def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
@@ -61,7 +61,7 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
     tensor([[-8.,  0.,  0.],
             [ 0., -8.,  0.]])
     """
-    return -4 * residual(W, G) @ W @ G
+    return -4 * _residual(W, G) @ W @ G
 
 
 def descend(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]) -> Float[Tensor, "S D M"]:
@@ -134,9 +134,9 @@ def alignment(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[T
     """The aligned initialisation U diag(s) Vᵀ whose flow a small generic W follows: WV = QR, s_j(0) = |R_jj|, U = Q with R's signs.
 
     Modes are learned in order, each in what the earlier ones left free of the embedding space: a Gram-Schmidt process. It is exact as
-    W → 0, with the γ_j distinct; what is learned of the next mode, D + 1, with the last shrinks only like ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For
-    γ_j = 1/j and D = 8 of 20, measured step times differ from those predicted by up to 1 % at W(0) ~ 10⁻³ (the last mode: 9 %), and by
-    0.1 % at 10⁻⁶ (2 %).
+    W → 0, with the γ_j distinct. The last mode is the slowest to become so: mode D + 1 grows as well until mode D is learned, which leaves
+    an error of order ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For γ_j = 1/j and D = 8 of 20, measured step times differ from those predicted by up to 1 %
+    at W(0) ~ 10⁻³ (the last mode: 9 %), and by 0.1 % at 10⁻⁶ (2 %).
 
     Args:
         W: weights at t = 0, small: γ_j s_j(0)² ≪ 1.
@@ -255,5 +255,5 @@ def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, leve
     return torch.where(reached.any(0), torch.lerp(t[before], t[after], share), torch.inf)
 
 
-def residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
+def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
     return W @ G @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)

@@ -34,7 +34,7 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """
     if len(K) % 2:
         raise UserError(f"the kernel has {len(K)} points, expected two views of each; stack all first views, then all second views")
-    root = power(K, 0.5)
+    root = _power(K, 0.5)
     return root @ root.roll(len(K) // 2, 0) / len(K)
 
 
@@ -67,10 +67,10 @@ def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[T
     >>> kernel_features(torch.tensor([[2.0, 6.0]]), 4 * torch.eye(2))
     tensor([[1., 3.]])
     """
-    return k @ power(K, -0.5)
+    return k @ _power(K, -0.5)
 
 
-def power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
+def _power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
     """K^exponent on the range of K, where an eigenvalue within rounding of zero is zero."""
     check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
     values, B = torch.linalg.eigh(K)

@@ -1,4 +1,4 @@
-"""The tangent kernel of a two-layer network u = W2ᵀφ(W1x): through it, and no other way, do outputs move each other in training.
+"""The tangent kernel of a two-layer network u = W2ᵀφ(W1x), through which the outputs at one point move those at another in training.
 
 Under the flow Θ′ = −∇ℒ of any loss of the outputs, u_l(x)′ = − Σ_j Σ_i K_lj(x, x_i) ∂ℒ/∂u_j(x_i); time is learning rate × step, in the
 loss's own scale.
@@ -18,8 +18,8 @@ def tangent_kernel(
 ) -> Float[Tensor, "z z n m"]:
     """K_lj(x, y) = ⟨∇u_l(x), ∇u_j(y)⟩ = Σ_k W2_kl W2_kj φ′(w_kᵀx) φ′(w_kᵀy) xᵀy + δ_lj φ(W1x)ᵀφ(W1y), w_k the rows of W1.
 
-    The first part is that of W1. For φ linear it is (W2ᵀW2)_lj xᵀy: neither zero nor small, and across outputs it vanishes since columns
-    of W2 are orthogonal, not since W1 stands still. With orthonormal weights both parts are equal, and K_lj = 2δ_lj xᵀy at every width.
+    The first part is that of W1. For φ linear it is (W2ᵀW2)_lj xᵀy, which vanishes across outputs because columns of W2 are orthogonal,
+    not because W1 stands still. With orthonormal weights both parts are equal, and K_lj = 2δ_lj xᵀy at every width.
 
     Args:
         W1: first layer.

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
@@ -40,8 +41,7 @@ def join_moments(G1: Float[Tensor, "M M"], C: Float[Tensor, "M M"], G2: Float[Te
     torch.Size([2, 2, 3, 3])
     """
     for name, G in (("G1", G1), ("G2", G2)):
-        if not torch.allclose(G, G.mT):
-            raise UserError(f"{name} is not symmetric (by {(G - G.mT).abs().max():.2g}), but XᵀX is; give (G + Gᵀ)/2 if that is rounding")
+        check_symmetric(G, name, "a moment XᵀX is, so give (G + Gᵀ)/2 if this is rounding")
     return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
 
 

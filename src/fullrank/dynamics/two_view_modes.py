@@ -171,8 +171,8 @@ def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
 def frossl_fixed_points(lam: float, gamma: float, kappa: float) -> tuple[Float[Tensor, "P 2"], Bool[Tensor, " P"]]:
     """All fixed points (s₁, s₂) of one mode of `frossl_modes`, and whether each is linearly stable.
 
-    With u = √λ s₁, v = √γ s₂ and ρ = κ/√(λγ): the origin; ±(1, 1)√((1+ρ)/2); ±(1, −1)√((1−ρ)/2), stable iff ρ < ½; and for |ρ| < ½ four
-    saddles with uv = −ρ/2, u² + v² = ½.
+    With u = √λ s₁, v = √γ s₂ and ρ = κ/√(λγ): the origin, unstable; ±(1, 1)√((1+ρ)/2), stable iff ρ > −½; ±(1, −1)√((1−ρ)/2), stable
+    iff ρ < ½; and for |ρ| < ½ four saddles with uv = −ρ/2, u² + v² = ½.
 
     Args:
         lam: eigenvalue λ of G₁₁, positive.

@@ -17,7 +17,7 @@ from fullrank.dynamics.two_view_modes import Mode
 from fullrank.errors import UserError
 
 CONTENDERS = 5
-"""Of so many leading eigenvectors, the one that reaches its limit first is learned next: the very first, where weights are small enough."""
+"""How many leading eigenvectors are compared for which reaches its limit first. If weights are small enough it is the leading one."""
 
 
 def frossl_growth(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
@@ -58,12 +58,12 @@ def barlow_growth(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float
 class SmallStart:
     """What small weights are going to do: W_v(t) = U diag(s(t)) A_vᵀ, modes in the order of learning.
 
-    s_j(0) and the jth column of U are length and direction of W(0) along mode j, in what earlier modes left free of the embedding space.
-    It is exact as W(0) → 0 where the modes are aligned in both views with λ = γ, and always under Barlow's loss of two networks. Elsewhere
-    directions turn while a mode is learned, under FroSSL more so the less views correlate. Largest error of 10 step times for crops of
-    digits, W(0) ~ 10⁻³: 5 % where a crop keeps 90 % of the area or more (most of it Euler's), 4 to 10 % for 80 %, and useless for 60 %;
-    Barlow 2 to 3 %. It is worse, too, where W(0) holds by chance much less of a mode than of the others: one start of 20 was off by 23 %
-    with a median of 0.3 %.
+    s_j(0) is the length, and column j of U the direction, of W(0) along mode j, once the columns of earlier modes are projected out.
+
+    Exact as W(0) → 0 under Barlow's loss of two networks, and under FroSSL where the modes are aligned in both views with λ = γ. Otherwise
+    directions turn while a mode is learned, the more the less the views correlate: FroSSL's step times are off by 5 % where a crop keeps
+    90 % of an image (half of it Euler's error, as Barlow's shows), and not predicted where it keeps 60 %. A mode of which W(0) holds by
+    chance much less than of the others is predicted worse, too.
     """
 
     mode: Mode
@@ -95,9 +95,10 @@ def frossl_small_start(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -
     """The modes that small weights learn under FroSSL, from one saddle to the next: limit (p + q + 2r)/(2(p² + q²)), rate 4μ.
 
     The first is the leading eigenvector (a, b) of `frossl_growth`, with eigenvalue μ; p = aᵀG₁₁a, q = bᵀG₂₂b, r = aᵀG₁₂b. Learnt, it takes
-    2s²G₁₁aaᵀG₁₁ off G₁₁ and 2s²G₂₂bbᵀG₂₂ off G₂₂ for what grows beside it; the next is the leading eigenvector of what is left. So v_j of
-    opposite signs is never learned after v_j of equal signs, and the modes need not be the first D eigenvectors of M. Limit and rate are
-    those of the flow of s along (a, b), whose directions are held.
+    2s²G₁₁aaᵀG₁₁ off G₁₁ and 2s²G₂₂bbᵀG₂₂ off G₂₂ for what grows beside it; the next is the leading eigenvector of what is left. The
+    modes therefore need not be the first D eigenvectors of M: where modes are aligned and ρ_j > 0, (v_j, −v_j) stops
+    growing once (v_j, v_j) is learned, even if its eigenvalue was the second. Limit and rate are those of s, with the directions a and b
+    held.
 
     Args:
         W: weights at t = 0, small: s(0)² ≪ the limits.

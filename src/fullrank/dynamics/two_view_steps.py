@@ -46,8 +46,8 @@ def curvature(objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, 
 def steps_to(mode: Mode, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
     """Steps of gradient descent from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)) with T of `Mode.step_time`.
 
-    A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). Close to the limit, growth is counted alike, which is
-    off by a step or two.
+    A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). The same factor is used up to the
+    limit, which is off by a step or two.
 
     Args:
         mode: balanced aligned modes.
@@ -71,11 +71,13 @@ def frossl_steps_over_barlow(
 ) -> Float[Tensor, " D"]:
     """How many steps FroSSL needs for one of Barlow's, from small weights, each at this share of its own stability limit.
 
-    The ratio of log(1 + η · rate/2) with η = 2 · share / curvature. As the share tends to 0, with one ρ for all modes, it tends to
+    The ratio of log(1 + η · rate/2), Barlow's over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends, as the
+    share tends to 0, to
 
         (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
 
-    so that FroSSL never needs fewer, though at equal learning rate it needs 1/(1 + 1/ρ) of Barlow's steps.
+    and is never below 1, though at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow's steps. Where ρ differs from mode to mode, it
+    can be far below 1 for a mode that is less correlated than the others: Barlow learns it at κ, against a limit set by the largest κ.
 
     Args:
         lam: eigenvalues λ of G₁₁ and G₂₂ of the learnt modes.
@@ -90,6 +92,8 @@ def frossl_steps_over_barlow(
 
     >>> frossl_steps_over_barlow(torch.ones(1), torch.ones(1), share=1e-4)
     tensor([1.5000])
+    >>> frossl_steps_over_barlow(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
+    tensor([1.5000, 0.2727])
     """
     if not 0 < share < 1:
         raise UserError(f"share {share} of the stability limit; expected one between 0 and 1, since nothing settles beyond")
