@@ -85,7 +85,7 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
 
 
 def needs(points: list[tuple[int, float]], aim: float) -> int:
-    """Evaluations for this error: the first run that has it, or else extrapolated by the first order of Euler's method."""
+    """Evaluations for this error: of the cheapest run that has it, or else extrapolated at first order, which is Euler's method's."""
     reached = [n for n, error in points if error <= aim]
     n, error = points[-1]
     return min(reached) if reached else math.ceil(n * error / aim)

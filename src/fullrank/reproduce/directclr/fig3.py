@@ -123,7 +123,7 @@ def claims(rows: Rows) -> list[Claim]:
         Claim(
             f"with the data's scatter equal to NI, as printed, k = {rows['k'][0]:g} leaves all 16 as well",
             expected="the smallest above 0.1 of the largest",
-            measured=f"{printed[-1] / printed[0]:.2g}, the threshold being 1/N = {1 / rows['N']:.2g}",
+            measured=f"{printed[-1] / printed[0]:.2g}, the threshold being 1/(N − 1) = {1 / (rows['N'] - 1):.2g}",
             holds=printed[-1] / printed[0] > 0.1,
         ),
         Claim(

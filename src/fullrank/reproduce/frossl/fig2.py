@@ -214,7 +214,7 @@ def claims(rows: Rows) -> list[Claim]:
             corrected=True,
         ),
         Claim(
-            f"at {SHARE} of its own stability limit each, FroSSL needs more steps than Barlow, not fewer",
+            f"at {SHARE} of its own stability limit each, and with views as alike as these, FroSSL needs more steps than Barlow, not fewer",
             expected=f"{expected[-1]:.2f} times as many until the last eigenvalue is learnt",
             measured=f"{slower[-1]:.2f} times, {frossl['own_steps'][-1]:.0f} and {barlow['own_steps'][-1]:.0f}",
             holds=slower[-1] > 1,
