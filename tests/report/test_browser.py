@@ -59,13 +59,26 @@ def open_page(browser, tmp_path):
     assert troubles == []
 
 
+def shapes(page, name):
+    return page.evaluate(f"document.querySelector('#figure-{name} .plot').layout.shapes.map(({{x0, x1}}) => ({{x0, x1}}))")
+
+
+def rows_of(page, name, **where):
+    """The lines of a figure's CSV in which the columns are as given."""
+    with page.expect_download() as download:
+        page.locator(f"#figure-{name} [data-get=csv]").click()
+    assert download.value.suggested_filename == f"{name}.csv"
+    with Path(download.value.path()).open(newline="") as file:
+        return [row for row in csv.DictReader(file) if where.items() <= row.items()]
+
+
 def traces(page, name):
     return page.evaluate(f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))")
 
 
 def test_it_draws_each_figure_without_a_request_or_an_error(open_page, make_run):
     page = open_page(make_run())
-    for name, lines in {"losses": 3, "progress": 5, "backbone": 2, "projector": 2}.items():
+    for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "backbone": 2, "projector": 2}.items():
         assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
 
 
@@ -81,6 +94,44 @@ def test_the_slider_shows_the_spectra_of_its_position(open_page, make_run):
     drawn = page.locator(path).first.get_attribute("d")
     page.locator("#position").press("ArrowLeft")
     assert page.locator(path).first.get_attribute("d") != drawn
+
+
+def test_an_alarm_stands_on_every_axis_of_time_and_in_the_numbers(open_page, make_run):
+    page = open_page(make_run("a", warnings=2), make_run("b"))
+    for name in ("progress", "losses", "eigenvalues"):
+        assert page.locator(f"#figure-{name} .scatterlayer .trace .points path[transform]").count() > 0
+        assert [round(shape["x0"]) for shape in shapes(page, name)] == [900, 910]
+    assert len(rows_of(page, "losses", quantity="alarm")) == 2
+    assert rows_of(page, "losses", quantity="alarm")[0] == {"run": "a", "quantity": "alarm", "step": "900", "value": "3 dimensions died"}
+
+
+def test_the_slider_shows_its_place_on_the_axes_of_time_but_not_on_paper(open_page, make_run):
+    page = open_page(make_run(T=9, warnings=1))
+    page.locator("#position").fill("5")
+    assert [shape["x0"] for shape in shapes(page, "progress")] == [900, 2500]
+    with page.expect_download() as download:
+        page.locator("#figure-progress [data-get=svg]").click()
+    layers = [group for group in ElementTree.parse(download.value.path()).iter() if group.get("class") == "shapelayer"]
+    assert sum(len(layer) for layer in layers) == 1
+    page.locator("#position").fill("8")
+    assert [shape["x0"] for shape in shapes(page, "progress")] == [900]
+
+
+def test_a_click_on_a_curve_takes_the_slider_to_its_step(open_page, make_run):
+    page = open_page(make_run(T=9))
+    at = page.evaluate(
+        "(() => { const plot = document.querySelector('#figure-eigenvalues .plot'), { xaxis, yaxis } = plot._fullLayout;"
+        " const { x, y } = plot.getBoundingClientRect();"
+        " return [x + xaxis._offset + xaxis.d2p(2000), y + yaxis._offset + yaxis.d2p(plot.data[0].y[4])]; })()"
+    )
+    page.mouse.wheel(0, at[1] - 400)
+    page.wait_for_timeout(200)
+    at[1] = at[1] - page.evaluate("scrollY")
+    page.mouse.move(*at)
+    page.wait_for_timeout(200)
+    page.mouse.down()
+    page.mouse.up()
+    playwright.expect(page.locator("#position")).to_have_value("4")
 
 
 def test_spectra_can_be_divided_by_their_largest_eigenvalue(open_page, make_run):
@@ -104,22 +155,14 @@ def test_playing_runs_from_the_first_spectrum_to_the_last(open_page, make_run):
 def test_the_csv_holds_all_spectra_and_all_curves(open_page, make_run):
     runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=3, D_b=20, lines=30)]
     page = open_page(*runs)
-
-    def rows(name):
-        with page.expect_download() as download:
-            page.locator(f"#figure-{name} [data-get=csv]").click()
-        assert download.value.suggested_filename == f"{name}.csv"
-        with Path(download.value.path()).open(newline="") as file:
-            return list(csv.DictReader(file))
-
-    eigenvalues = rows("backbone")
+    eigenvalues = rows_of(page, "backbone")
     assert len(eigenvalues) == (5 + 3) * 20
     for run in runs:
         spectra = read_run(run).spectra
         for step, expected in zip(spectra.steps, spectra.eigenvalues["backbone"], strict=True):
             found = [float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)]
             np.testing.assert_allclose(found, expected, rtol=1e-3)
-    losses = rows("losses")
+    losses = rows_of(page, "losses")
     assert len(losses) == 2 * 3 * 30
     assert {row["quantity"] for row in losses} == {"loss", "invariance", "entropy"}
 
@@ -160,6 +203,14 @@ def test_paper_is_light_with_all_details_open(open_page, make_run):
     assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(21, 24, 29)"
     assert page.locator("details[open]").count() == 0
     assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_no_table_is_cut_off_on_paper(open_page, make_run):
+    runs = [make_run(f"a run of quite a long name, number {i}", recipe={"objective": objective}) for i, objective in enumerate("uvwxyz")]
+    page = open_page(*runs, width=718)  # A4 between its margins
+    page.emulate_media(media="print")
+    cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
+    assert page.evaluate(cut) == 0
 
 
 def test_a_phone_need_not_scroll_sideways(open_page, make_run):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fullrank.report import read_run
-from fullrank.report.curves import POINTS, losses, progress
+from fullrank.report import Spectra, read_run
+from fullrank.report.curves import INDICES, POINTS, eigenvalues, losses, progress
 
 
 def curve(figure, run, quantity):
@@ -33,7 +33,7 @@ def test_the_points_are_those_of_the_log(make_run):
     accuracy = curve(figure, "a", "held-out images")
     assert accuracy["x"] == [row["step"] for row in record.watch]
     np.testing.assert_allclose(accuracy["y"], [row["probe_accuracy"] for row in record.watch], rtol=1e-3)
-    rank = curve(figure, "a", "backbone, held-out images")
+    rank = curve(figure, "a", "effective rank, backbone, held-out images")
     np.testing.assert_allclose(rank["y"], [row["backbone"]["effective_rank"] for row in record.watch], rtol=1e-3)
 
 
@@ -68,3 +68,40 @@ def test_a_long_log_is_thinned_with_its_ends(make_record):
     assert len(trace["x"]) == POINTS
     assert (trace["x"][0], trace["x"][-1]) == (0, n - 1)
     assert all(abs(x - y) <= 1e-3 * x for x, y in zip(trace["x"], trace["y"], strict=True))
+
+
+def test_dead_dimensions_have_a_panel_where_there_were_any(make_record):
+    def titles(dead):
+        watch = tuple({"step": step, "backbone": {"effective_rank": 3.0, "dead_dimensions": dead * step}} for step in (0, 1))
+        return [note["text"] for note in progress([make_record(watch=watch)])["layout"]["annotations"]]
+
+    assert titles(0) == ["<b>effective rank, backbone</b>"]
+    assert titles(2) == ["<b>effective rank, backbone</b>", "<b>dead dimensions, backbone</b>"]
+
+
+def test_some_eigenvalues_are_followed_over_the_steps(make_run):
+    record = read_run(make_run("a", T=6, D_b=40, D=10))
+    figure = eigenvalues([record])
+    of_backbone = [j for j in INDICES if j <= 40]
+    assert len(figure["data"]) == len(of_backbone) + len([j for j in INDICES if j <= 10])
+    for j in of_backbone:
+        trace = curve(figure, "a", f"λ{j} of the backbone")
+        assert trace["x"] == record.spectra.steps.tolist()
+        np.testing.assert_allclose(trace["y"], record.spectra.eigenvalues["backbone"][:, j - 1], rtol=1e-3)
+    assert [trace["showlegend"] for trace in figure["data"]].count(True) == 1
+
+
+def test_rounding_errors_are_gaps_among_the_eigenvalues(make_record):
+    table = np.array([[1.0, 0.5], [1.0, 1e-11], [2.0, 0.0], [np.nan, np.nan], [1.0, 0.4]])
+    spectra = Spectra(steps=np.arange(5), samples=np.full(5, 9), eigenvalues={"projector": table})
+    figure = eigenvalues([make_record(label="a", spectra=spectra)])
+    assert curve(figure, "a", "λ2 of the projector")["y"] == [0.5, None, None, None, 0.4]
+    assert figure["layout"]["yaxis"]["type"] == "log"
+    assert eigenvalues([make_record()]) is None
+
+
+def test_a_run_that_lacks_the_first_panel_is_in_the_legend_all_the_same(make_record):
+    labelled = make_record(label="labelled", watch=({"step": 1, "backbone": {"effective_rank": 3.0}, "probe_accuracy": 0.5},))
+    without = make_record(label="without", watch=({"step": 1, "backbone": {"effective_rank": 2.0}},))
+    shown = [trace["name"] for trace in progress([labelled, without])["data"] if trace["showlegend"]]
+    assert shown == ["labelled", "without"]

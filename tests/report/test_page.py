@@ -56,9 +56,9 @@ def page(make_run, tmp_path):
 def test_a_whole_run_has_all_sections_and_figures(page):
     whole = page()
     assert whole.headings == [
-        *("Summary", "Loss", "Accuracy and rank", "Spectrum", "Evaluation", "Images", "Alarms", "Recipe", "Environment"),
+        *("Summary", "Accuracy and rank", "Alarms", "Spectrum", "Measures", "Loss", "Evaluation", "Images", "Recipe", "Environment"),
     ]
-    assert list(whole.data["figures"]) == ["losses", "progress", "backbone", "projector"]
+    assert list(whole.data["figures"]) == ["progress", "losses", "eigenvalues", "backbone", "projector"]
     assert len(whole.data["positions"]) == len(whole.data["figures"]["backbone"]["frames"]) == 12
 
 
@@ -66,7 +66,7 @@ def test_a_whole_run_has_all_sections_and_figures(page):
     ("missing", "sections"),
     [
         ("metrics.jsonl", {"Loss", "Accuracy and rank", "Alarms"}),
-        ("spectrum.npz", {"Spectrum"}),
+        ("spectrum.npz", {"Spectrum", "Measures"}),
         ("evaluation.json", {"Evaluation"}),
         ("views.png", {"Images"}),
         ("environment.json", {"Environment"}),
@@ -135,7 +135,7 @@ def test_pictures_have_a_text_and_figures_tell_what_they_show(page):
     whole = page()
     assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
     told = [attrs["aria-label"] for attrs in whole.all("div") if attrs.get("class") == "plot"]
-    assert len(told) == 4
+    assert len(told) == 5
     assert all(text.startswith("Line chart. ") for text in told)
 
 
@@ -146,10 +146,24 @@ def test_without_images_the_page_holds_no_pixel_of_the_data(page):
     assert "Images" not in bare.headings
 
 
-def test_several_runs_have_one_name_each(page, make_run):
-    run, other = make_run("same"), make_run("deep/same")
-    rows = re.findall(r'<th scope="row"><span class="run"[^>]*>(.*?)</span></th>', page(run, other).text)
-    assert rows[:2] == ["same (1)", "same (2)"]
+def labels(page):
+    """The names of the runs in the summary."""
+    summary = page.text[page.text.index("<h2>Summary") : page.text.index("<h2>Comparison")]
+    return re.findall(r'<th scope="row"><span class="run"[^>]*>(.*?)</span></th>', summary)
+
+
+def test_runs_of_one_name_are_told_apart_by_their_recipes(page, make_run):
+    runs = [make_run("same"), make_run("deep/same", recipe={"objective": "vicreg"}), make_run("other", recipe={"seed": 3})]
+    assert labels(page(*runs)) == ["same: frossl", "same: vicreg", "other"]
+
+
+def test_runs_of_one_name_and_one_recipe_are_numbered(page, make_run):
+    assert labels(page(make_run("same"), make_run("deep/same"))) == ["same (1)", "same (2)"]
+
+
+def test_several_runs_have_a_comparison(page, make_run):
+    assert "Comparison" in page(make_run("a"), make_run("b")).headings
+    assert "Comparison" not in page(make_run("c")).headings
 
 
 def test_the_complete_recipe_can_be_read_back(page, make_run):

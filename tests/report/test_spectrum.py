@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fullrank.report import Spectra, read_run
-from fullrank.report.spectrum import EIGENVALUES, NUMBERS, POSITIONS, captions, positions, spectrum
+from fullrank.report.spectrum import EIGENVALUES, NUMBERS, POSITIONS, captions, positions, spectrum, stops
 
 
 def spectra(steps, **eigenvalues):
@@ -53,6 +53,26 @@ def test_the_slider_says_step_and_effective_rank(make_run):
     assert f"backbone {rank:.1f}" in captions([record])[1]
 
 
+def test_a_stop_of_the_slider_knows_the_step_of_each_run(make_record):
+    short = make_record(label="short", spectra=spectra([0, 100], backbone=np.ones((2, 4))))
+    long = make_record(label="long", spectra=spectra([0, 500, 1000], backbone=np.ones((3, 4))))
+    found = stops([make_record(), short, long])
+    assert [stop["steps"] for stop in found] == [{1: 0, 2: 0}, {1: 0, 2: 500}, {1: 100, 2: 1000}]
+    assert [stop["said"] for stop in found] == captions([make_record(), short, long])
+
+
+def test_a_spectrum_that_exploded_does_not_push_the_last_one_out_of_the_frame(make_record):
+    exploded = spectra([0, 1, 2], backbone=np.array([[1e-2, 1e-3], [1e14, 1e-3], [1e2, 1e-6]]))
+    low, high = spectrum([make_record(spectra=exploded)], "backbone")["layout"]["meta"]["ranges"][0]
+    assert (low, high) == pytest.approx((-6.3, 14.3))
+
+
+def test_the_scale_of_one_run_does_not_push_another_out_of_the_frame(make_record):
+    large, small = (make_record(spectra=spectra([0], backbone=scale * np.array([[1.0, 1e-9]]))) for scale in (1e8, 1e-2))
+    low, high = spectrum([large, small], "backbone")["layout"]["meta"]["ranges"][0]
+    assert (low, high) == pytest.approx((-11.3, 8.3))
+
+
 def test_many_wide_spectra_are_thinned_to_what_a_page_can_hold(make_record):
     runs = [make_record(spectra=spectra(range(80), backbone=np.ones((80, 2048)), projector=np.ones((80, 8192)))) for _ in range(3)]
     figures = [spectrum(runs, part) for part in ("backbone", "projector")]
@@ -65,7 +85,7 @@ def test_the_axis_holds_all_eigenvalues_down_to_the_rounding_errors(make_record)
     values = np.array([[10.0, 1e-3], [1.0, 1e-30], [1.0, 0.0], [1.0, -1e-18], [np.nan, np.nan]])
     figure = spectrum([make_record(spectra=spectra(range(5), backbone=values))], "backbone")
     absolute, relative = figure["layout"]["meta"]["ranges"]
-    assert absolute == pytest.approx([-9.3, 1.3])
+    assert absolute == pytest.approx([-10.3, 1.3])
     assert relative == pytest.approx([-10.3, 0.3])
     assert [state["y"][1] for (state,) in figure["frames"]] == [1e-3, 1e-30, 0.0, 0.0, None]
     assert figure["frames"][-1][0]["y"] == [None, None]

@@ -1,7 +1,7 @@
 import pytest
 
 from fullrank.report import read_run
-from fullrank.report.summary import cautions, duration, facts, verdict
+from fullrank.report.summary import Verdict, cautions, duration, facts, outcome, verdict
 
 
 def watch(step=100, *, dead=0, samples=10_000):
@@ -10,9 +10,12 @@ def watch(step=100, *, dead=0, samples=10_000):
 
 
 def test_the_row_tells_what_was_trained_and_how_well(make_run):
-    row = facts(read_run(make_run(D_b=96, recipe={"backbone": {"name": "vit_tiny", "arguments": {"depth": 6}}})))
+    projector = {"kind": "mlp", "widths": [1024, 128]}
+    run = read_run(make_run(D_b=96, recipe={"backbone": {"name": "vit_tiny", "arguments": {"depth": 6}}, "projector": projector}))
+    row = facts(run) | outcome(run)
     assert row["objective"] == "frossl"
     assert row["backbone"] == "vit_tiny (depth=6)"
+    assert row["projector"] == "1024-128"
     assert row["data"] == "hf:cifar10"
     assert row["training"] == "4\N{NARROW NO-BREAK SPACE}000 steps, 40 epochs"
     assert row["duration"] == "2 h 3 min"
@@ -21,9 +24,10 @@ def test_the_row_tells_what_was_trained_and_how_well(make_run):
 
 
 def test_what_an_old_run_did_not_record_is_said(make_record):
-    row = facts(make_record(recipe={"objective": "vicreg", "backbone": "resnet18", "data": None}))
+    run = make_record(recipe={"objective": "vicreg", "backbone": "resnet18", "data": None})
+    row = facts(run) | outcome(run)
     assert (row["objective"], row["backbone"]) == ("vicreg", "resnet18")
-    assert row["data"] == row["training"] == row["duration"] == row["backbone rank"] == "not recorded"
+    assert row["data"] == row["projector"] == row["training"] == row["duration"] == row["backbone rank"] == "not recorded"
     assert row["accuracy"] == "not measured"
 
 
@@ -38,10 +42,29 @@ def test_an_alarm_is_told_with_what_became_of_it(make_record):
     died = verdict(make_record(watch=(watch(dead=7),), warnings=(warning,)))
     healed = verdict(make_record(watch=(watch(),), warnings=(warning, warning)))
     assert died.level == healed.level == "alarm"
-    assert died.text == (
-        "An alarm at step 50: 3 dimensions died. At the end 7 dimensions of the backbone and 7 dimensions of the projector are dead."
+    filled = "At the end the embeddings fill 45.2 of 512 dimensions of the backbone and 45.2 of 512 dimensions of the projector"
+    dead = "At the end 7 dimensions of the backbone and 7 dimensions of the projector are dead."
+    assert died.text == f"An alarm at step 50: 3 dimensions died. {dead} {filled} (effective rank)."
+    assert healed.text == f"2 alarms, the last at step 50: 3 dimensions died. {filled} (effective rank)."
+
+
+def test_the_kind_of_an_alarm_is_told(make_record):
+    warning = {"step": 50, "alarm": "divergence", "message": "divergence, loss: 40, expected 4"}
+    assert verdict(make_record(watch=(watch(),), warnings=(warning,))).text.startswith(
+        "An alarm at step 50: divergence, loss: 40, expected 4."
     )
-    assert healed.text == "2 alarms, the last at step 50: 3 dimensions died. At the end no dimension is dead."
+
+
+def test_an_alarm_that_ended_the_run_is_a_failure(make_record):
+    broken = {"step": 2, "alarm": "not finite", "message": "not finite, loss: the loss is not finite at step 2"}
+    ended, resumed = ((make_record(train=({"step": step, "loss": 0.5},), watch=(watch(),), warnings=(broken,))) for step in (1, 3))
+    assert verdict(ended) == Verdict(level="failed", text="Failed at step 2: loss: the loss is not finite at step 2.")
+    assert verdict(resumed).level == "alarm"
+
+
+def test_too_few_images_declare_no_dimension_dead(make_record):
+    assert verdict(make_record(watch=(watch(dead=7, samples=5119),))).level == "good"
+    assert verdict(make_record(watch=(watch(dead=7, samples=5120),))).level == "alarm"
 
 
 def test_dead_dimensions_count_even_if_no_alarm_was_raised(make_record):

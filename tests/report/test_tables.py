@@ -2,6 +2,7 @@ import re
 from html.parser import HTMLParser
 
 from fullrank.report import read_run, tables
+from fullrank.report.compare import comparison
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
@@ -71,9 +72,23 @@ def test_what_is_true_of_all_runs_is_said_once_without_names(make_record):
 
 
 def test_alarms_are_listed_with_their_remedies(make_run, make_record):
-    assert cells(tables.warnings([read_run(make_run(warnings=1))]))[1] == ["900", "3 dimensions died", "lower the learning rate"]
+    assert cells(tables.warnings([read_run(make_run(warnings=1))])) == [
+        ["step", "what happened", "what to do"],
+        ["900", "3 dimensions died", "lower the learning rate"],
+    ]
     assert "No alarm" in tables.warnings([read_run(make_run("quiet"))])
     assert tables.warnings([make_record()]) == ""
+
+
+def test_the_kind_of_an_alarm_has_a_column_where_runs_know_it(make_record):
+    known = {"step": 5, "epoch": 0.5, "alarm": "divergence", "message": "divergence, loss: 40, expected 4", "remedy": "lower the rate"}
+    unknown = {"step": 7, "message": "x"}
+    runs = [make_record(label=label, watch=({"step": 5},), warnings=(warning,)) for label, warning in (("a", known), ("b", unknown))]
+    assert cells(tables.warnings(runs)) == [
+        ["step", "epoch", "run", "alarm", "what happened", "what to do"],
+        ["5", "0.5", "a", "divergence", "loss: 40, expected 4", "lower the rate"],
+        ["7", "", "b", "", "x", ""],
+    ]
 
 
 def test_no_text_of_a_run_becomes_markup(make_record):
@@ -88,13 +103,14 @@ def test_no_text_of_a_run_becomes_markup(make_record):
         },
         environment={"command": HOSTILE},
         train=({"step": 1, "loss": 1.0},),
-        warnings=({"step": 1, "message": HOSTILE, "remedy": HOSTILE},),
+        warnings=({"step": 1, "alarm": HOSTILE, "message": HOSTILE, "remedy": HOSTILE},),
         evaluation={"statement": HOSTILE, "scores": [score], "skipped": [HOSTILE]},
         notes=(HOSTILE,),
     )
     other = make_record(label="other")
     for runs in ([run], [run, other]):
-        for table in (tables.summary_table, tables.verdicts, tables.evaluation_table, tables.differences, tables.warnings, tables.limits):
+        of_page = (tables.summary_table, tables.verdicts, tables.evaluation_table, tables.differences, tables.warnings, tables.limits)
+        for table in (*of_page, comparison):
             assert "<script" not in table(runs)
         assert "<script" not in tables.statements(runs)
     assert "<script" not in tables.folded(HOSTILE, run.recipe)

@@ -1,14 +1,21 @@
 """Numbers over training: panels one above the other on one step axis, a quantity a panel, so that colour means the run alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from fullrank.report.figures import GAP, PANEL, Figure, layout, line, plain, significant, thin, title
+import numpy as np
+
+from fullrank.report.alarms import LANE, lanes, lines
+from fullrank.report.figures import DECADES, GAP, PANEL, Figure, layout, line, log_range, plain, significant, thin, title
 from fullrank.report.read import PARTS, Record
 
 POINTS = 5_000
 """Points of one quantity that all runs share, which keeps the page small: runs that logged more are drawn thinned."""
+
+INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""Eigenvalues that are followed over training; the 14th is the last that Skean et al. 2024 follow. Of several runs every other one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +23,11 @@ class Curve:
     """One quantity of every run over the steps; a faint curve is the noisier companion of another one in its panel."""
 
     name: str
-    kind: str
-    keys: tuple[str, ...]
+    of: Callable[[Record], tuple[list[int], list[float | None]]]
+    """Its steps and values."""
     faint: bool = False
+    markers: bool = False
+    opacity: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,49 +36,97 @@ class Panel:
     curves: tuple[Curve, ...]
     values: str = ".4~g"
     """How d3 formats a value under the pointer."""
-    ticks: str = ".4~g"
+    axis: dict[str, Any]
+    """What its axis says besides where it lies."""
 
 
 def losses(runs: Sequence[Record]) -> Figure | None:
     """The loss and each of its weighted terms over the steps, a panel each; None where no run logged a loss."""
     names = dict.fromkeys(name for run in runs for row in run.train for name in row.get("terms", {}))
-    panels = [Panel(title="loss (the sum of its terms)", curves=(Curve(name="loss", kind="train", keys=("loss",)),))]
-    panels += [Panel(title=name, curves=(Curve(name=name, kind="train", keys=("terms", name)),)) for name in names]
+    axis = {"tickformat": ".4~g", "nticks": 5}
+    panels = [Panel(title="loss (the sum of its terms)", curves=(Curve(name="loss", of=_logged("train", "loss")),), axis=axis)]
+    panels += [Panel(title=name, curves=(Curve(name=name, of=_logged("train", "terms", name)),), axis=axis) for name in names]
     return _stack(runs, panels)
 
 
 def progress(runs: Sequence[Record]) -> Figure | None:
-    """Accuracy of the online probe and effective rank of both parts over the steps, a panel each; None where none was logged."""
+    """Accuracy of the online probe, effective rank and dead dimensions over the steps, a panel each; None where none was logged."""
     accuracy = (
-        Curve(name="held-out images", kind="watch", keys=("probe_accuracy",)),
-        Curve(name="training batch", kind="train", keys=("probe_train_accuracy",), faint=True),
+        Curve(name="held-out images", of=_logged("watch", "probe_accuracy"), markers=True),
+        Curve(name="training batch", of=_logged("train", "probe_train_accuracy"), faint=True),
     )
-    ranks = [Curve(name=f"{part}, held-out images", kind="watch", keys=(part, "effective_rank")) for part in PARTS]
-    batch = Curve(name="projector, training batch", kind="train", keys=("effective_rank",), faint=True)
-    panels = [
-        Panel(title="accuracy of the online linear probe", curves=accuracy, values=".1%", ticks=".3~p"),
-        Panel(title="effective rank, backbone", curves=(ranks[0],)),
-        Panel(title="effective rank, projector", curves=(ranks[1], batch)),
-    ]
+    batch = Curve(name="projector, training batch", of=_logged("train", "effective_rank"), faint=True)
+    panels = [Panel(title="accuracy of the online linear probe", curves=accuracy, values=".1%", axis={"tickformat": ".3~p", "nticks": 5})]
+    for measure in ("effective_rank", "dead_dimensions"):
+        words = measure.replace("_", " ")
+        for part in PARTS:
+            held_out = Curve(name=f"{words}, {part}, held-out images", of=_logged("watch", part, measure), markers=True)
+            curves = (held_out, batch) if (measure, part) == ("effective_rank", "projector") else (held_out,)
+            if measure == "effective_rank" or any(value for run in runs for value in held_out.of(run)[1]):
+                panels.append(Panel(title=f"{words}, {part}", curves=curves, axis={"nticks": 5, "rangemode": "tozero"}))
     return _stack(runs, panels)
 
 
+def eigenvalues(runs: Sequence[Record]) -> Figure | None:
+    """Some eigenvalues of both parts over the steps, a panel each, on a logarithmic axis; None where no run has spectra."""
+    indices, panels = INDICES[:: 1 if len(runs) == 1 else 4], []
+    for part in PARTS:
+        tables = [run.spectra.eigenvalues[part] for run in runs if run.spectra and part in run.spectra.eigenvalues]
+        shown = [j for j in indices if any(j <= table.shape[1] for table in tables)]
+        followed = [table[:, [j - 1 for j in shown if j <= table.shape[1]]] for table in tables]
+        fading = np.linspace(1.0, 0.35, len(shown)).round(2).tolist()
+        curves = tuple(
+            Curve(name=f"λ{j} of the {part}", of=partial(_eigenvalue, part=part, j=j), opacity=opacity)
+            for j, opacity in zip(shown, fading, strict=True)
+        )
+        said = f"eigenvalues {', '.join(map(str, shown))}, {part}"
+        axis = {"type": "log", "exponentformat": "power", "tickfont": {"size": 10}, "nticks": 6, "range": log_range(followed)}
+        panels.append(Panel(title=said, curves=curves, values=".2e", axis=axis))
+    return _stack(runs, panels)
+
+
+def _logged(kind: str, *keys: str) -> Callable[[Record], tuple[list[int], list[float | None]]]:
+    """A number of the log."""
+    return lambda run: run.series(kind, *keys)
+
+
+def _eigenvalue(run: Record, *, part: str, j: int) -> tuple[list[int], list[float | None]]:
+    """The j-th eigenvalue of a part; None, which is a gap, where it is zero or a rounding error."""
+    table = run.spectra.eigenvalues.get(part) if run.spectra else None
+    if run.spectra is None or table is None or table.shape[1] < j:
+        return [], []
+    floors = table[:, 0] * 10.0**-DECADES
+    values = [float(value) if value > floor else None for value, floor in zip(table[:, j - 1], floors, strict=True)]
+    return run.spectra.steps.tolist(), values
+
+
 def _stack(runs: Sequence[Record], panels: Iterable[Panel]) -> Figure | None:
-    """Panels one above the other; a panel of which no run has a value is left out."""
+    """Panels one above the other, the alarms above them all; a panel of which no run has a value is left out."""
     drawn = [(panel, traces) for panel in panels if (traces := _traces(runs, panel))]
     if not drawn:
         return None
-    height = len(drawn) * (PANEL + GAP)
-    figure: Figure = {"data": [], "layout": layout(height, runs=len(runs)) | {"hoversubplots": "axis", "annotations": []}}
-    for k, (panel, traces) in enumerate(drawn):
-        top = 1 - (k * (PANEL + GAP) + GAP) / height
-        figure["layout"][_axis("yaxis", k)] = {"domain": [top - PANEL / height, top], "tickformat": panel.ticks, "nticks": 5}
-        figure["layout"]["annotations"].append(title(panel.title, top))
-        figure["data"] += [trace | {"yaxis": _axis("y", k), "showlegend": k == 0 and trace["showlegend"]} for trace in traces]
+    marks, room = lanes(runs)
+    strip = [("alarms", marks, {"visible": False, "range": [-0.5, room / LANE - 0.5], "fixedrange": True}, room)] if marks else []
+    rows = strip + [(panel.title, traces, panel.axis, PANEL) for panel, traces in drawn]
+    inner = sum(height + GAP for *_, height in rows)
+    hover = "axis" if len(runs) == 1 else "single"  # all panels of many runs would cover the figure
+    figure: Figure = {"data": [], "layout": layout(inner, runs=len(runs)) | {"hoversubplots": hover, "annotations": []}}
+    below = inner
+    in_legend: set[str] = set()
+    for k, (words, traces, axis, height) in enumerate(rows):
+        top = (below - GAP) / inner
+        below -= GAP + height
+        figure["layout"][_axis("yaxis", k)] = axis | {"domain": [below / inner, top]}
+        figure["layout"]["annotations"].append(title(words, top))
+        for trace in traces:
+            shown = trace["showlegend"] and trace["legendgroup"] not in in_legend
+            in_legend |= {trace["legendgroup"]} if shown else set()
+            figure["data"].append(trace | {"yaxis": _axis("y", k), "showlegend": shown})
+    figure["layout"] |= {"shapes": lines(runs, top=(inner - GAP) / inner), "meta": {"over_steps": True}}
     figure["layout"]["xaxis"] = {
         "title": {"text": "step"},
         "unifiedhovertitle": {"text": "step %{x}"},
-        "anchor": _axis("y", len(drawn) - 1),
+        "anchor": _axis("y", len(rows) - 1),
         "rangemode": "tozero",
         "exponentformat": "none",
     }
@@ -77,9 +134,10 @@ def _stack(runs: Sequence[Record], panels: Iterable[Panel]) -> Figure | None:
 
 
 def _traces(runs: Sequence[Record], panel: Panel) -> list[dict[str, Any]]:
-    drawn = [(i, run, curve, *run.series(curve.kind, *curve.keys)) for i, run in enumerate(runs) for curve in panel.curves]
+    drawn = [(i, run, curve, *curve.of(run)) for i, run in enumerate(runs) for curve in panel.curves]
     return [
-        line(i, run.label, faint=curve.faint, markers=curve.kind == "watch" or len(steps) == 1)
+        line(i, run.label, faint=curve.faint, markers=curve.markers or len(steps) == 1)
+        | ({} if curve.faint else {"opacity": curve.opacity})
         | _points(steps, values, most=POINTS // len(runs))
         | _words(run.label, curve.name, panel.values, several=len(runs) > 1)
         for i, run, curve, steps, values in drawn

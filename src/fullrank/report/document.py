@@ -17,7 +17,7 @@ from fullrank.report.figures import Figure, describe
 
 
 def document(
-    *, title: str, verdicts: str, sections: Mapping[str, str], figures: Mapping[str, Figure], positions: Sequence[str] = ()
+    *, title: str, verdicts: str, sections: Mapping[str, str], figures: Mapping[str, Figure], positions: Sequence[Mapping[str, Any]] = ()
 ) -> str:
     """Return a page that needs no network and no other file.
 
@@ -26,7 +26,7 @@ def document(
         verdicts: what is said first, as HTML.
         sections: title → HTML; an empty one is left out.
         figures: name → what plotly draws in the block of that name.
-        positions: what the slider of spectra says at each of its positions.
+        positions: of the slider of spectra, as `spectrum.stops` gives them.
     """
     plotly, script = get_plotlyjs(), _asset("page.js")
     return Template(_asset("page.html")).substitute(

@@ -1,9 +1,11 @@
 """What all figures share: the JSON that plotly.js draws, one colour a run, and few enough numbers for a small page."""
 
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 Figure = dict[str, Any]
 """`data` and `layout` of plotly.js; a spectrum also has `frames`, one a position of the slider."""
@@ -11,6 +13,9 @@ Figure = dict[str, Any]
 # Each stands out by more than 3:1 (WCAG 1.4.11) from the light page and from the dark one, so that a run keeps its colour.
 COLOURS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
 DASHES = ("solid", "dash", "dot", "dashdot")
+
+DECADES = 10
+"""What lies this many powers of ten below the largest eigenvalue of a spectrum are rounding errors."""
 
 # Pixels: a panel, the room for its title, a legend, and the margin below.
 PANEL, GAP, LEGEND, BOTTOM = 150, 42, 30, 48
@@ -51,11 +56,27 @@ def title(text: str, top: float) -> dict[str, Any]:
     return {"text": f"<b>{plain(text)}</b>", "showarrow": False} | where
 
 
+def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
+    """The powers of ten between which the positive eigenvalues of all spectra lie, of each one down to its rounding errors.
+
+    >>> log_range([np.array([[10.0, 1e-3], [1.0, 0.0]])])
+    [-3.3, 1.3]
+    """
+    spectra = [np.log10(values) for table in tables for row in table if len(values := row[np.isfinite(row) & (row > 0)])]
+    if not spectra:
+        return [-1.0, 1.0]
+    bottom = min(max(values.min(), values.max() - DECADES) for values in spectra)
+    return [round(float(bottom) - 0.3, 2), round(float(max(values.max() for values in spectra)) + 0.3, 2)]
+
+
 def describe(figure: Figure) -> str:
     """A figure in words, for those who do not see it: where each curve begins and ends."""
     axis = figure["layout"]["xaxis"]["title"]["text"]
     curves = []
     for trace in figure["data"]:
+        if texts := trace["meta"].get("texts"):
+            curves += [f"alarm of {trace['meta']['run']} at {axis} {x}: {text}" for x, text in zip(trace["x"], texts, strict=True)]
+            continue
         points = [(x, y) for x, y in zip(trace["x"], trace["y"], strict=True) if y is not None]
         if points and trace["opacity"] == 1.0:
             (x0, y0), (x1, y1) = points[0], points[-1]

@@ -28,11 +28,24 @@ function view(name, scheme, width = undefined) {
   for (const key of Object.keys(drawn).filter(key => /^[xy]axis\d*$/.test(key))) {
     Object.assign(drawn[key], { gridcolor: rule, zerolinecolor: rule, linecolor: soft, tickfont: { ...drawn[key].tickfont, color: soft }, automargin: true });
   }
+  if (layout.meta?.over_steps && !scheme) drawn.shapes = [...drawn.shapes, ...here(data, soft)];
   if (!frames) return { data, layout: drawn };
   drawn.yaxis.range = layout.meta.ranges[Number(state.relative)];
   drawn.uirevision = String(state.relative);
   const frame = frames[Math.min(state.position, frames.length - 1)];
   return { data: data.map((trace, i) => ({ ...trace, y: scaled(i < frame.length ? frame[i].y : trace.y) })), layout: drawn };
+}
+
+/* Where the slider stands, on an axis of steps: a line for each run that stands elsewhere. Paper has no slider, and at the end of
+   training the line would say nothing. */
+function here(data, soft) {
+  if (state.position >= page.positions.length - 1) return [];
+  const places = Object.entries(page.positions[state.position].steps);
+  const steps = new Map(places.map(([run, step]) => [step, run]));
+  return [...steps].map(([step, run]) => {
+    const color = steps.size > 1 ? data.find(trace => trace.legendgroup === run)?.line.color : soft;
+    return { type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, layer: "below", line: { color: color ?? soft, width: 1.5 } };
+  });
 }
 
 const scaled = y => (state.relative ? y.map(value => (value === null ? null : value / (y[0] || 1))) : y);
@@ -69,7 +82,7 @@ function csv({ data, layout, frames }) {
   const head = frames ? ["run", "part", "step", "index", "eigenvalue"] : ["run", "quantity", layout.xaxis.title.text, "value"];
   const rows = frames
     ? frames.flatMap(frame => frame.flatMap(({ step, y }, i) => y.map((value, k) => [data[i].meta.run, layout.meta.part, step, data[i].x[k], value])))
-    : data.flatMap(({ meta, x, y }) => x.map((at, k) => [meta.run, meta.quantity, at, y[k]]));
+    : data.flatMap(({ meta, x, y }) => x.map((at, k) => [meta.run, meta.quantity, at, meta.texts?.[k] ?? y[k]]));
   const lines = [head, ...rows].map(row => row.map(field).join(","));
   return [...new Set(lines)].join("\r\n") + "\r\n"; // a run with fewer spectra shows one at several positions
 }
@@ -84,9 +97,19 @@ function move(position) {
   state.position = position;
   const slider = document.getElementById("position");
   slider.value = position;
-  document.getElementById("where").textContent = page.positions[position];
-  slider.setAttribute("aria-valuetext", page.positions[position]);
-  names.filter(name => page.figures[name].frames).forEach(draw);
+  document.getElementById("where").textContent = page.positions[position].said;
+  slider.setAttribute("aria-valuetext", page.positions[position].said);
+  for (const name of names) {
+    if (page.figures[name].frames) draw(name);
+    else if (page.figures[name].layout.meta?.over_steps) Plotly.relayout(plotOf(name), { shapes: view(name, "").layout.shapes });
+  }
+}
+
+/* To the spectrum that is nearest to a step of a run. */
+function moveTo(run, step) {
+  const away = page.positions.map(({ steps }) => Math.abs((steps[run] ?? Infinity) - step));
+  const nearest = Math.min(...away);
+  if (Number.isFinite(nearest)) move(away.indexOf(nearest));
 }
 
 function listen(id, event, action) {
@@ -98,7 +121,8 @@ let player = null;
 function stop() {
   clearInterval(player);
   player = null;
-  document.getElementById("play").textContent = "Play";
+  const button = document.getElementById("play");
+  if (button) button.textContent = "Play";
 }
 
 function play() {
@@ -146,6 +170,8 @@ async function main() {
       if (target.dataset.get === "svg") saveSvg(name);
       if (target.dataset.get === "csv") saveCsv(name);
     });
+    if (!page.figures[name].layout.meta?.over_steps) continue;
+    plotOf(name).on("plotly_click", ({ points: [{ data, x }] }) => { stop(); moveTo(data.legendgroup, x); });
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
   addEventListener("beforeprint", () => onPaper(true));

@@ -12,20 +12,26 @@ from PIL import Image
 from fullrank.atomic import draft_of
 from fullrank.errors import UserError
 from fullrank.report import tables
-from fullrank.report.curves import losses, progress
+from fullrank.report.compare import comparison
+from fullrank.report.curves import eigenvalues, losses, progress
+from fullrank.report.differ import telling
 from fullrank.report.document import document, figure_block
+from fullrank.report.measured import measures
 from fullrank.report.read import PARTS, Record, look_up, read_run
-from fullrank.report.spectrum import captions, spectrum
+from fullrank.report.spectrum import spectrum, stops
 
-PICTURE_BYTES = 600_000
+PICTURE_BYTES = 400_000
 """What the pictures of all runs may weigh together; larger ones are made smaller."""
 
 CAPTIONS = {
     "losses": "The weighted terms as the objective returns them; their sum is the loss that is minimised.",
-    "progress": "Effective rank: exp(−Σ p log p) with p the singular values of the centred embeddings divided by their sum (Roy and "
-    "Vetterli 2007). Faint: the same number on the training batch, which is too small to show more dimensions than it has samples.",
+    "progress": "▼ and dotted lines: alarms. Effective rank: exp(−Σ p log p) with p the singular values of the centred embeddings divided "
+    "by their sum (Roy and Vetterli 2007). Faint: the same number on the training batch, which is too small to show more dimensions than "
+    "it has samples.",
     "backbone": "Eigenvalues of the centred covariance of the backbone's features. Faint: the first spectrum of the run. "
     "A dimension that dies falls out of the frame.",
+    "eigenvalues": "Some eigenvalues over training, the largest the darkest. What lies ten powers of ten below the largest is rounding "
+    "and not drawn. A click on any curve over the steps takes the slider above to the spectrum of that step.",
     "projector": "Eigenvalues of the centred covariance of the projector's embeddings, on which the objective acts. Faint: the first "
     "spectrum of the run.",
 }
@@ -66,28 +72,31 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True) -> Pat
 
 
 def _distinct(records: list[Record]) -> list[Record]:
-    """Runs of one name are numbered."""
-    labels = [record.label for record in records]
-    return [
-        replace(record, label=f"{record.label} ({labels[: i + 1].count(record.label)})") if labels.count(record.label) > 1 else record
-        for i, record in enumerate(records)
-    ]
+    """Runs of one name are told apart by what differs between their recipes, and those of one recipe by their numbers."""
+    of_name = {record.label: [other.recipe for other in records if other.label == record.label] for record in records}
+    words = {name: iter(telling(recipes)) for name, recipes in of_name.items()}
+    labels = [": ".join(filter(None, (record.label, next(words[record.label])))) for record in records]
+    numbered = [f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
+    return [replace(record, label=label) for record, label in zip(records, numbered, strict=True)]
 
 
 def render(runs: Sequence[Record], *, images: bool) -> str:
     """The page as text: a pure function of the records."""
-    drawn = {"losses": losses(runs), "progress": progress(runs)} | {part: spectrum(runs, part) for part in PARTS}
+    drawn = {"progress": progress(runs), "losses": losses(runs), "eigenvalues": eigenvalues(runs)}
+    drawn |= {part: spectrum(runs, part) for part in PARTS}
     shown = {name: figure for name, figure in drawn.items() if figure}
     blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
-    positions = captions(runs)
+    positions = stops(runs)
     sections = {
         "Summary": tables.summary_table(runs) + tables.limits(runs),
-        "Loss": blocks.get("losses", ""),
+        "Comparison": comparison(runs),
         "Accuracy and rank": blocks.get("progress", ""),
-        "Spectrum": (_slider(len(positions)) if positions else "") + "".join(blocks.get(part, "") for part in PARTS),
+        "Alarms": tables.warnings(runs),
+        "Spectrum": (_slider(len(positions)) if positions else "") + "".join(blocks.get(part, "") for part in (*PARTS, "eigenvalues")),
+        "Measures": measures(runs),
+        "Loss": blocks.get("losses", ""),
         "Evaluation": tables.evaluation_table(runs) + tables.statements(runs),
         "Images": "".join(_picture(i, run, runs) for i, run in enumerate(runs)) if images else "",
-        "Alarms": tables.warnings(runs),
         "Recipe": tables.differences(runs) + "".join(tables.folded(f"Complete recipe of {run.label}", run.recipe) for run in runs),
         "Environment": "".join(tables.folded(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
     }

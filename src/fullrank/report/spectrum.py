@@ -1,22 +1,20 @@
 """The spectrum over training: a slider whose positions show one spectrum of each run, at the same share of its training."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.report.figures import GAP, PANEL, Figure, layout, line, plain, significant, thin, title
+from fullrank.report.figures import GAP, PANEL, Figure, layout, line, log_range, plain, significant, thin, title
 from fullrank.report.read import PARTS, Record, Spectra
 from fullrank.report.summary import count
 
 # What keeps the page small: positions of the slider, eigenvalues of a spectrum, and eigenvalues of all runs together.
 POSITIONS = 60
 EIGENVALUES = 1024
-NUMBERS = 150_000
-
-DECADES = 10
-"""The axis ends this many powers of ten below the largest eigenvalue: what lies lower are rounding errors."""
+NUMBERS = 100_000
 
 Place = dict[int, int]
 """Which spectrum is shown of each run: index of the run -> index of its spectrum."""
@@ -39,6 +37,12 @@ def captions(runs: Sequence[Record]) -> list[str]:
     """What the slider says at each of its positions: a line a run, with its step and the effective ranks measured there."""
     said = [_caption(run, named=len(runs) > 1) if run.spectra else [] for run in runs]
     return ["\n".join(said[i][k] for i, k in place.items()) for place in positions(runs)]
+
+
+def stops(runs: Sequence[Record]) -> list[dict[str, Any]]:
+    """The positions of the slider as the page needs them: what each says, and the step of each run, by its index."""
+    steps = [{i: int(_spectra(runs[i]).steps[k]) for i, k in place.items()} for place in positions(runs)]
+    return [{"said": said, "steps": at} for said, at in zip(captions(runs), steps, strict=True)]
 
 
 def _caption(run: Record, *, named: bool) -> list[str]:
@@ -92,21 +96,11 @@ def _trace(i: int, run: Record, kept: list[int], row: Float[np.ndarray, " k"], *
 def _axes(part: str, tables: list[Float[np.ndarray, "_ _"]], *, runs: int) -> dict[str, Any]:
     height = 2 * PANEL + GAP
     top = 1 - GAP / height
-    ranges = [_range(tables), _range([table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables])]
-    ticks = 1 if ranges[0][1] - ranges[0][0] < 7 else 2
+    ranges = [log_range(tables), log_range([table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables])]
+    ticks = ceil((ranges[0][1] - ranges[0][0]) / 7)
     return layout(height, runs=runs) | {
         "xaxis": {"title": {"text": "index of the eigenvalue"}},
         "yaxis": {"type": "log", "exponentformat": "power", "dtick": ticks, "tickfont": {"size": 10}, "domain": [0, top]},
         "annotations": [title(f"eigenvalues, {part}", top)],
         "meta": {"part": part, "ranges": ranges},
     }
-
-
-def _range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
-    """The powers of ten between which all positive eigenvalues lie, down to the rounding errors."""
-    values = np.concatenate([table[np.isfinite(table) & (table > 0)] for table in tables])
-    if not len(values):
-        return [-1.0, 1.0]
-    top = float(np.log10(values.max()))
-    bottom = max(float(np.log10(values.min())), top - DECADES)
-    return [round(bottom - 0.3, 2), round(top + 0.3, 2)]

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from fullrank.report.alarms import happened, said
+from fullrank.report.differ import projector
 from fullrank.report.read import PARTS, Record, look_up
 
 UNKNOWN = "not recorded"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,32 +26,36 @@ def verdict(run: Record) -> Verdict:
     steps, values = run.series("train", "loss")
     if values and values[-1] is None:
         return Verdict(level="failed", text=f"Failed: the loss is not finite at step {count(steps[-1])}, the last one logged.")
+    filled = _filled(run)
     if run.warnings:
         last, n = run.warnings[-1], len(run.warnings)
+        if last.get("alarm") == "not finite" and not (steps and steps[-1] > last["step"]):  # it ended the run
+            return Verdict(level="failed", text=f"Failed at step {count(last['step'])}: {happened(last)}.")
         raised = f"{n} alarms, the last" if n > 1 else "An alarm"
-        text = f"{raised} at step {count(last['step'])}: {last.get('message', '')}."
-        return Verdict(level="alarm", text=f"{text} {_dead(run) or 'At the end no dimension is dead.'}" if run.watch else text)
+        told = f"{raised} at step {count(last['step'])}: {said(last)}."
+        return Verdict(level="alarm", text=" ".join(filter(None, (told, _dead(run), filled))))
     if _dead(run):
         return Verdict(level="alarm", text=f"No alarm was raised, but: {_dead(run)}")
-    ranks = [f"{rank} dimensions of the {part}" for part in PARTS if (rank := effective_rank(run, part))]
-    if not ranks:
+    if not filled:
         return Verdict(level="unknown", text="No alarm was raised, but no spectrum was measured either.")
-    return Verdict(level="good", text=f"No alarm. At the end the embeddings fill {' and '.join(ranks)} (effective rank).")
+    return Verdict(level="good", text=f"No alarm. {filled}")
 
 
 def facts(run: Record) -> dict[str, str]:
-    """The summary row: what was trained, on what, for how long, and how well."""
-    ranks = [effective_rank(run, part) or UNKNOWN for part in PARTS]
+    """What was trained, on what, and for how long."""
     return {
         "objective": str(look_up(run.recipe, "objective") or UNKNOWN),
         "backbone": _backbone(run),
+        "projector": projector(run.recipe) or UNKNOWN,
         "data": str(look_up(run.recipe, "data", "source") or UNKNOWN),
         "training": _length(run),
         "duration": duration(look_up(run.environment, "duration_seconds")),
-        "accuracy": _last_accuracy(run),
-        "backbone rank": ranks[0],
-        "projector rank": ranks[1],
     }
+
+
+def outcome(run: Record) -> dict[str, str]:
+    """How well, as last measured."""
+    return {"accuracy": last_accuracy(run)} | {f"{part} rank": effective_rank(run, part) or UNKNOWN for part in PARTS}
 
 
 def cautions(run: Record) -> list[str]:
@@ -62,9 +69,7 @@ def cautions(run: Record) -> list[str]:
     epoch, epochs = look_up(run.train[-1], "epoch") if run.train else None, look_up(run.recipe, "epochs")
     if epoch is not None and epochs is not None and epochs - epoch >= 1:
         found.append(f"The log ends in epoch {epoch:.4g} of {epochs}: the run was stopped, or is still under way.")
-    few = [f"{count(n)} images for the {count(width)} dimensions of the {part}" for part in PARTS if (n := _measure(run, part, "samples"))
-           and (width := _measure(run, part, "dimensions")) and n < 10 * width]  # fmt: skip
-    if few:
+    if few := [words for part in PARTS if (words := _few(run, part))]:
         found.append(f"The spectrum rests on {' and '.join(few)}: under ten images a dimension, the effective rank comes out too small.")
     if run.skipped:
         found.append(f"{count(run.skipped)} files could not be read as images and were skipped; skipped.jsonl lists them.")
@@ -80,11 +85,23 @@ def effective_rank(run: Record, part: str) -> str:
     return f"{values[-1]:.1f}" + (f" of {count(width)}" if width else "")
 
 
+def _filled(run: Record) -> str:
+    """The effective ranks of the last spectrum, empty where there is none."""
+    ranks = [f"{rank} dimensions of the {part}" for part in PARTS if (rank := effective_rank(run, part))]
+    return f"At the end the embeddings fill {' and '.join(ranks)} (effective rank)." if ranks else ""
+
+
 def _dead(run: Record) -> str:
-    """How many dimensions the last spectrum finds dead, empty where none is."""
-    judged = [part for part in PARTS if _measure(run, part, "collapsed") is not False]  # too few images to judge by: say nothing
-    found = [f"{count(dead)} dimensions of the {part}" for part in judged if (dead := _measure(run, part, "dead_dimensions"))]
+    """How many dimensions the last spectrum finds dead, empty where none is, and where it has too few images to tell."""
+    found = [f"{count(dead)} dimensions of the {part}" for part in PARTS if (dead := _measure(run, part, "dead_dimensions"))
+             and not _few(run, part)]  # fmt: skip
     return f"At the end {' and '.join(found)} are dead." if found else ""
+
+
+def _few(run: Record, part: str) -> str:
+    """How many images the last spectrum rests on where they are fewer than ten a dimension, empty where they are enough or not known."""
+    n, width = _measure(run, part, "samples"), _measure(run, part, "dimensions")
+    return f"{count(n)} images for the {count(width)} dimensions of the {part}" if n and width and n < 10 * width else ""
 
 
 def _measure(run: Record, part: str, key: str) -> int | float | None:
@@ -92,9 +109,10 @@ def _measure(run: Record, part: str, key: str) -> int | float | None:
     return look_up(run.watch[-1], part, key) if run.watch else None
 
 
-def _last_accuracy(run: Record) -> str:
+def last_accuracy(run: Record) -> str:
+    """Of the online probe, on held-out images."""
     _, values = run.series("watch", "probe_accuracy")
-    return percent(values[-1]) if values and values[-1] is not None else "not measured"
+    return percent(values[-1]) if values and values[-1] is not None else NOT_MEASURED
 
 
 def _backbone(run: Record) -> str:

@@ -5,15 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from fullrank.report.alarms import happened
+from fullrank.report.differ import differing
 from fullrank.report.figures import COLOURS
 from fullrank.report.read import Record, look_up
-from fullrank.report.summary import cautions, count, facts, percent, verdict
+from fullrank.report.summary import cautions, count, facts, outcome, percent, verdict
 
 
 def summary_table(runs: Sequence[Record]) -> str:
-    """A row a run: what was trained, and how it ended."""
-    rows = [[named(i, run), *(escape(fact) for fact in facts(run).values())] for i, run in enumerate(runs)]
-    return table(["run", *facts(runs[0])], rows, caption="Each run in a row; accuracy and effective rank as last measured.", stacks=True)
+    """A row a run: what was trained; of a single run also how it ended, which for several `compare` says."""
+    told = [facts(run) | (outcome(run) if len(runs) == 1 else {}) for run in runs]
+    rows = [[named(i, run), *map(escape, told[i].values())] for i, run in enumerate(runs)]
+    ended = "; accuracy and effective rank as last measured" if len(runs) == 1 else ""
+    return table(["run", *told[0]], rows, caption=f"Each run in a row{ended}.", stacks=True)
 
 
 def verdicts(runs: Sequence[Record]) -> str:
@@ -33,7 +37,7 @@ def evaluation_table(runs: Sequence[Record]) -> str:
         return ""
     probes = dict.fromkeys(score["probe"] for _, _, score in scores)
     features = dict.fromkeys(score["features"] for _, _, score in scores)
-    cells = {(score["probe"], i, score["features"]): _score(score) for i, _, score in scores}
+    cells = {(score["probe"], i, score["features"]): score_cell(score) for i, _, score in scores}
     rows = [
         [escape(probe), *([named(i, run)] if len(runs) > 1 else []), *(cells.get((probe, i, name), "–") for name in features)]
         for probe in probes
@@ -49,7 +53,8 @@ def evaluation_table(runs: Sequence[Record]) -> str:
     )
 
 
-def _score(score: Mapping[str, Any]) -> str:
+def score_cell(score: Mapping[str, Any]) -> str:
+    """An accuracy with its standard deviation, and over how many repetitions, where there are several."""
     mean = percent(score["accuracy"])
     if score.get("sd") is not None:
         mean = mean.replace("%", f"± {100 * score['sd']:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
@@ -59,37 +64,31 @@ def _score(score: Mapping[str, Any]) -> str:
 
 def differences(runs: Sequence[Record]) -> str:
     """The entries in which the recipes differ, a column a run; empty for one run and for equal recipes."""
-    flat = [flatten(run.recipe) for run in runs]
-    keys = [key for key in dict.fromkeys(key for recipe in flat for key in recipe) if len({recipe.get(key) for recipe in flat}) > 1]
-    if not keys:
-        return ""
-    rows = [[f"<code>{escape(key)}</code>", *(f"<code>{escape(recipe.get(key, '–'))}</code>" for recipe in flat)] for key in keys]
-    return table(["entry", *(run.label for run in runs)], rows, caption="Where the recipes differ.")
-
-
-def flatten(tree: Any, prefix: str = "") -> dict[str, str]:
-    """The leaves of a nested recipe as dotted names and JSON text.
-
-    >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}]})
-    {'hyper.log': 'true', 'views.0.size': '32'}
-    """
-    branches = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
-    if not branches:
-        return {prefix: json.dumps(tree)}
-    return {name: leaf for key, branch in branches for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()}
+    rows = [
+        [f"<code>{escape(key)}</code>", *(f"<code>{escape(value or '–')}</code>" for value in values)]
+        for key, values in differing([run.recipe for run in runs]).items()
+    ]
+    return table(["entry", *(run.label for run in runs)], rows, caption="Where the recipes differ.") if rows else ""
 
 
 def warnings(runs: Sequence[Record]) -> str:
     """The alarms of all runs with their remedies; empty where there is no log that could hold one."""
     if not any(run.train or run.watch for run in runs):
         return ""
-    rows = [
-        [count(line["step"]), *([named(i, run)] if len(runs) > 1 else []), *(escape(str(line.get(k, ""))) for k in ("message", "remedy"))]
-        for i, run in enumerate(runs)
-        for line in run.warnings
-    ]
-    head = ["step", *(["run"] if len(runs) > 1 else []), "what happened", "what to do"]
-    return table(head, rows, caption="Each alarm with the step at which it was raised.") if rows else "<p>No alarm was raised.</p>"
+    raised = [(i, run, warning) for i, run in enumerate(runs) for warning in run.warnings]
+    if not raised:
+        return "<p>No alarm was raised.</p>"
+    columns = {
+        "step": [count(warning["step"]) for *_, warning in raised],
+        "epoch": [f"{warning['epoch']:.4g}" if "epoch" in warning else "" for *_, warning in raised],
+        "run": [named(i, run) if len(runs) > 1 else "" for i, run, _ in raised],
+        "alarm": [escape(str(warning.get("alarm", ""))) for *_, warning in raised],
+        "what happened": [escape(happened(warning)) for *_, warning in raised],
+        "what to do": [escape(str(warning.get("remedy", ""))) for *_, warning in raised],
+    }
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    caption = "Each alarm with the step at which it was raised; ▼ on the axes of time."
+    return table(list(kept), zip(*kept.values(), strict=True), caption=caption, stacks=True)
 
 
 def limits(runs: Sequence[Record]) -> str:
@@ -129,8 +128,11 @@ def named(i: int, run: Record) -> str:
     return f'<span class="run" style="border-color:{COLOURS[i % len(COLOURS)]}">{escape(run.label)}</span>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False) -> str:
-    """An HTML table whose first column names the row; `head` is text, cells are HTML; if it `stacks`, its rows are cards on a phone."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False, wide: bool = False) -> str:
+    """An HTML table whose first column names the row; `head` is text, cells are HTML.
+
+    If it `stacks`, its rows are cards on a phone; if it is `wide`, it goes beyond the text where the window does.
+    """
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>'
@@ -139,5 +141,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, s
         for row in rows
     )
     kind = ' class="stacks"' if stacks else ""
+    place = "scroll wide" if wide else "scroll"
     inner = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="scroll"><table{kind}>{inner}</table></div>'
+    return f'<div class="{place}"><table{kind}>{inner}</table></div>'
