@@ -44,7 +44,7 @@ def test_a_run_directory_holds_what_the_architecture_promises(run):
 def test_the_stored_recipe_is_complete_and_comes_back_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
-    assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum"}
+    assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust", "clip"}
     assert run.recipe == from_dict(stored)
     measured = replace(small.data, mean=run.recipe.data.mean, std=run.recipe.data.std)
     assert run.recipe == replace(small, data=measured)

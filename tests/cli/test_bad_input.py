@@ -41,7 +41,7 @@ def tree(path):
             "digits --backbone.name resnet18d",
             "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
         ),
-        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT?"),
+        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT"),
         ("digits --lr 3", "perhaps you meant --optimizer.lr FLOAT or --probe.lr FLOAT?"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance, 4"),
         ("digits again", "unrecognized options: again; see fullrank pretrain digits --help"),

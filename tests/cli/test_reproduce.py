@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
+from fullrank.cli import reproduce as cli
 from fullrank.reproduce import FIGURES, committed, figure_named, verdict
 
 
@@ -52,19 +53,29 @@ def test_a_figure_that_is_not_there_is_said_so(fullrank):
     assert "frossl/fig2" in err
 
 
-@pytest.mark.parametrize("name", ["dynamics/theorem3", "directclr"])
-def test_data_for_figures_without_images_is_said_so(fullrank, tmp_path, name):
+@pytest.mark.parametrize("name", ["dynamics/theorem3", "dynamics"])
+def test_data_for_figures_without_images_is_said_so(fullrank, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(cli, "FIGURES", ("dynamics/theorem3", "dynamics/fig1"))
     status, _, err = fullrank("reproduce", name, "--data", "digits", "--out", tmp_path)
     assert status == 2
     assert f"{name} uses no images" in err
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_computed_where_a_figure_of_the_paper_is_there_already(fullrank, tmp_path):
-    (tmp_path / "directclr").mkdir()
-    last = tmp_path / "directclr" / "fig11-smoke.json"
-    last.touch()
-    status, _, err = fullrank("reproduce", "directclr", "--size", "smoke", "--out", tmp_path)
+def test_a_paper_goes_on_where_it_was_stopped(fullrank, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "FIGURES", ("dynamics/theorem3", "dynamics/fig1"))
+    assert fullrank("reproduce", "dynamics/theorem3", "--size", "smoke", "--seed", "3", "--out", tmp_path)[0] == 0
+    (tmp_path / "dynamics" / "theorem3-smoke.svg").unlink()
+    status, _, err = fullrank("reproduce", "dynamics", "--size", "smoke", "--out", tmp_path)
+    assert status == 0
+    assert "computed with seed 3" in err
+    assert len(list(tmp_path.rglob("*.svg"))) == 2
+    assert json.loads((tmp_path / "dynamics" / "theorem3-smoke.json").read_text())["seed"] == 3
+
+
+def test_nothing_is_computed_where_it_could_not_be_written(fullrank, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "compute", None)  # calling it would be a TypeError
+    (tmp_path / "dynamics").touch()
+    status, _, err = fullrank("reproduce", "dynamics/fig1", "--size", "smoke", "--out", tmp_path)
     assert status == 2
-    assert f"{last} exists already" in " ".join(err.split())
-    assert list(tmp_path.rglob("*.json")) == [last]
+    assert "cannot write" in err

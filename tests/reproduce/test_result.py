@@ -1,6 +1,5 @@
 """A figure from its rows to its files, with one made up for the purpose."""
 
-import json
 import sys
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -10,7 +9,7 @@ import pytest
 from fullrank.errors import UserError
 from fullrank.reproduce import Claim, Figure, Result, catalogue, reproduce, verdict
 from fullrank.reproduce.draw import subplots, svg
-from fullrank.reproduce.result import committed, rounded, write
+from fullrank.reproduce.result import committed, draw, rounded
 
 
 @dataclass(frozen=True)
@@ -63,27 +62,23 @@ def test_a_result_says_what_it_is_and_where_it_comes_from():
 
 def test_files_hold_all_that_the_drawing_needs(tmp_path):
     result = reproduce("toys/one", size="smoke", seed=1)
-    paths = write(result, tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [f"toys/one-smoke.{end}" for end in ("json", "svg", "png")]
-    again = Result.read(paths[0])
+    result.write(tmp_path / "a.json")
+    again = Result.read(tmp_path / "a.json")
     assert again == result
     assert svg(again.draw()) == svg(result.draw())
-    text = paths[1].read_text()
+
+
+def test_the_drawing_carries_every_claim_with_its_verdict(tmp_path):
+    result = reproduce("toys/one", size="smoke", seed=1)
+    (tmp_path / "toys").mkdir()
+    (tmp_path / "toys" / "one-smoke.svg").touch()  # follows from the rows, so it is replaced
+    paths = draw(result, tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [f"toys/one-smoke.{end}" for end in ("svg", "png")]
+    text = paths[0].read_text()
     assert "✓ Claimed: x is a third" in text
     assert "✗ Claimed: x is a seventh" in text
     assert "✓ Corrected: x is seed / 3" in text
-    assert paths[2].read_bytes().startswith(b"\x89PNG")
-
-
-def test_nothing_is_overwritten_unasked(tmp_path):
-    result = reproduce("toys/one", size="smoke")
-    write(result, tmp_path)
-    before = (tmp_path / "toys" / "one-smoke.json").read_bytes()
-    with pytest.raises(UserError, match="exists already"):
-        write(reproduce("toys/one", size="smoke", seed=2), tmp_path)
-    assert (tmp_path / "toys" / "one-smoke.json").read_bytes() == before
-    write(reproduce("toys/one", size="smoke", seed=2), tmp_path, overwrite=True)
-    assert json.loads((tmp_path / "toys" / "one-smoke.json").read_text())["seed"] == 2
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
 
 
 def test_names_sizes_and_data_that_do_not_fit_are_said_so():
@@ -93,14 +88,17 @@ def test_names_sizes_and_data_that_do_not_fit_are_said_so():
         reproduce("toys/one", size="big")
     with pytest.raises(UserError, match="uses no images"):
         reproduce("toys/one", data="digits")
+    with pytest.raises(UserError, match="seed -1 is negative"):
+        reproduce("toys/one", seed=-1)
     assert reproduce("toys/seen", size="smoke", data="digits").rows["data"] == "digits"
 
 
 def test_a_file_that_is_no_result_is_said_so(tmp_path):
     (tmp_path / "a.json").write_text('{"name": "toys/one"}')
-    for name in ("a.json", "b.json"):
-        with pytest.raises(UserError, match="holds no figure's rows"):
-            Result.read(tmp_path / name)
+    with pytest.raises(UserError, match="does not hold the rows of a figure"):
+        Result.read(tmp_path / "a.json")
+    with pytest.raises(UserError, match="not there yet"):
+        Result.read(tmp_path / "b.json")
 
 
 def test_rows_that_json_cannot_hold_are_refused():

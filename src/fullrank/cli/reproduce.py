@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fullrank.atomic import draft_of
 from fullrank.cli.flags import call
 from fullrank.errors import UserError
 from fullrank.reproduce import FIGURES, Claim, Result, committed, figure_named, verdict
 from fullrank.reproduce import reproduce as compute
-from fullrank.reproduce.result import stem, write
+from fullrank.reproduce.result import draw, stem
 from fullrank.terminal import stderr
 
 
@@ -35,7 +36,8 @@ def reproduce(
 ) -> None:
     """Compute and draw a figure of the papers, or all of one paper, and hold it against what the paper claims.
 
-    Alone it lists every figure with its claim, and what was found at size small in the time that is given.
+    Alone it lists every figure with its claim, and what was found at size small in the time that is given. Of a PAPER, figures that are in
+    OUT already are drawn again and not computed, so that the command goes on where it was stopped.
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
@@ -55,17 +57,20 @@ def reproduce(
     if data is not None and not any(images.values()):
         raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
     for path in paths.values():
-        if path.exists() and not (overwrite or redraw):
+        if path.exists() and name in paths and not (overwrite or redraw):
             raise UserError(f"{path} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
     for figure, path in paths.items():
-        if redraw:
+        if redraw or (path.exists() and not overwrite):
             result = Result.read(path)
+            stderr().print(f"{figure}: drawn from {path}, computed with seed {result.seed}")
+            files = draw(result, out)
         else:
             if images[figure] and data is None:
                 stderr().print(f"{figure}: on the embedded digits; --data takes {images[figure]}")
-            with stderr().status(f"computing {figure}"):
+            with draft_of(path, overwrite=overwrite) as draft, stderr().status(f"computing {figure}"):  # it can be written, or says so now
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
-        files = write(result, out, overwrite=overwrite or redraw)
+                result.write(draft)
+            files = [path, *draw(result, out)]
         show(result.claims, figure, Console())
         stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")
 

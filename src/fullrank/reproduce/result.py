@@ -46,17 +46,23 @@ class Result:
         figure = figure_named(self.name)
         return captioned(figure.plot, self.rows, title=figure.title, lines=[claim.line() for claim in self.claims])
 
+    def write(self, path: Path) -> None:
+        """Write it as JSON, for `read`."""
+        path.write_text(json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
     @staticmethod
     def read(path: Path) -> Result:
         """Read what `write` wrote.
 
         Raises:
-            UserError: it is no such file.
+            UserError: there is no file, or another one.
         """
         try:
             return Result(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise UserError(f"{path} is not there yet; compute it with fullrank reproduce, without --redraw") from None
         except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{path} holds no figure's rows ({error}); compute them with fullrank reproduce") from error
+            raise UserError(f"{path} does not hold the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
 
 
 def stem(name: str, size: str) -> Path:
@@ -78,7 +84,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
         seed: of every draw.
 
     Raises:
-        UserError: unknown name or size, data for a figure that uses none, or a source that cannot be read.
+        UserError: unknown name or size, a negative seed, data for a figure that uses none, or a source that cannot be read.
 
     >>> result = reproduce("dynamics/theorem3", size="smoke")
     >>> result.claims[0].holds
@@ -90,6 +96,8 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     chosen = pick(size, figure.sizes, "size")
     if data is not None and not figure.images:
         raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+    if seed < 0:
+        raise UserError(f"seed {seed} is negative, expected 0 or more")
     start = time.perf_counter()
     rows = rounded(figure.compute(chosen, data=data, seed=seed))
     seconds = round(time.perf_counter() - start, 1)
@@ -117,18 +125,16 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def write(result: Result, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write FOLDER/PAPER/FIGURE-SIZE as json, svg and png, and return the three paths.
+def draw(result: Result, folder: Path) -> list[Path]:
+    """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, and return the two paths. They follow from the rows, and replace what is there.
 
     Raises:
-        UserError: a file is there already and is not to be overwritten, or the folder cannot be written.
+        UserError: the folder cannot be written.
     """
-    paths = [folder / stem(result.name, result.size).with_suffix(ending) for ending in (".json", ".svg", ".png")]
-    with draft_of(paths[0], overwrite=overwrite) as draft:
-        draft.write_text(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     drawing = result.draw()
-    for path in paths[1:]:
-        with draft_of(path, overwrite=overwrite) as draft:
+    paths = [folder / stem(result.name, result.size).with_suffix(ending) for ending in (".svg", ".png")]
+    for path in paths:
+        with draft_of(path, overwrite=True) as draft:
             drawing.savefig(draft, format=path.suffix[1:], bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)
     return paths
 

@@ -58,6 +58,7 @@ def fit(
         start: number of steps already taken.
         micro_batch: images that one process embeds at once, the objective being taken on the whole batch all the same; 0: its share.
 
+    >>> import torch
     >>> from lightning.fabric import Fabric
     >>> from torch import nn
     >>> from fullrank.methods import JointEmbedding

@@ -49,6 +49,8 @@ class Size:
     """Times that are kept of a curve."""
     dimensions: int = 10
     """D of the embedding: as many eigenvalues as the paper shows."""
+    side: int = 32
+    """Larger images are resized to it."""
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -71,7 +73,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 
 def two_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
     """Random crops of the images, centred over the images, in coordinates of the space that they span."""
-    X, _ = pixels(data, size.images, seed=seed)
+    X, _ = pixels(data, size.images, seed=seed, side=size.side)
     Z = crops(X, area=size.area, seed=seed)
     Z = Z - Z.mean(1, keepdim=True)
     if Z.shape[2] <= Z.shape[1]:
@@ -259,7 +261,7 @@ FIGURE = Figure(
     title="Fig. 2 of Skean et al. 2024, FroSSL",
     claim="The FroSSL variant (8) of the loss converges much quicker than the Barlow Twins variant.",
     sizes={
-        "smoke": Size(images=1024, area=0.9, learning_rate=0.05, scale=1e-3, points=80),
+        "smoke": Size(images=1024, area=0.9, learning_rate=0.05, scale=1e-3, points=80, side=8),
         "small": Size(images=1024, area=0.9, learning_rate=0.03, scale=1e-3, points=150),
         "paper": Size(images=1024, area=0.9, learning_rate=0.01, scale=1e-4, points=300),
     },
