@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo
 SITE ?= site
 
-.PHONY: help install demo test slow lint check docs clean
+.PHONY: help install demo test slow lint check figures docs clean
 
 help:
 	@echo "make demo    pretrain on the embedded digits, judge the result, write a page (two minutes on two cores)"
 	@echo "make test    run the tests            make slow    run the slow ones too"
 	@echo "make lint    ruff and pyright         make check   lint and test"
-	@echo "make docs    build the documentation  make clean   remove what was made"
+	@echo "make docs    build the documentation  make figures the papers' figures at size small, into results/"
+	@echo "make clean   remove what was made"
 
 $(VENV)/.pip: Makefile
 	$(PYTHON) -m venv $(VENV)

@@ -125,7 +125,7 @@ def test_a_flow_that_blows_up_says_so():
 
 
 def test_a_flow_that_starts_at_no_number_says_so():
-    with pytest.raises(UserError, match="blows up"):
+    with pytest.raises(UserError, match="velocity at t = 0 is NaN or infinite"):
         flow(lambda p: (p[0] - 1).sqrt().log().sum(), (torch.zeros(1, dtype=torch.float64),), TIMES)
 
 
@@ -156,3 +156,9 @@ def test_terms_are_no_loss(bowl):
         flow(lambda p: {"loss": loss(p)}, start, TIMES)
     with pytest.raises(UserError, match=r"a tensor of shape \(5,\) instead of one number"):
         gradient(lambda p: p["w"], start)
+
+
+def test_descent_that_diverges_is_said_so():
+    start = {"w": torch.ones(2, dtype=torch.float64)}
+    with pytest.raises(UserError, match="left the finite numbers before step 900"):
+        descend(lambda p: p["w"].square().sum(), start, learning_rate=10.0, steps=[0, 900])

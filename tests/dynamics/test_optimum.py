@@ -175,3 +175,9 @@ def test_bad_input_is_refused_with_a_remedy():
     for spectrum in ((-1, -1, 1), (-1, 0, 1)):
         with pytest.raises(UserError, match="zero or multiple"):
             limit_projector(numbers(*spectrum), hidden=9, outputs=1 if spectrum[1] else 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_formulation_is_refused():
+    with pytest.raises(UserError, match="unknown formulation 'frobenius'"):
+        minimum(numbers(-1, 0), hidden=3, outputs=1, formulation="frobenius")

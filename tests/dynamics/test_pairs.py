@@ -1,4 +1,3 @@
-import jaxtyping
 import pytest
 import torch
 from scipy.integrate import solve_ivp
@@ -6,14 +5,6 @@ from scipy.integrate import solve_ivp
 from fullrank.dynamics.pairs import eigenbasis, pair_matrix, pairing, unconstrained, unconstrained_kernel
 from fullrank.errors import UserError
 from fullrank.objectives.theory import alignment_linear, contrastive_linear
-
-
-@pytest.fixture
-def unchecked():
-    """Shapes as a user's program meets them: without the tests' check of annotations."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def normal(rng, *shape):
@@ -151,3 +142,5 @@ def test_shapes_that_do_not_fit_are_refused():
         pair_matrix(torch.ones(3, 2), torch.ones(4, 2))
     with pytest.raises(UserError, match=r"shape \(2, 3\) is not symmetric"):
         eigenbasis(torch.ones(2, 3))
+    with pytest.raises(UserError, match="C holds NaN"):
+        eigenbasis(torch.full((2, 2), float("nan")))

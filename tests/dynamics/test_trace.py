@@ -1,4 +1,3 @@
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -30,14 +29,6 @@ widths = pytest.mark.parametrize("hidden", [4, 5, 40])  # h = d, h < d + z, wide
 def C(rng):
     G = torch.randn(4, 4, dtype=torch.float64, generator=rng)
     return (G + G.mT) / 2
-
-
-@pytest.fixture
-def unchecked():
-    """Shapes as a user's program meets them: without the tests' check of annotations."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def numbers(*values):
@@ -328,6 +319,8 @@ def test_bad_input_is_refused_with_a_remedy(rng):
         discretised(numbers(0.5)[:, None], numbers(-1), step=0.5, steps=1)
     with pytest.raises(UserError, match=r"outputs of length 2 cannot come from orthonormal weights"):
         integrated(numbers(2)[:, None], numbers(1), numbers(1))
+    with pytest.raises(UserError, match=r"outputs of length 2 cannot come from orthonormal weights"):
+        discretised(numbers(2)[:, None], numbers(-1), step=0.1, steps=1)
     with pytest.raises(UserError, match=r"times must .*ascend"):
         integrated(numbers(0.5)[:, None], numbers(1), numbers(1, 0.5))
     with pytest.raises(UserError, match=r"unknown flow 'polr'; choose from canonical, horizontal, polar; perhaps you meant 'polar'"):

@@ -52,10 +52,14 @@ def curves(spectra: Spectra, part: str) -> dict[str, Float[np.ndarray, " T"]]:
     return {"effective rank": measures.effective_rank(eigenvalues).numpy(), "dead dimensions": np.array(dead, dtype=float)}
 
 
-def table(spectra: Spectra, part: str, *, title: str) -> Table:
-    """Lay some steps out: effective rank, dead dimensions, leading eigenvalues; and when each reached 95 % of its last value for good."""
+def table(spectra: Spectra, part: str, *, title: str, width: int = 120) -> Table:
+    """Lay some steps out: effective rank, dead dimensions, leading eigenvalues; and when each reached 95 % of its last value for good.
+
+    As many eigenvalues are shown as fit into `width` characters.
+    """
     eigenvalues = spectra.eigenvalues[part]
-    shown = [j for j in INDICES if j <= eigenvalues.shape[1]]
+    indices = [j for j in INDICES if j <= eigenvalues.shape[1]]
+    shown = [indices[k] for k in thin(len(indices), (width - 37) // 11)]  # 37: step, effective rank and dead dimensions
     rank, dead = curves(spectra, part).values()
     values = np.column_stack([rank, *(eigenvalues[:, j - 1] for j in shown)])
     found = Table(title=title, title_justify="left")

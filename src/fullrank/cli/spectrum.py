@@ -140,7 +140,7 @@ def show(found: Sequence[Measured], console: Console) -> None:
     for one in found:
         for part in one.training.eigenvalues if one.training else ():
             assert one.training
-            console.print(over_training.table(one.training, part, title=f"{one.name}: {part} over training"))
+            console.print(over_training.table(one.training, part, title=f"{one.name}: {part} over training", width=console.width))
 
 
 def table_of(spectra: dict[str, Spectrum]) -> Table:

@@ -88,7 +88,8 @@ def solve(
         atol: error allowed in a step besides, absolute.
 
     Raises:
-        UserError: times that do not ascend from 0 on, an x that leaves the finite numbers before t.
+        UserError: times that do not ascend from 0 on, a velocity that is not finite at the start, an x that leaves the finite numbers
+            before t.
 
     >>> solve(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
     tensor([2.0000, 0.7358], dtype=torch.float64)
@@ -102,6 +103,8 @@ def solve(
     def slope(_: float, y: np.ndarray) -> np.ndarray:
         return velocity(torch.tensor(y).to(start.device).view(start.shape)).flatten().cpu().numpy()
 
+    if not velocity(start).isfinite().all():  # scipy would look for a first step without end
+        raise UserError("the velocity at t = 0 is NaN or infinite, expected finite numbers; look at the loss, its data and the start")
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
         solution = solve_ivp(slope, (0.0, times[-1]), start.flatten().cpu().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol)
     if not solution.success:
@@ -125,7 +128,7 @@ def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: 
         θ at those steps, named like `params`, each tensor with a first dimension of len(steps).
 
     Raises:
-        UserError: parameters that are not float64, steps that do not ascend from 0 on.
+        UserError: parameters that are not float64, steps that do not ascend from 0 on, a learning rate at which descent diverges.
 
     >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
     >>> descend(lambda p: p["w"].square().sum() / 2, start, learning_rate=0.5, steps=[0, 2])["w"]  # w_k = (1 − η)ᵏ w_0
@@ -137,6 +140,8 @@ def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: 
     wanted = set(steps)
     path = islice(iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
     rows = [tensors(now) for step, now in enumerate(path) if step in wanted]
+    if not all(x.isfinite().all() for x in rows[-1]):
+        raise UserError(f"descent left the finite numbers before step {steps[-1]} at a learning rate of {learning_rate:g}; lower it")
     return like(params, [torch.stack(column) for column in zip(*rows, strict=True)])
 
 

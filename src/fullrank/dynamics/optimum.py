@@ -4,14 +4,14 @@ Shapes and symbols as in `fullrank.dynamics.trace`; λ are the eigenvalues of C 
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.pairs import eigenbasis
-from fullrank.errors import UserError
+from fullrank.errors import UserError, pick
 
 Formulation = Literal["scaled", "bounded", "product", "orthonormal"]
 
@@ -50,7 +50,7 @@ def minimum(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, form
         formulation: one of the four.
 
     Raises:
-        UserError: orthonormal columns with h < d or h < z.
+        UserError: an unknown formulation; orthonormal columns with h < d or h < z.
 
     Source: Esser et al. 2023, Proposition 3 (corrected: the formulations are equal only under the condition of `equivalent`).
 
@@ -58,6 +58,7 @@ def minimum(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, form
     >>> minimum(C, hidden=4, outputs=2, formulation="bounded"), minimum(C, hidden=4, outputs=2)
     (tensor(-1.), tensor(-0.5000))
     """
+    pick(formulation, dict.fromkeys(get_args(Formulation)), "formulation")
     d = len(eigenvalues)
     forced = forced_rank(d, hidden=hidden, outputs=outputs) if formulation == "orthonormal" else 0
     return eigenvalues[:forced].sum() + eigenvalues[forced : min(d, outputs, hidden)].clamp(max=0).sum()

@@ -222,13 +222,14 @@ def discretised(
         flow: a name in `FLOWS`.
 
     Raises:
-        UserError: a step at or above `stable_step`.
+        UserError: a step at or above `stable_step`, outputs longer than 1.
 
     Source: Esser et al. 2023, eq. 12.
 
     >>> discretised(torch.tensor([[0.5]]), torch.tensor([-1.0]), step=0.1, steps=1).flatten()
     tensor([0.5000, 0.6500])
     """
+    _check_length(q0)
     bound = stable_step(eigenvalues, outputs=q0.shape[1], flow=flow)
     if not 0 < step < bound:
         raise UserError(f"step {step:g} is not between 0 and the stable bound {bound:g} of this C; take a smaller step, or average C")
@@ -268,10 +269,7 @@ def integrated(
     tensor([[[0.9841],
              [0.1776]]], dtype=torch.float64)
     """
-    length = torch.linalg.matrix_norm(q0, 2).item()
-    if length > 1 + 1e-9:
-        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
-
+    _check_length(q0)
     return solve(partial(output_flow, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
 
 
@@ -317,6 +315,13 @@ def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d 
     tensor([[2.]])
     """
     return X @ V @ q
+
+
+def _check_length(q0: Float[Tensor, "d z"]) -> None:
+    """Outputs longer than 1 can leave the finite numbers."""
+    length = torch.linalg.matrix_norm(q0, 2).item()
+    if length > 1 + 1e-9:
+        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
 
 
 def polar(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
