@@ -13,6 +13,8 @@ from fullrank.recipes import Watch
 from fullrank.run import Run, prepare, write_json
 from fullrank.run import recorder as module
 from fullrank.run.recorder import Recorder
+from fullrank.run.watch import Look, agreement
+from fullrank.spectrum import Spectrum
 from fullrank.training import Step, build_optimizer
 
 N = 32
@@ -121,18 +123,58 @@ def test_the_log_is_on_the_disk_before_a_checkpoint(recorder, tmp_path, monkeypa
     assert seen == [(3, 3), (6, 6)]
 
 
-def test_it_warns_once_a_place_and_not_before_the_first_epoch_nor_again_on_resuming(recorder, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "advice", lambda measures, where: (f"{where}: dead", "do something"))
-    with recorder() as look:
-        for k in (0, 5, 11, 12):
+def collapsed(parts, where):
+    """A look at embeddings of which those of one place lie on a line."""
+    generator = torch.Generator().manual_seed(0)
+    healthy, line = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator) * torch.ones(8)
+    spectra = {name: Spectrum.from_embeddings(line if name == where else healthy) for name in ("backbone", "projector")}
+    return Look(spectra, torch.zeros(len(parts[2].held_out), 16))
+
+
+def test_it_warns_once_a_place_and_not_before_spectra_settle_nor_again_on_resuming(recorder, parts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "look", lambda *arguments: collapsed(parts, "projector"))
+    with recorder(total=220, console=Console(soft_wrap=True)) as look:
+        for k in (0, 11, 49, 55, 66):
             look.watch(k)
-    assert [(row["step"], row["where"]) for row in rows(tmp_path, "warning")] == [(11, "backbone"), (11, "projector")]
-    with recorder(done=12) as resumed:
-        resumed.watch(20)
-    assert len(rows(tmp_path, "warning")) == 2
-    with recorder(done=10) as earlier:  # the warnings came later, and are taken back
-        earlier.watch(13)
-    assert [row["step"] for row in rows(tmp_path, "warning")] == [13, 13]
+    (row,) = rows(tmp_path, "warning")
+    assert (row["step"], row["epoch"], row["alarm"], row["where"]) == (55, 5.0, "dimensional collapse", "projector")
+    assert "effective rank 1.00 of 8 dimensions" in row["message"]
+    assert "--optimizer.lr (now" in row["remedy"]
+    assert f"warning at step 55: {row['message']}; {row['remedy']}" in capsys.readouterr().out
+    with recorder(total=220, done=60) as resumed:
+        resumed.watch(77)
+    assert len(rows(tmp_path, "warning")) == 1
+    with recorder(total=220, done=50) as earlier:  # the warning came later, and is taken back
+        earlier.watch(66)
+    assert [row["step"] for row in rows(tmp_path, "warning")] == [66]
+
+
+def test_a_diverging_loss_is_an_alarm_and_no_end(recorder, tmp_path):
+    with recorder() as look:
+        for k in range(1, 5):
+            look.after(step(k, value=1e3 if k >= 3 else 1.0), waited=0.0)
+    assert [(row["step"], row["alarm"]) for row in rows(tmp_path, "warning")] == [(3, "divergence")]
+    assert rows(tmp_path, "train")[-1]["step"] == 4
+
+
+def test_what_is_not_finite_is_an_alarm_and_the_end(recorder, tmp_path):
+    with recorder() as look:
+        look.after(step(1), waited=0.0)
+        with pytest.raises(UserError, match="not finite at step 2"):
+            look.after(step(2, value=float("inf")), waited=0.0)
+    (row,) = rows(tmp_path, "warning")
+    assert (row["step"], row["alarm"], row["where"]) == (2, "not finite", "loss")
+    assert "term 'invariance' is inf" in row["message"]
+    assert "--optimizer.lr" in row["remedy"]
+
+
+def test_looks_between_steps_know_how_far_the_views_agree(recorder, tmp_path):
+    with recorder(watch=Watch(every=2)) as look:
+        look.watch(0)
+        for k in range(1, 5):
+            look.after(step(k), waited=0.0)
+    found = {row["step"]: row.get("agreement") for row in rows(tmp_path, "watch")}
+    assert found == {0: None, 2: pytest.approx(agreement(step(2).R)), 4: pytest.approx(agreement(step(4).R))}
 
 
 def test_what_ended_the_run_is_not_hidden_by_what_its_end_runs_into(recorder, monkeypatch):

@@ -11,7 +11,7 @@ from fullrank.images import Preprocess
 from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector
 from fullrank.objectives import frossl
 from fullrank.run import Run
-from fullrank.run.watch import AT_LEAST, AT_MOST, SHARE, Measures, SpectrumFile, advice, look, plan_interval
+from fullrank.run.watch import AT_LEAST, AT_MOST, SHARE, Measures, SpectrumFile, agreement, look, plan_interval
 from fullrank.spectrum import Spectrum
 
 PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
@@ -133,41 +133,56 @@ def test_a_condition_number_that_json_cannot_hold_is_none():
     assert found.dead_dimensions == 1
 
 
-def flat(count, dead, *, n):
-    """`count` equal eigenvalues, of which the last are zero."""
-    return Spectrum.from_eigenvalues(torch.tensor([1.0] * (count - dead) + [0.0] * dead), n=n)
-
-
-@pytest.mark.parametrize(
-    ("spectrum", "expected"),
-    [
-        (flat(8, 0, n=80), False),
-        (flat(8, 1, n=80), True),  # ten images a dimension: one dead dimension tells
-        (flat(8, 1, n=79), False),  # fewer: 7 living are what 79 images resolve
-        (flat(8, 2, n=79), True),
-        (flat(100, 89, n=101), False),
-        (flat(100, 91, n=101), True),
-    ],
-)
-def test_dead_dimensions_count_where_the_images_can_tell(spectrum, expected):
+@pytest.mark.parametrize(("dead", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
+def test_dead_dimensions_count_where_the_images_can_tell(dead, n, expected):
+    spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - dead) + [0.0] * dead), n=n)
     assert Measures.of(spectrum).collapsed is expected
 
 
-def measured(**numbers):
-    return {"collapsed": True, "dead_dimensions": 3, "dimensions": 8, "samples": 100, **numbers}
+@pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
+def test_spread_is_the_share_of_the_mean_square_that_is_not_the_means(distance):
+    Z = distance + torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = sum(Z) / 50
+    expected = sum((z - mean) @ (z - mean) for z in Z) / sum(z @ z for z in Z)
+    assert Measures.of(Spectrum.from_embeddings(Z)).spread == pytest.approx(expected.item(), rel=1e-9)
 
 
-def test_advice_is_for_the_place():
-    message, remedy = advice(measured(), "projector")
-    assert message == "projector: 3 of 8 dimensions are dead on 100 held-out images"
-    assert "narrow the projector" in remedy
-    message, remedy = advice(measured(), "backbone")
-    assert message.startswith("backbone: 3 of 8")
-    assert "narrow the projector" not in remedy
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_embeddings_that_are_all_equal_have_no_spread(value):
+    assert Measures.of(Spectrum.from_embeddings(torch.full((50, 4), value))).spread == 0
 
 
-def test_health_needs_no_advice():
-    assert advice(measured(collapsed=False), "projector") is None
+def test_eigenvalues_alone_do_not_know_the_spread():
+    assert Measures.of(Spectrum.from_eigenvalues(torch.ones(3), n=50)).spread is None
+
+
+@pytest.mark.parametrize("V", [2, 3, 8])
+def test_agreement_is_the_intraclass_correlation(V):
+    R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
+    R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = sum(r for view in R for r in view) / (20 * V)
+    between = sum((R[v, i] - mean) @ (R[w, i] - mean) for i in range(20) for v in range(V) for w in range(V) if v != w)
+    square = sum((R[v, i] - mean) @ (R[v, i] - mean) for i in range(20) for v in range(V))
+    assert agreement(R) == pytest.approx((between / (V - 1) / square).item())
+
+
+def test_equal_views_agree_and_strangers_do_not():
+    generator = torch.Generator().manual_seed(0)
+    R = torch.randn(1, 4000, 8, generator=generator)
+    assert agreement(R.expand(3, -1, -1)) == pytest.approx(1)
+    assert agreement(torch.randn(2, 4000, 8, generator=generator)) == pytest.approx(0, abs=0.02)
+
+
+def test_agreement_needs_two_views_of_something():
+    assert agreement(torch.randn(1, 6, 3)) is None
+    assert agreement(torch.ones(2, 6, 3)) is None
+
+
+def test_agreement_ignores_scale_shift_and_rotation():
+    generator = torch.Generator().manual_seed(0)
+    R = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator)
+    Q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator)).Q
+    assert agreement(7 * R @ Q + 2) == pytest.approx(agreement(R))
 
 
 def two(scale):

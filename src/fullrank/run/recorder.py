@@ -15,13 +15,14 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.methods import Method
-from fullrank.recipes import Recipe, preprocess_of
+from fullrank.recipes import Recipe, preprocess_of, to_dict
 from fullrank.run.data import TrainingData
 from fullrank.run.directory import Run, read_json, read_rows, write_json
 from fullrank.run.log import Log
 from fullrank.run.progress import Bar, forecast
-from fullrank.run.watch import SpectrumFile, advice, look, plan_interval
+from fullrank.run.watch import SpectrumFile, agreement, look, plan_interval
 from fullrank.spectrum import Spectrum
+from fullrank.spectrum.alarm import Watchman, settled
 from fullrank.training import Step, save_checkpoint
 
 FORECAST_AFTER = 20  # steps, counted by this process
@@ -85,7 +86,10 @@ class Recorder:
         self.spectra = SpectrumFile(path / "spectrum.npz", after=kept, before=before.spectra)
         data.skipped.reasons |= {row["name"]: row["reason"] for row in read_rows(path / "skipped.jsonl")} if done else {}
         self.log = Log(path, after=kept, wandb=wandb, name=recipe.name)
-        self.warned = {row["where"] for row in before.metrics if row["kind"] == "warning"}
+        warmup = round(recipe.schedule.warmup * self.steps_per_epoch)
+        self.watchman = Watchman(settled(steps=total, warmup=warmup), to_dict(recipe))
+        for row in before.metrics:
+            self.watchman.see(row)  # what was raised before the run was stopped is not raised again
         self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
         self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
         self.rank: float | None = None
@@ -135,7 +139,7 @@ class Recorder:
         if step.step % self.watch_every == 0 or last:
             self.check_finite()
             self.check_weights(step.step)
-            self.watch(step.step)
+            self.watch(step.step, step.R)
         if step.step in self.saves:
             self.checkpoint(step.step)
         if step.step - self.done == FORECAST_AFTER and not last:
@@ -147,10 +151,7 @@ class Recorder:
     def row(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
         terms = self.check_finite()
-        row: dict[str, Any] = {
-            "step": step.step,
-            "epoch": round(step.step / self.steps_per_epoch, 4),
-            "kind": "train",
+        row = self.head(step.step, "train") | {
             "loss": sum(terms.values()),
             "terms": terms,
             "lr": step.lr,
@@ -162,7 +163,7 @@ class Recorder:
         every = max(self.recipe.watch.batch_every, self.recipe.log_every)
         if step.step % every < self.recipe.log_every:
             row |= self.batch_spectrum(step)
-        self.log.write(row)
+        self.note(row)
         self.bar.note(terms, self.rank)
 
     def batch_spectrum(self, step: Step) -> dict[str, Any]:
@@ -179,32 +180,40 @@ class Recorder:
             "leading": [float(f"{value:.6g}") for value in spectrum.eigenvalues[:LEADING].tolist()],
         }
 
-    def watch(self, step: int) -> None:
-        """Measure the held-out images, and warn of dead dimensions."""
+    def watch(self, step: int, R: Tensor | None = None) -> None:
+        """Measure the held-out images, and how far the views of a training image agree.
+
+        Args:
+            step: steps taken so far.
+            R: (V, n, D_b) representations of the last batch; None before the first.
+        """
         started = time.perf_counter()
         with self.fabric.autocast(), self.finite(step, "held-out images"):
             seen = look(self.method, self.held_out, self.preprocess)
         self.spectra.append(step, seen.spectra)
         measures = seen.measures()
-        row: dict[str, Any] = {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "watch", **measures}
+        row = self.head(step, "watch") | measures
+        if R is not None and (agreed := agreement(R)) is not None:
+            row["agreement"] = agreed
         if bool((self.data.held_out_labels >= 0).any()):
             row["probe_accuracy"] = self.probe.accuracy(seen.features, self.data.held_out_labels.to(seen.features.device))
-        self.log.write(row)
-        for where in measures:
-            self.warn(step, where, measures[where])
+        self.note(row)
         self.watch_seconds += time.perf_counter() - started
 
-    def warn(self, step: int, where: str, measures: dict[str, float | int | None]) -> None:
-        """Warn of dead dimensions once for each place; untrained networks are not judged."""
-        found = advice(measures, where) if step >= self.steps_per_epoch else None
-        if found and where not in self.warned:
-            self.warned.add(where)
-            message, remedy = found
-            self.log.write(
-                {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": "warning", "where": where}
-                | {"message": message, "remedy": remedy}
-            )
-            self.console.print(f"warning at step {step}: {message}; {remedy}", style="yellow")
+    def head(self, step: int, kind: str) -> dict[str, Any]:
+        """Return what every row begins with."""
+        return {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": kind}
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Write a row, and raise the alarms that it gives cause for."""
+        self.log.write(row)
+        for alarm in self.watchman.see(row):
+            self.warn(row["step"], alarm.kind, alarm.where, alarm.message, alarm.remedy)
+            self.console.print(f"warning at step {row['step']}: {alarm.message}; {alarm.remedy}", style="yellow")
+
+    def warn(self, step: int, kind: str, where: str, message: str, remedy: str) -> None:
+        """Write the row of an alarm."""
+        self.log.write(self.head(step, "warning") | {"alarm": kind, "where": where, "message": message, "remedy": remedy})
 
     def check_finite(self) -> dict[str, float]:
         """Read the terms of all steps since the last call, in one transfer, and return the last step's.
@@ -217,7 +226,7 @@ class Recorder:
         for (step, _), row in zip(self.unchecked, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
-                    raise UserError(self.broken(step, f"the loss is not finite at step {step}: term '{name}' is {value}"))
+                    raise self.broken(step, "loss", f"the loss is not finite at step {step}: term '{name}' is {value}")
         del self.unchecked[:-1]
         return dict(zip(names, values[-1], strict=True))
 
@@ -229,7 +238,7 @@ class Recorder:
         """
         for name, tensor in self.method.state_dict().items():
             if not tensor.isfinite().all():
-                raise UserError(self.broken(step, f"weights '{name}' are not finite after step {step}"))
+                raise self.broken(step, "weights", f"weights '{name}' are not finite after step {step}")
 
     @contextmanager
     def finite(self, step: int, whose: str) -> Iterator[None]:
@@ -241,17 +250,19 @@ class Recorder:
         try:
             yield
         except UserError as error:
-            raise UserError(self.broken(step, f"the embeddings of {whose} are not finite at step {step}")) from error
+            raise self.broken(step, "embeddings", f"the embeddings of {whose} are not finite at step {step}") from error
 
-    def broken(self, step: int, what: str) -> str:
-        """Return the line that says what broke, what to try, and where to go on from."""
+    def broken(self, step: int, where: str, what: str) -> UserError:
+        """Raise the last alarm: log what broke and what to try, and return the error that says so and where to go on from."""
         whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
         own = f", or mend the objective (fullrank check {self.recipe.objective})" if ":" in self.recipe.objective else ""
         left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
-        return (
-            f"{what}; start a new run with a lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), a longer --schedule.warmup (now "
-            f"{self.recipe.schedule.warmup:g} epochs), or --machine.precision 32-true{own}; {left}"
+        remedy = (
+            f"start a new run with a lower --optimizer.lr (now {self.recipe.optimizer.lr:g}), a longer --schedule.warmup (now "
+            f"{self.recipe.schedule.warmup:g} epochs), or --machine.precision 32-true{own}"
         )
+        self.warn(step, "not finite", where, what, remedy)
+        return UserError(f"{what}; {remedy}; {left}")
 
     def checkpoint(self, step: int) -> None:
         """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it.

@@ -1,7 +1,6 @@
 """The spectrum watch: eigenvalues of held-out images over training, at a cost that is planned before the first step."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from fullrank.images import Preprocess
 from fullrank.methods import Method
 from fullrank.methods.precision import at_least_float32
 from fullrank.spectrum import Moments, Spectrum
+from fullrank.spectrum.alarm import MISSING, missing_share
+from fullrank.spectrum.moments import float64
 
 # Share of a run's work, counted in forward passes, that the watch may cost. Measured on CIFAR-10 it costs a sixth more than that count
 # (2.4 % of the time where the count says 2.1 %: results/cifar10-small.json), so that 1.5 % stays under 2 % of the time.
@@ -56,22 +57,27 @@ class Measures:
     entropy: float
     dead_dimensions: int
     collapsed: bool
-    """Whether the dead dimensions say something: see `collapsed`."""
+    """Whether more dimensions are dead than the alarm lets pass, of those that so many images resolve."""
     dimensions: int
     samples: int
+    spread: float | None
+    """Share of the mean square Σ‖z‖²/n that is not the mean's: 0 where all embeddings are equal; None where the mean is unknown."""
 
     @classmethod
     def of(cls, spectrum: Spectrum) -> "Measures":
         """Take the measures of a spectrum; a condition number that is not finite is None, as JSON has no infinity."""
         condition = spectrum.condition_number()
+        dead, D, n = spectrum.dead_dimensions(), spectrum.D, spectrum.n
+        square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
         return cls(
             effective_rank=spectrum.effective_rank(),
             condition_number=condition if np.isfinite(condition) else None,
             entropy=spectrum.entropy(),
-            dead_dimensions=spectrum.dead_dimensions(),
-            collapsed=collapsed(spectrum),
-            dimensions=spectrum.D,
-            samples=spectrum.n,
+            dead_dimensions=dead,
+            collapsed=missing_share(dead, D, n) > MISSING,
+            dimensions=D,
+            samples=n,
+            spread=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
         )
 
 
@@ -113,6 +119,28 @@ def look(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preproces
     return Look({name: Spectrum.from_moments(m) for name, m in moments.items()}, torch.cat(features))
 
 
+def agreement(R: Float[Tensor, "V n D"]) -> float | None:
+    """Return the share of their variance that the views of one image have in common: 1 if they are equal, 0 if they are strangers.
+
+    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all: the intraclass correlation (Fisher 1925, § 38), by
+    Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Of n images, strangers give ρ = 0 ± 1/√n at most.
+
+    Args:
+        R: (V, n, D) representations of a batch.
+
+    Returns:
+        None for a single view, or where nothing varies.
+
+    >>> R = torch.randn(1, 8, 3)
+    >>> round(agreement(torch.cat([R, R])), 6), agreement(R)
+    (1.0, None)
+    """
+    A = float64(R)
+    A = A - A.mean((0, 1))
+    V, square = len(A), A.square().sum()
+    return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()
+
+
 class SpectrumFile:
     """`spectrum.npz`, rewritten whole at each look, so that a reader never finds half of one.
 
@@ -136,31 +164,3 @@ class SpectrumFile:
         draft = self._path.with_name(".spectrum.draft.npz")
         np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})  # pyright: ignore[reportArgumentType]
         draft.replace(self._path)
-
-
-def collapsed(spectrum: Spectrum) -> bool:
-    """Whether there are too few living dimensions for the n images they were measured on.
-
-    With n ≥ 10 D images a single dead dimension tells. With fewer, the last eigenvalues are small in health too, and only fewer than
-    n/10 living dimensions, which n images do resolve, are a reason to speak.
-    """
-    living = min(spectrum.D, spectrum.n - 1) - spectrum.dead_dimensions()
-    return living < min(spectrum.D, spectrum.n // 10)
-
-
-def advice(measures: Mapping[str, float | int | None], where: str) -> tuple[str, str] | None:
-    """Return (warning, remedy) where held-out embeddings have dead dimensions, else None.
-
-    >>> advice({"collapsed": True, "dead_dimensions": 3, "dimensions": 8, "samples": 100}, "projector")[0]
-    'projector: 3 of 8 dimensions are dead on 100 held-out images'
-    """
-    if not measures["collapsed"]:
-        return None
-    dead, D, n = (measures[name] for name in ("dead_dimensions", "dimensions", "samples"))
-    message = f"{where}: {dead} of {D} dimensions are dead on {n} held-out images"
-    if where == "backbone":
-        return message, "lower the learning rate, weaken the views (crop scale), or train longer; a projector protects the backbone"
-    return (
-        message,
-        "raise the weight of the variance or covariance terms, enlarge the batch, narrow the projector, or lower the learning rate",
-    )

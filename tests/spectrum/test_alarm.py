@@ -1,0 +1,219 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.spectrum import Spectrum
+from fullrank.spectrum import alarm as module
+from fullrank.spectrum.alarm import (
+    AGREEMENT,
+    DIRECTIONS,
+    EXPLODED,
+    MISSING,
+    SPREAD,
+    Watchman,
+    missing_share,
+    outweighing,
+    replay,
+)
+
+SETTLED = 20
+TERMS = {"variance": 20.0, "invariance": 5.0}
+
+
+def place(**numbers):
+    return {"effective_rank": 30.0, "dead_dimensions": 0, "dimensions": 128, "samples": 1280, "spread": 0.3} | numbers
+
+
+def look(step=SETTLED, *, backbone=None, projector=None, **numbers):
+    places = {"backbone": place(**(backbone or {})), "projector": place(dimensions=512, **(projector or {}))}
+    return {"step": step, "epoch": step / 10, "kind": "watch", "agreement": 0.8} | places | numbers
+
+
+def train(step=1, **terms):
+    terms = terms or TERMS
+    return {"step": step, "epoch": step / 10, "kind": "train", "loss": sum(terms.values()), "terms": terms}
+
+
+def raised(*rows, **recipe):
+    return [alarm for _, alarm in replay(rows, settled=SETTLED, recipe=recipe)]
+
+
+def kinds(*rows):
+    return [(alarm.kind, alarm.where) for alarm in raised(*rows)]
+
+
+def test_health_raises_nothing():
+    assert kinds(train(), look(0), look(10), look(20), train(21), look(30)) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (look(backbone={"spread": SPREAD}), []),
+        (look(backbone={"spread": 0.99 * SPREAD}), [("complete collapse", "backbone")]),
+        (look(projector={"spread": 0.0, "effective_rank": 0.0}), [("complete collapse", "projector")]),
+        (look(projector={"effective_rank": DIRECTIONS}), []),
+        (look(projector={"effective_rank": 0.99 * DIRECTIONS}), [("dimensional collapse", "projector")]),
+        (look(backbone={"effective_rank": 0.99 * DIRECTIONS}), [("dimensional collapse", "backbone")]),
+        (look(backbone={"dead_dimensions": int(MISSING * 128)}), []),
+        (look(backbone={"dead_dimensions": int(MISSING * 128) + 1}), [("dimensional collapse", "backbone")]),
+        (look(projector={"dead_dimensions": 400}), []),  # contrastive projectors have them in health
+        (look(agreement=AGREEMENT), []),
+        (look(agreement=0.99 * AGREEMENT), [("views disagree", "backbone")]),
+        (look(agreement=-0.01), [("views disagree", "backbone")]),
+    ],
+)
+def test_a_look_is_judged_by_each_threshold(row, expected):
+    assert kinds(train(), row) == expected
+
+
+def test_spectra_are_judged_only_when_they_have_settled():
+    sick = {"backbone": {"spread": 0.0}, "projector": {"effective_rank": 1.0}, "agreement": 0.0}
+    assert kinds(train(), *(look(step, **sick) for step in range(SETTLED))) == []
+    assert len(kinds(train(), look(SETTLED, **sick))) == 3
+
+
+def test_each_kind_is_raised_once_a_place():
+    line = {"effective_rank": 1.1}
+    rows = [train(), look(20, projector=line), look(30, backbone=line, projector=line), look(40, backbone=line, projector=line)]
+    found = replay(rows, settled=SETTLED)
+    assert [(step, alarm.where) for step, alarm in found] == [(20, "projector"), (30, "backbone")]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(1, 5), st.floats(0, 0.4), st.floats(0, 2e-3)), max_size=8), st.integers(0, 8))
+def test_what_was_raised_by_a_step_does_not_depend_on_what_follows(numbers, cut):
+    rows = [
+        look(5 * i, backbone={"effective_rank": rank, "spread": spread}, agreement=shared)
+        for i, (rank, shared, spread) in enumerate(numbers)
+    ]
+    whole = replay(rows, settled=SETTLED)
+    assert replay(rows[:cut], settled=SETTLED) == [(step, alarm) for step, alarm in whole if step < 5 * cut]
+    resumed = Watchman(SETTLED)
+    for row in rows[:cut]:
+        resumed.see(row)
+    assert [(row["step"], alarm) for row in rows[cut:] for alarm in resumed.see(row)] == [found for found in whole if found[0] >= 5 * cut]
+
+
+def test_without_a_projector_there_is_one_place():
+    line = place(effective_rank=1.1)
+    assert kinds(train(), look() | {"backbone": line, "projector": dict(line)}) == [("dimensional collapse", "backbone")]
+
+
+def test_a_log_without_spread_or_agreement_is_judged_by_what_it_has():
+    row = look(projector={"effective_rank": 1.1})
+    for name in ("backbone", "projector"):
+        del row[name]["spread"]
+    del row["agreement"]
+    assert kinds(row) == [("dimensional collapse", "projector")]
+    row["backbone"]["spread"] = None  # of a spectrum whose mean is not known
+    assert kinds(row) == [("dimensional collapse", "projector")]
+
+
+@pytest.mark.parametrize(
+    ("start", "loss", "expected"),
+    [
+        (TERMS, EXPLODED * 25, False),
+        (TERMS, EXPLODED * 25 + 1, True),
+        (TERMS, -1e6, False),  # a loss may fall as far as it likes
+        ({"prediction": 0.01}, 0.9, False),  # beginning near zero is no reason to cry at 0.9
+        ({"alignment": -12.0, "uniformity": 12.0}, 200.0, False),  # their sum is near zero, they are not
+    ],
+)
+def test_a_loss_diverges_when_it_outgrows_its_terms_at_the_first_step(start, loss, expected):
+    assert (kinds(train(**start), train(2, loss=loss)) == [("divergence", "loss")]) is expected
+
+
+def test_divergence_does_not_wait():
+    ((step, alarm),) = replay([train(), train(3, loss=1e6), train(4, loss=1e7)], settled=SETTLED, recipe={"optimizer": {"lr": 0.5}})
+    assert (step, alarm.kind) == (3, "divergence")
+    assert alarm.message == (
+        "divergence, loss: loss 1e+06 at step 3, expected at most 10 times the 25 it began with; probably steps that are too large"
+    )
+    assert alarm.remedy == "lower --optimizer.lr (now 0.5), or lengthen --schedule.warmup"
+
+
+LINE = look(projector={"effective_rank": 1.1})
+STRANGERS = look(agreement=0.05)
+BARE = look() | {"backbone": place(), "projector": place()}
+BARE_LINE = look() | dict.fromkeys(("backbone", "projector"), place(effective_rank=1.1))
+VICREG = {"hyper": {"invariance": 25.0, "variance": 0.0, "covariance": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("terms", "row", "recipe", "cause", "remedy"),
+    [
+        ({"invariance": 5.0, "variance": 0.0, "covariance": 0.0}, LINE, VICREG, "its 'variance' and 'covariance'", "--hyper.variance and"),
+        ({"invariance": 5.0, "entropy": 0.0}, LINE, {"hyper": {"beta": 0.0}}, "without its 'entropy'", "its weight among --hyper.{beta}"),
+        ({"variance": 18.0, "invariance": 7e4}, LINE, VICREG, "'invariance', 3.9e+03 times", "lower --hyper.invariance"),
+        ({"variance": 1.7e4, "invariance": 7.0}, STRANGERS, {}, "'variance', 2.4e+03 times", "lower its weight"),
+        (TERMS, STRANGERS, {}, "augmentation", "--views.0.crop.scale"),
+        (TERMS, LINE, {"optimizer": {"lr": 0.5}}, "steps that are too large", "(now 0.5)"),
+        (TERMS, BARE | {"agreement": 0.1}, {}, "for want of a projector", "--projector.widths"),
+        (TERMS, BARE_LINE, {}, "steps that are too large", "or add a projector"),
+        ({"one": 1.0}, LINE, {}, "steps that are too large", "--optimizer.lr"),
+    ],
+)
+def test_the_cause_is_read_from_the_terms_of_the_first_step(terms, row, recipe, cause, remedy):
+    (alarm,) = raised(train(**terms), train(2, other=1.0), row, **recipe)
+    assert cause in alarm.cause
+    assert remedy in alarm.remedy
+
+
+def test_a_collapse_under_views_that_disagree_is_laid_to_the_views():
+    first, second = raised(train(), look(projector={"effective_rank": 1.1}, agreement=0.05))
+    assert {first.kind, second.kind} == {"dimensional collapse", "views disagree"}
+    assert first.cause == second.cause
+    assert "augmentation" in first.cause
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (
+            look(backbone={"spread": 3.2e-5}),
+            "embeddings vary by 3e-05 of their mean square on 1280 held-out images, expected 0.001 or more",
+        ),
+        (look(backbone={"dead_dimensions": 64}), "50% of 128 dimensions are dead on 1280 held-out images, expected at most 17%"),
+        (LINE, "effective rank 1.10 of 512 dimensions on 1280 held-out images, expected 2 or more"),
+        (STRANGERS, "views of one image share 5% of the variance, expected 20% or more"),
+    ],
+)
+def test_an_alarm_says_what_was_measured_and_what_was_expected(row, found):
+    (alarm,) = raised(row)
+    assert f"{alarm.kind}, {alarm.where}: {found}; probably {alarm.cause}" == alarm.message
+
+
+@pytest.mark.parametrize("n", [60, 99, 100, 150, 200, 1000])
+def test_noise_in_all_directions_has_no_dimension_missing_however_few_the_images(n):
+    spectrum = Spectrum.from_embeddings(torch.randn(n, 100, generator=torch.Generator().manual_seed(0)))
+    assert missing_share(spectrum.dead_dimensions(), 100, n) == 0
+
+
+@pytest.mark.parametrize(("n", "rank"), [(1000, 25), (1000, 99), (150, 25), (60, 3)])
+def test_a_rank_that_is_less_than_images_resolve_is_missing(n, rank):
+    generator = torch.Generator().manual_seed(0)
+    Z = torch.randn(n, rank, generator=generator, dtype=torch.float64) @ torch.randn(rank, 100, generator=generator, dtype=torch.float64)
+    spectrum = Spectrum.from_embeddings(Z)
+    assert missing_share(spectrum.dead_dimensions(), 100, n) == pytest.approx(1 - rank / min(100, n // 2))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_next_to_no_images_are_no_reason_for_alarm(n):
+    assert missing_share(0, 100, n) == 0
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**5))
+def test_spectra_settle_between_a_twentieth_and_a_quarter_of_a_run_and_not_in_its_first_steps(steps, warmup):
+    start = module.settled(steps=steps, warmup=warmup)
+    assert max(steps / 20, 50) <= start <= max(steps / 4 + 1, 50)
+    assert start >= min(3 * warmup, steps / 4)
+
+
+def test_no_term_outweighs_the_rest_where_there_is_no_rest():
+    assert outweighing({}) is None
+    assert outweighing({"one": 7.0}) is None
+    assert outweighing({"one": 7.0, "two": 0.0}) is None
+    assert outweighing({"one": 101.0, "two": -0.5, "three": 0.5}) == ("one", 101.0)
+    assert outweighing({"one": 99.0, "two": -0.5, "three": 0.5}) is None
