@@ -206,7 +206,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fu
     run = Run(Path("run"))
     assert run.checkpoint().step == 11
     assert package.load("run@11").backbone is not None
-    assert max(row["step"] for row in run.metrics) == 13
+    assert max(row["step"] for row in run.metrics if row["kind"] == "train") == 13
+    assert (run.metrics[-1]["kind"], run.metrics[-1]["alarm"], run.metrics[-1]["step"]) == ("warning", "not finite", 14)
     assert all(weight.isfinite().all() for weight in run.checkpoint().weights().values())
 
 

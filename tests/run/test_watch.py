@@ -41,7 +41,7 @@ def test_the_watch_costs_two_percent_wherever_twenty_spectra_fit_into_it(steps, 
 @given(**RUNS)
 def test_no_smaller_interval_would_do(steps, batch, views, samples):
     interval = plan_interval(steps=steps, batch=batch, views=views, samples=samples)
-    affordable = SHARE * 3 * views * batch * steps / samples
+    affordable = SHARE * steps * 3 * views * batch / samples  # in the order of the code: another may round to the next whole number
     if affordable >= AT_LEAST and interval > 1:
         assert spectra(steps=steps, interval=interval - 1) > min(int(affordable), AT_MOST)
     elif affordable < AT_LEAST and interval < steps:
@@ -71,8 +71,9 @@ def pixels():
     return torch.randint(0, 256, (70, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("batch", [7, 32, 512])
-def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, batch):
+@pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 32), (70, 512), (10, 4)])  # 10 are fewer than the backbone's dimensions
+def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, count, batch):
+    pixels = pixels[:count]
     seen = look(trained, pixels, PREPROCESS, batch=batch)
     still = deepcopy(trained).eval()
     with torch.no_grad():
@@ -81,10 +82,11 @@ def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, batch):
     torch.testing.assert_close(seen.features, R)
     for name, whole in (("backbone", R), ("projector", Z)):
         expected = Spectrum.from_embeddings(whole)
-        assert (seen.spectra[name].n, seen.spectra[name].D) == (70, whole.shape[1])
+        assert (seen.spectra[name].n, seen.spectra[name].D) == (count, whole.shape[1])
         largest = expected.eigenvalues[0].item()
         torch.testing.assert_close(seen.spectra[name].eigenvalues, expected.eigenvalues, rtol=1e-4, atol=1e-6 * largest)
         assert largest > 0
+        assert len(seen.spectra[name].about_origin) == min(count, whole.shape[1])
 
 
 def test_a_look_leaves_modes_buffers_gradients_and_randomness_as_they_were(trained, pixels):
