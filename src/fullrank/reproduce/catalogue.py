@@ -7,6 +7,7 @@ from fullrank.reproduce.figure import Figure
 
 FIGURES = (
     "frossl/fig2",
+    "frossl/fig3",
     "stepwise/steps",
     "dynamics/fig1",
     "dynamics/fig2",
