@@ -20,6 +20,11 @@ FIGURES = (
     "directclr/fig5",
     "directclr/fig6",
     "directclr/fig11",
+    "directclr/fig2",
+    "directclr/table1",
+    "directclr/table2",
+    "directclr/fig10",
+    "directclr/fig12",
 )
 """PAPER/FIGURE, each a module of this package: frossl (Skean et al. 2024), stepwise (Simon et al. 2023), dynamics (Esser et al. 2023),
 directclr (Jing et al. 2022)."""

@@ -1,0 +1,12 @@
+"""The projector study at its smoke size, with one folder of runs for all figures."""
+
+from dataclasses import replace
+
+import pytest
+
+from fullrank.reproduce.directclr.study import SIZES
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory):
+    return replace(SIZES["smoke"], runs=str(tmp_path_factory.mktemp("study")))

@@ -1,0 +1,84 @@
+"""Recipes of the projector study, and how a run is judged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from fullrank.evaluation import extract
+from fullrank.images import train_and_test
+from fullrank.loading import load
+from fullrank.recipes import RECIPES, check
+from fullrank.reproduce.directclr import study as module
+from fullrank.reproduce.directclr.study import LABELS, SIZES, judged, study, with_d0, with_projector
+
+
+def test_the_paper_s_size_is_the_library_s_imagenet_recipes():
+    assert SIZES["paper"].recipe == RECIPES["imagenet-simclr"]
+    ours, theirs = with_projector(SIZES["paper"].recipe, "DirectCLR"), RECIPES["imagenet-directclr"]
+    assert ours.projector.absent
+    assert theirs.projector.absent
+    assert replace(ours, name=theirs.name, projector=theirs.projector) == theirs
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", LABELS)
+def test_every_recipe_can_run_and_no_two_are_one(size, name):
+    recipe = SIZES[size].recipe
+    check(
+        replace(
+            with_projector(recipe, name), data=replace(recipe.data, mean=(0.5,) * recipe.data.channels, std=(0.5,) * recipe.data.channels)
+        )
+    )
+    assert len({with_projector(recipe, other).fingerprint for other in LABELS}) == len(LABELS)
+
+
+def test_a_sub_vector_of_the_recipe_s_own_size_shares_its_run_with_table_2():
+    recipe = SIZES["small"].recipe
+    assert with_d0(recipe, recipe.projector.d0) == with_projector(recipe, "low-rank-diagonal")
+    assert with_d0(recipe, 5).projector.d0 == 5
+
+
+def test_a_run_is_trained_once_and_found_again(smoke, monkeypatch):
+    recipes = {"none": with_projector(smoke.recipe, "none")}
+    first = study(smoke, recipes, data=None, seed=3)
+    monkeypatch.setattr(module, "pretrain", None)  # so that another call would fail
+    assert study(smoke, recipes, data=None, seed=3) == first
+    with pytest.raises(TypeError):
+        study(smoke, recipes, data=None, seed=4)
+
+
+def test_a_run_that_was_stopped_is_continued(smoke, tmp_path):
+    recipe = replace(with_projector(smoke.recipe, "none"), seed=5)
+    whole = judged(recipe, tmp_path, images=smoke.images)
+    (path,) = tmp_path.iterdir()
+    (path / f"judged-{smoke.images}.json").unlink()
+    again = judged(recipe, tmp_path, images=smoke.images)
+    assert again | {"seconds": 0} == whole | {"seconds": 0}
+
+
+def test_parts_of_r_are_probed_and_its_spectrum_is_that_of_held_out_images(smoke, tmp_path):
+    recipe = with_projector(smoke.recipe, "DirectCLR")
+    found = judged(recipe, tmp_path, images=0)
+    (path,) = tmp_path.iterdir()
+    model, splits, d0 = load(path), train_and_test("digits", seed=0), recipe.hyper["d0"]
+    train, test = (extract(model.backbone, part, model.preprocess) for part in (splits.train, splits.test))
+    expected = np.linalg.eigvalsh(np.cov(test.X.double().numpy().T, ddof=0))[::-1]
+    np.testing.assert_allclose(found["representation"]["eigenvalues"], expected, rtol=1e-6)
+    assert found["embedding"] == found["representation"]  # there is no projector
+    for name, part in {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, 2 * d0)}.items():
+        X, X_test = train.X[:, part].numpy(), test.X[:, part].numpy()
+        mean, std = X.mean(0), X.std(0)
+        other = LogisticRegression(C=1.0, max_iter=500).fit((X - mean) / std, train.labels)
+        assert abs(found["accuracy"][name] - other.score((X_test - mean) / std, test.labels)) < 0.06, name
+    assert found["ranks"]["representation"] == [d0, train.X.shape[1]]
+
+
+def test_many_eigenvalues_are_thinned_out_evenly_and_summed_up_before():
+    Z = torch.randn(2000, 600, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = module.spectrum(Z)
+    assert (len(found["index"]), found["index"][0], found["index"][-1]) == (256, 1, 600)
+    assert (found["D"], found["dead"]) == (600, 0)
+    assert found["effective_rank"] > 256
