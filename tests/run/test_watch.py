@@ -13,6 +13,7 @@ from fullrank.objectives import frossl
 from fullrank.run import Run
 from fullrank.run.watch import AT_LEAST, AT_MOST, SHARE, Measures, SpectrumFile, agreement, look, plan_interval
 from fullrank.spectrum import Spectrum
+from fullrank.spectrum.alarm import MISSING, missing_share
 
 PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 RUNS = {"steps": st.integers(1, 200_000), "batch": st.integers(2, 4096), "views": st.integers(2, 8), "samples": st.integers(1, 20_000)}
@@ -138,7 +139,8 @@ def test_a_condition_number_that_json_cannot_hold_is_none():
 @pytest.mark.parametrize(("dead", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
 def test_dead_dimensions_count_where_the_images_can_tell(dead, n, expected):
     spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - dead) + [0.0] * dead), n=n)
-    assert Measures.of(spectrum).collapsed is expected
+    found = Measures.of(spectrum)
+    assert (missing_share(found.dead_dimensions, found.dimensions, found.samples) > MISSING) is expected
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])

@@ -13,7 +13,6 @@ from fullrank.images import Preprocess
 from fullrank.methods import Method
 from fullrank.methods.precision import at_least_float32
 from fullrank.spectrum import Moments, Spectrum
-from fullrank.spectrum.alarm import MISSING, missing_share
 from fullrank.spectrum.moments import float64
 
 # Share of a run's work, counted in forward passes, that the watch may cost. Measured on CIFAR-10 it costs a sixth more than that count
@@ -56,8 +55,6 @@ class Measures:
     condition_number: float | None
     entropy: float
     dead_dimensions: int
-    collapsed: bool
-    """Whether more dimensions are dead than the alarm lets pass, of those that so many images resolve."""
     dimensions: int
     samples: int
     spread: float | None
@@ -67,16 +64,14 @@ class Measures:
     def of(cls, spectrum: Spectrum) -> "Measures":
         """Take the measures of a spectrum; a condition number that is not finite is None, as JSON has no infinity."""
         condition = spectrum.condition_number()
-        dead, D, n = spectrum.dead_dimensions(), spectrum.D, spectrum.n
         square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
         return cls(
             effective_rank=spectrum.effective_rank(),
             condition_number=condition if np.isfinite(condition) else None,
             entropy=spectrum.entropy(),
-            dead_dimensions=dead,
-            collapsed=missing_share(dead, D, n) > MISSING,
-            dimensions=D,
-            samples=n,
+            dead_dimensions=spectrum.dead_dimensions(),
+            dimensions=spectrum.D,
+            samples=spectrum.n,
             spread=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
         )
 
