@@ -1,11 +1,11 @@
-"""How many spoilt runs the alarm catches, and how many healthy ones it disturbs, on the embedded digits.
+"""How many degraded runs the alarm catches, and how many healthy ones it disturbs, on the embedded digits.
 
     python benchmarks/alarm.py --parallel 2
 
 Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, nothing tuned. Planted ones differ from them in one
-thing, listed in `PLANTS`. Whether a planted run is spoilt is decided without the alarm's own statistics: by a probe of 2 labels a class on
-the frozen backbone, as a share of what the healthy run of the same objective and seed gains over the untrained network. Below a half, or
-where the run ended in NaN, it is spoilt. How near each run came to a threshold is noted as `extremes`. The alarm is replayed from each
+thing, listed in `PLANTS`. Whether a planted run is degraded is decided without the alarm's own statistics: by a probe of 2 labels a class
+on the frozen backbone, as a share of what the healthy run of the same objective and seed gains over the untrained network. Below a half, or
+where the run ended in NaN, it is degraded. How near each run came to a threshold is noted as `extremes`. The alarm is replayed from each
 run's metrics.jsonl. A run that is there already is taken as it is; `--only` takes the kinds named, and leaves the results of the others.
 Written to `benchmarks/results/alarm.json`.
 """
@@ -29,16 +29,17 @@ from fullrank import load, pretrain
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.images import train_and_test
-from fullrank.methods import Projector
+from fullrank.methods import ProjectorConfig
+from fullrank.monitoring.collapse_detector import missing_share
+from fullrank.monitoring.replay import alarms, judged_from, steps_per_epoch
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, with_objective
-from fullrank.run import Run, alarms, judged_from, read_json, steps_per_epoch, write_json
-from fullrank.run.environment import platform_of
-from fullrank.spectrum.alarm import missing_share
-from fullrank.views import Affine, Crop, Noise
+from fullrank.run import Run, read_json, write_json
+from fullrank.run.environment import platform_info
+from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 
 EPOCHS = 20
-KEPT = 0.5  # of the gain over the untrained network, below which a run is spoilt
+KEPT = 0.5  # of the gain over the untrained network, below which a run is degraded
 RESULTS = Path(__file__).parent / "results" / "alarm.json"
 Change = Callable[[Recipe], Recipe]
 
@@ -61,14 +62,14 @@ def learning_rate(lr: float, name: str = "adamw") -> Change:
 
 
 def bare(recipe: Recipe) -> Recipe:
-    return replace(recipe, projector=Projector(widths=()))
+    return replace(recipe, projector=ProjectorConfig(widths=()))
 
 
 def strong(recipe: Recipe) -> Recipe:
     """Crops of 2 to 10 % of the area, turned by up to 180°, under noise of one standard deviation of the pixel range."""
     (view,) = recipe.views
-    affine = Affine(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
-    crop, noise = Crop(probability=1.0, scale=(0.02, 0.1)), Noise(probability=1.0, std=1.0)
+    affine = AffineConfig(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
+    crop, noise = CropConfig(probability=1.0, scale=(0.02, 0.1)), NoiseConfig(probability=1.0, std=1.0)
     return replace(recipe, views=(replace(view, crop=crop, affine=affine, noise=noise),))
 
 
@@ -151,45 +152,47 @@ def row(path: Path, kind: str, objective: str, seed: int, *, against: Path) -> d
         "kind": kind,
         "objective": objective,
         "seed": seed,
-        "few_labels": accuracy,
+        "few_shot": accuracy,
         "kept": None if kept is None else round(kept, 3),
-        "spoilt": kind != "healthy" and (kept is None or kept < KEPT),
+        "degraded": kind != "healthy" and (kept is None or kept < KEPT),
         "commit": read_json(path / "environment.json")["commit"],
-        "extremes": extremes([row for row in rows if row["kind"] == "watch" and row["step"] >= start]),
+        "extremes": extremes([row for row in rows if row["kind"] == "spectrum" and row["step"] >= start]),
         "alarms": [{"share": round(step / total, 3), "alarm": name, "where": where, "cause": cause} for step, name, where, cause in raised],
     }
 
 
 def extremes(looks: list[dict[str, Any]]) -> dict[str, Any]:
-    """How near the looks of a run came to each threshold, once they were judged: of backbone and projector, and of the views' agreement."""
-    found: dict[str, Any] = {"agreement": min((look["agreement"] for look in looks if "agreement" in look), default=None)}
+    """How near the looks of a run came to each threshold, once they were judged, and the views' intraclass correlation."""
+    found: dict[str, Any] = {
+        "intraclass_correlation": min((look["intraclass_correlation"] for look in looks if "intraclass_correlation" in look), default=None)
+    }
     for where in ("backbone", "projector") if looks else ():
         measured = [look[where] for look in looks]
         ranks = [one["effective_rank"] for one in measured]
         found[where] = {
             "rank": min(ranks),
             "fallen_to": min((rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top), default=None),
-            "spread": min(one["spread"] for one in measured),
-            "missing": max(missing_share(one["dead_dimensions"], one["dimensions"], one["samples"]) for one in measured),
+            "relative_variance": min(one["relative_variance"] for one in measured),
+            "missing": max(missing_share(one["collapsed_dimensions"], one["dimensions"], one["samples"]) for one in measured),
         }
     return found
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield one line a kind: runs, spoilt ones, those of them that were caught, with the right cause, and when; others that were warned."""
+    """Yield one line a kind: runs, degraded ones, those that were caught, with the right cause, and when; others that were warned."""
     for kind in ("healthy", *PLANTS):
         if not (of_kind := [row for row in rows if row["kind"] == kind]):
             continue
-        spoilt = [row for row in of_kind if row["spoilt"]]
-        caught = [row for row in spoilt if row["alarms"]]
+        degraded = [row for row in of_kind if row["degraded"]]
+        caught = [row for row in degraded if row["alarms"]]
         yield {
             "kind": kind,
             "runs": len(of_kind),
-            "spoilt": len(spoilt),
+            "degraded": len(degraded),
             "caught": len(caught),
             "named": sum(any(word in alarm["cause"] for alarm in row["alarms"] for word in CAUSES[kind]) for row in caught),
             "median_share": statistics.median(row["alarms"][0]["share"] for row in caught) if caught else None,
-            "others_warned": sum(bool(row["alarms"]) for row in of_kind if not row["spoilt"]),
+            "others_warned": sum(bool(row["alarms"]) for row in of_kind if not row["degraded"]),
         }
 
 
@@ -200,9 +203,9 @@ def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "data": "digits",
         "epochs": EPOCHS,
-        "spoilt": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels a class; or ended in NaN",
+        "degraded": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels a class; or ended in NaN",
         "tables": {name: list(table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
-        "environment": platform_of(),
+        "environment": platform_info(),
         "runs": rows,
     }
 

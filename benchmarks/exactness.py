@@ -4,7 +4,7 @@
 
 Ours are called as they are used, on gathered embeddings; lightly's classes as their documentation says: on each process's own share, with
 their flag for several processes on, gradients averaged by DistributedDataParallel. The same network, BatchNorm (ours, synchronised),
-data and comparison for all: `fullrank.contract.exactness`. Half of the batch has another mean and scale than the other half, as the
+data and comparison for all: `fullrank.conformance.exactness`. Half of the batch has another mean and scale than the other half, as the
 shares of two processes have where data are sorted. Written to `benchmarks/results/exactness.json`.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from fullrank.contract.exactness import exactness
-from fullrank.contract.subject import subject_of
+from fullrank.conformance.exactness import exactness
+from fullrank.conformance.subject import objective_case
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import write_json
 from lightly_losses import LOSSES
@@ -26,8 +26,8 @@ D0 = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of five dimension
 
 
 def main():
-    ours = {name: subject_of(f, numbers=D0.get(name)) for name, f in OBJECTIVES.items()}
-    theirs = {name: subject_of(f, name=f"lightly.{name}") for name, (f, _) in LOSSES.items()}
+    ours = {name: objective_case(f, numbers=D0.get(name)) for name, f in OBJECTIVES.items()}
+    theirs = {name: objective_case(f, name=f"lightly.{name}") for name, (f, _) in LOSSES.items()}
     found = exactness([*ours.values(), *theirs.values()], processes=PROCESSES)
     rows = [
         {"library": "fullrank", "name": name, "flag": "none needed"} | row(one.processes, one.value, one.gradient, one.trouble)

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from fullrank.images import stream_batches, train_and_test
-from fullrank.views import View, Views
+from fullrank.views import MultiViewTransform, ViewConfig
 
 CLASSES = 100
 
@@ -48,7 +48,7 @@ def first_batch(folder: str, workers: int) -> dict:
     start = time.perf_counter()
     images = train_and_test(folder).train
     listed = time.perf_counter() - start
-    views = Views(View(), mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
+    views = MultiViewTransform(ViewConfig(), mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
     next(stream_batches(images, views, seed=0, batch=256, start_step=0, steps=1, workers=workers))
     return {
         "workers": workers,

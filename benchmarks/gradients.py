@@ -24,14 +24,14 @@ from fullrank.methods.gradients import gradients_of_channels
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import write_json
-from fullrank.run.environment import platform_of
+from fullrank.run.environment import platform_info
 from fullrank.spectrum import measures
-from fullrank.training import Optimizer, build_optimizer
+from fullrank.training import OptimizerConfig, build_optimizer
 
 RECIPE = RECIPES["cifar10-projectors"]
 PAIRS = (("sub-vector", True), ("sub-vector", False), ("low-rank", True), ("low-rank", False), ("mlp", True))  # (kind, last shortcut)
 STEPS, SEEDS = 10, 3
-OPTIMIZER = Optimizer(name="adamw", lr=1e-3)
+OPTIMIZER = OptimizerConfig(name="adamw", lr=1e-3)
 
 
 def main():
@@ -48,7 +48,7 @@ def main():
         rows.append({"projector": kind, "last shortcut": shortcut} | summary(runs))
         print(rows[-1], flush=True)
     settings = {"recipe": RECIPE.name, "d0": RECIPE.projector.d0, "images": RECIPE.batch, "optimizer": vars(OPTIMIZER), "seeds": SEEDS}
-    write_json(options.out, {"settings": settings, "rows": rows, "environment": platform_of()})
+    write_json(options.out, {"settings": settings, "rows": rows, "environment": platform_info()})
 
 
 def recipe_of(kind: Any, shortcut: bool, seed: int) -> Recipe:

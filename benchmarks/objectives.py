@@ -78,7 +78,7 @@ def row(runs: list[Run]) -> dict:
             "margin": statistics.mean(margins),
             "interval": [statistics.mean(margins) - half, statistics.mean(margins) + half],
         }
-    watched = [[r for r in run.metrics if r["kind"] == "watch"][-1] for run in runs]
+    watched = [[r for r in run.metrics if r["kind"] == "spectrum"][-1] for run in runs]
     found["effective_rank"] = {place: [w[place]["effective_rank"] for w in watched] for place in ("backbone", "projector")}
     found["seconds"] = [read_json(run.path / "environment.json")["duration_seconds"] for run in runs]
     return found

@@ -60,7 +60,7 @@ def collect(runs: list[Path], name: str | None) -> dict:
         "train_images": evaluations[0]["train_images"],
         "test_images": evaluations[0]["test_images"],
         "minutes": [round(environment["duration_seconds"] / 60, 1) for environment in environments],
-        "watch_share": [environment["watch_share"] for environment in environments],
+        "spectrum_share": [environment["spectrum_share"] for environment in environments],
         "spectra": [len(Run(path).spectra["steps"]) for path in runs],
         "commit": sorted({str(environment["commit"]) for environment in environments}),
         "environment": {key: environments[0][key] for key in ENVIRONMENT},

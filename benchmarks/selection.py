@@ -20,14 +20,14 @@ import torch
 from scipy.stats import rankdata
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate, extract, few_labels, linear_probe, standardize
+from fullrank.evaluation import evaluate, extract, few_shot, linear_probe, standardize
 from fullrank.images import MemoryImages, load, train_and_test
 from fullrank.loading import Model, load_run
-from fullrank.recipes.assemble import build_views
+from fullrank.recipes.assemble import build_transform
 from fullrank.run import write_json
-from fullrank.run.environment import platform_of
+from fullrank.run.environment import platform_info
 from fullrank.spectrum import Spectrum, alignment, lidar, readings, uniformity
-from fullrank.views import View
+from fullrank.views import ViewConfig
 
 VIEWS = 8  # of each image, for LiDAR; the first two are those of alignment
 RESAMPLES = 2000
@@ -67,13 +67,13 @@ def main():
         "correlations": correlations(judged, options.across),
         "noise": {"run": first, "rows": noisy(models[first])},
         "settings": {"views": VIEWS, "resamples": RESAMPLES, "interval": "95 % of bootstrap resamples of runs"},
-        "environment": platform_of(),
+        "environment": platform_info(),
     }
     write_json(options.out, tidy(result))
     show(result)
 
 
-def judge(model: Model, views: tuple[View, ...]) -> dict[str, Any]:
+def judge(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
     """One run by its labels and by every label-free measure."""
     train, test = images_of(model)
     scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=tuple(PROBES), baselines=False)["scores"]
@@ -99,9 +99,9 @@ def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
 
 
 @torch.inference_mode()
-def seen_from(model: Model, images: MemoryImages, views: tuple[View, ...]) -> torch.Tensor:
+def seen_from(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
     """Representations (n, q, D_b) of q views of each image."""
-    make = build_views(type(model.recipe)(views=views, data=model.recipe.data))
+    make = build_transform(type(model.recipe)(views=views, data=model.recipe.data))
     drawn = [make(images.pixels, make.draw(seed, 0, len(images)))[0] for seed in range(VIEWS // 2)]
     return torch.stack([torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1)
 
@@ -134,7 +134,7 @@ def correlations(judged: dict[str, Any], across: str) -> dict[str, Any]:
             if len(known) >= LEAST:
                 x = np.array([oriented(measure, judged[name]["measures"][measure]) for name in known])
                 rows[measure] = {"n": len(known)} | {
-                    probe: agreement(x, [judged[name]["accuracy"][probe] for name in known]) for probe in PROBES
+                    probe: intraclass_correlation(x, [judged[name]["accuracy"][probe] for name in known]) for probe in PROBES
                 }
         result[group] = rows
     return result
@@ -145,7 +145,7 @@ def oriented(measure: str, value: float) -> float:
     return -value if measure.split(": ")[1] in LESS_IS_BETTER else value
 
 
-def agreement(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
+def intraclass_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
     """Spearman's ρ with its interval, and what the run that the measure picks scores below the best one."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
@@ -199,7 +199,7 @@ def noisy(model: Model) -> list[dict[str, float]]:
                 "effective rank": spectrum.effective_rank(),
                 "participation ratio": spectrum.participation_ratio(),
                 "linear": linear_probe(X, train.labels, X_test, test.labels).accuracy,
-                "few": few_labels(X, train.labels, X_test, test.labels).mean,
+                "few": few_shot(X, train.labels, X_test, test.labels).mean,
             }
         )
     return rows

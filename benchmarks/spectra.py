@@ -3,7 +3,7 @@
     python benchmarks/spectra.py            # two minutes
 
 256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
-(`fullrank.contract.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
+(`fullrank.conformance.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
 """
 
 from importlib.metadata import version
@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from matplotlib import rc_context
 
-from fullrank.contract.free import RANK, free
-from fullrank.contract.subject import subject_of
+from fullrank.conformance.free import RANK, free
+from fullrank.conformance.subject import objective_case
 from fullrank.objectives import OBJECTIVES
 from fullrank.reproduce.draw import STYLE, subplots
 from fullrank.run import write_json
@@ -40,7 +40,9 @@ def main():
 
 
 def measure(name: str, objective) -> dict:
-    found = [free(subject_of(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS]
+    found = [
+        free(objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS
+    ]
     before = [f.before.effective_rank() for f in found]
     assert all(f.after is not None for f in found), f"{name} became infinite"
     after = [f.after.effective_rank() for f in found]

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics import trace
-from fullrank.dynamics.pairs import eigenbasis
+from fullrank.dynamics.contrastive_pairs import eigenbasis
 from fullrank.reproduce.dynamics.fig4 import Size, costs, exponent, pairs, task
 from fullrank.run import write_json
-from fullrank.run.environment import platform_of
+from fullrank.run.environment import platform_info
 
 OUT = Path(__file__).parent / "results" / "trace.json"
 WIDTHS, INPUTS, REPEATS, OUTPUTS = (10, 100, 1000, 10000), (10, 50), 1000, 2
@@ -40,7 +40,7 @@ def main():
         "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
     }
     write_json(
-        OUT, {"settings": {"outputs": OUTPUTS, "repeats": REPEATS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_of(), **found}
+        OUT, {"settings": {"outputs": OUTPUTS, "repeats": REPEATS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_info(), **found}
     )
 
 

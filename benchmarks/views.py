@@ -27,7 +27,7 @@ from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
 from torchvision.transforms import v2
 
-from fullrank.views import Blur, Jitter, View, Views
+from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 MEAN, STD = IMAGENET_NORMALIZE["mean"], IMAGENET_NORMALIZE["std"]
 RESULTS = Path(__file__).parent / "results" / "views.json"
@@ -49,7 +49,7 @@ def collate(samples: list[list[torch.Tensor]]) -> list[torch.Tensor]:
 def small(images: list[Image.Image]) -> dict[str, Work]:
     """The contenders at 32 pixels; each makes two views of each image."""
     size = 32
-    spec = View(count=2, size=size, jitter=Jitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1))
+    spec = ViewConfig(count=2, size=size, jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1))
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).contiguous()
     reference = v2.Compose(
         [
@@ -65,7 +65,7 @@ def small(images: list[Image.Image]) -> dict[str, Work]:
     lightly = SimCLRTransform(size, cj_strength=0.5, cj_sat=0.4, gaussian_blur=0.0)
 
     def ours(**options) -> Work:
-        views = Views(spec, mean=MEAN, std=STD, channels=3, **options)
+        views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
         return lambda: views(pixels, views.draw(0, 0, len(pixels)))
 
     contenders = {
@@ -85,12 +85,12 @@ def small(images: list[Image.Image]) -> dict[str, Work]:
 
 def photos(files: list[Path]) -> dict[str, Work]:
     """The contenders at 224 pixels, from files."""
-    jitter, blur = Jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), Blur(probability=0.5, sigma=(0.1, 2.0))
-    spec = View(count=2, size=224, jitter=jitter, blur=blur)
+    jitter, blur = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), BlurConfig(probability=0.5, sigma=(0.1, 2.0))
+    spec = ViewConfig(count=2, size=224, jitter=jitter, blur=blur)
     lightly = SimCLRTransform(224)
 
     def ours(**options) -> Work:
-        views = Views(spec, mean=MEAN, std=STD, channels=3, **options)
+        views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
 
         def work():
             draws = views.draw(0, 0, len(files))

@@ -20,18 +20,18 @@ TIMES = {"images_per_second"}  # what a repeated run measures anew
 @pytest.fixture(scope="session")
 def small():
     """A recipe of 22 steps on the digits, for seconds on one core."""
-    from fullrank.methods import Backbone, Projector
-    from fullrank.recipes import RECIPES, Watch
-    from fullrank.training import Schedule
+    from fullrank.methods import BackboneConfig, ProjectorConfig
+    from fullrank.recipes import RECIPES, SpectrumConfig
+    from fullrank.training import ScheduleConfig
 
     return replace(
         RECIPES["digits"],
         epochs=2,
-        backbone=Backbone(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
-        projector=Projector(widths=(32, 24)),
-        schedule=Schedule(warmup=0.5),
+        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        projector=ProjectorConfig(widths=(32, 24)),
+        schedule=ScheduleConfig(warmup=0.5),
         checkpoints=4,
-        watch=Watch(samples=100, batch_every=5),
+        spectrum=SpectrumConfig(samples=100, batch_every=5),
     )
 
 

@@ -14,9 +14,9 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import agree, everyones, gather, rank, share, synchronise, world_size
+from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, gather, rank, rank_slice, world_size
 from fullrank.errors import UserError
-from fullrank.images import BadImage, Skipped
+from fullrank.images import DecodeErrors, ImageDecodeError
 from fullrank.spectrum import Moments
 
 UNEVEN = (3, 7)
@@ -40,13 +40,13 @@ def train(net):
     rng = torch.Generator().manual_seed(1)
     for parameter in net.parameters():
         parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
-    net = synchronise(net.double())
+    net = convert_sync_batchnorm(net.double())
     return DistributedDataParallel(net) if world_size() > 1 else net
 
 
 def normalisation(layer, x, *, steps=2):
     """Outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and what it does in evaluation."""
-    layer = synchronise(layer.double())
+    layer = convert_sync_batchnorm(layer.double())
     x = mine(x).requires_grad_()
     for _ in range(steps):
         y = layer(x)
@@ -77,24 +77,24 @@ def layers():
 def backbone():
     """Gradients of a small network of timm, whose every BatchNorm carries an activation."""
     net = train(timm.create_model("test_efficientnet", num_classes=0))
-    Z = net(data(4, 3, 32, 32, dim=0)[share(4)])
+    Z = net(data(4, 3, 32, 32, dim=0)[rank_slice(4)])
     gather(Z, dim=0).square().sum().backward()
     return [p.grad for p in net.parameters()]
 
 
 def refusal():
     try:
-        share(13)
+        rank_slice(13)
     except UserError as error:
         return str(error)
 
 
 def unreadable():
     """What all know of the unreadable files that each met alone."""
-    skipped = Skipped()
-    skipped.add(10, [BadImage("both.jpg", "empty file"), BadImage(f"{rank()}.jpg", "no image")])
-    skipped.exchange()
-    return skipped.tried, skipped.failed, skipped.reasons
+    decode_errors = DecodeErrors()
+    decode_errors.add(10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{rank()}.jpg", "no image")])
+    decode_errors.exchange()
+    return decode_errors.tried, decode_errors.failed, decode_errors.reasons
 
 
 def everything():
@@ -104,10 +104,10 @@ def everything():
         "layers": layers(),
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),
-        "gather": [gather(numbers[:, share(4)]), gather(numbers[share(2)], dim=0), gather(numbers[:, share(4)].long())],
+        "gather": [gather(numbers[:, rank_slice(4)]), gather(numbers[rank_slice(2)], dim=0), gather(numbers[:, rank_slice(4)].long())],
         "refusal": refusal(),
-        "everyones": everyones({"rank": rank()}),
-        "agree": [agree(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
+        "all_gather_object": all_gather_object({"rank": rank()}),
+        "agree": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
         "skipped": unreadable(),
     }
 

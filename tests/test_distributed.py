@@ -8,8 +8,19 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
-from fullrank.contract import exactness, subject_of
-from fullrank.distributed import SyncBatchNorm, agree, all_sum, everyones, gather, local_world_size, rank, share, synchronise, world_size
+from fullrank.conformance import exactness, objective_case
+from fullrank.distributed import (
+    SyncBatchNorm,
+    all_gather_object,
+    all_reduce_max,
+    all_reduce_sum,
+    convert_sync_batchnorm,
+    gather,
+    local_world_size,
+    rank,
+    rank_slice,
+    world_size,
+)
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
 
@@ -33,7 +44,7 @@ def one():
 def objectives():
     """Every objective behind a small network, in groups of 2 and 4 processes against one: the part of `fullrank check` that does it."""
     numbers = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return exactness([subject_of(f, numbers=numbers.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
+    return exactness([objective_case(f, numbers=numbers.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):
@@ -100,7 +111,7 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused(two):
 @pytest.mark.ddp
 def test_all_know_what_each_said_and_the_greatest_number(two):
     for process in two:
-        assert process["everyones"] == [{"rank": 0}, {"rank": 1}]
+        assert process["all_gather_object"] == [{"rank": 0}, {"rank": 1}]
         assert process["agree"] == [0, 15, 2]
 
 
@@ -115,9 +126,9 @@ def test_unreadable_files_of_all_processes_are_listed_and_each_judges_its_own_re
 def test_without_a_process_group_nothing_happens():
     Z = torch.randn(2, 4, 3)
     assert gather(Z) is Z
-    assert all_sum(Z) is Z
-    assert (rank(), world_size(), local_world_size(), share(7)) == (0, 1, 1, slice(0, 7))
-    assert (everyones("mine"), agree(15)) == (["mine"], 15)
+    assert all_reduce_sum(Z) is Z
+    assert (rank(), world_size(), local_world_size(), rank_slice(7)) == (0, 1, 1, slice(0, 7))
+    assert (all_gather_object("mine"), all_reduce_max(15)) == (["mine"], 15)
 
 
 def network():
@@ -135,7 +146,7 @@ def network():
 def test_synchronise_keeps_numbers_names_and_parameters():
     plain, converted = network(), network()
     before = dict(converted.named_parameters())
-    assert synchronise(converted) is converted
+    assert convert_sync_batchnorm(converted) is converted
     assert all(before[name] is parameter for name, parameter in converted.named_parameters())
     assert converted.state_dict().keys() == plain.state_dict().keys()
     for training in (True, False):
@@ -147,10 +158,14 @@ def test_synchronise_keeps_numbers_names_and_parameters():
 
 
 def test_synchronise_converts_every_batch_norm_once():
-    kinds = [type(m).__name__ for m in synchronise(synchronise(network())).modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    kinds = [
+        type(m).__name__
+        for m in convert_sync_batchnorm(convert_sync_batchnorm(network())).modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm)
+    ]
     assert kinds == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
-    assert isinstance(synchronise(nn.BatchNorm1d(3).eval()), SyncBatchNorm)
-    assert not synchronise(nn.BatchNorm1d(3).eval()).training
+    assert isinstance(convert_sync_batchnorm(nn.BatchNorm1d(3).eval()), SyncBatchNorm)
+    assert not convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training
 
 
 def test_synchronise_refuses_a_layer_that_it_would_change():
@@ -159,4 +174,4 @@ def test_synchronise_refuses_a_layer_that_it_would_change():
             return 2 * super().forward(input)
 
     with pytest.raises(UserError, match="cannot synchronise Twice"):
-        synchronise(nn.Sequential(Twice(3)))
+        convert_sync_batchnorm(nn.Sequential(Twice(3)))

@@ -10,7 +10,7 @@ from torch import nn
 from fullrank.embed import embed
 from fullrank.errors import UserError
 from fullrank.evaluation import extract
-from fullrank.images import Preprocess, Skipped, load, open_images
+from fullrank.images import DecodeErrors, Preprocess, load, open_images
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
 
@@ -49,12 +49,12 @@ def test_unlabelled_images_have_null_and_unreadable_ones_no_row(tmp_path):
     for i in range(12):
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
-    skipped, out = Skipped(), tmp_path / "out.parquet"
-    assert embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch=4, skipped=skipped) == 11
+    decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
+    assert embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch=4, decode_errors=decode_errors) == 11
     table = pq.read_table(out)
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
-    assert list(skipped.reasons) == [name for name in skipped.reasons if name.endswith("05.png")] != []
+    assert list(decode_errors.reasons) == [name for name in decode_errors.reasons if name.endswith("05.png")] != []
 
 
 def test_a_failure_half_way_leaves_no_file(tmp_path, digits):
@@ -99,5 +99,11 @@ def test_a_table_is_never_overwritten_unasked(tmp_path, digits):
 def test_no_readable_image_leaves_no_file(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     with pytest.raises(UserError, match="none of the 1 images can be read"):
-        embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, tmp_path / "out.parquet", skipped=Skipped(tolerate=1.0))
+        embed(
+            nn.Flatten(),
+            open_images(str(tmp_path))["all"],
+            GREY,
+            tmp_path / "out.parquet",
+            decode_errors=DecodeErrors(max_error_fraction=1.0),
+        )
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]

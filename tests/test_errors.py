@@ -1,6 +1,6 @@
 import pytest
 
-from fullrank.errors import Interrupted, UserError, perhaps, pick
+from fullrank.errors import Interrupted, UserError, pick, suggest
 
 
 def test_pick_looks_up():
@@ -13,7 +13,7 @@ def test_pick_names_what_was_received_the_choices_and_the_nearest():
 
 
 def test_nothing_near_is_not_suggested():
-    assert perhaps("zebra", ["simclr", "vicreg"]) == ""
+    assert suggest("zebra", ["simclr", "vicreg"]) == ""
 
 
 def test_a_user_error_is_a_value_error():

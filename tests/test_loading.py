@@ -14,7 +14,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.loading import metadata_of
-from fullrank.methods import features_of
+from fullrank.methods import feature_dim
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def digits():
 @pytest.fixture
 def standard(small, train, photos):
     """A run with a backbone that plain timm can build."""
-    data = replace(small.data, source=str(photos), channels=3, size=24, keep="memory")
+    data = replace(small.data, source=str(photos), channels=3, size=24, storage="memory")
     backbone = replace(small.backbone, stem="standard")
     return train(replace(small, data=data, backbone=backbone, views=(replace(small.views[0], size=24),), batch=24, epochs=1, checkpoints=1))
 
@@ -93,7 +93,7 @@ def test_a_timm_model_brings_its_weights_and_its_preprocessing(monkeypatch):
     assert asked == {"test_resnet": True}
     assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
     assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
-    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, features_of(model.backbone))
+    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, feature_dim(model.backbone))
     state = torch.get_rng_state()
     one, other = model.untrained().state_dict(), model.untrained().state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)

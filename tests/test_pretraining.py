@@ -14,14 +14,14 @@ from rich.console import Console
 from torch._subclasses.fake_tensor import FakeTensor
 
 import fullrank
+from fullrank import data as run_data
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.images import train_and_test
+from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
-from fullrank.recipes import Probe, Watch, from_dict
+from fullrank.recipes import ProbeConfig, SpectrumConfig, from_dict
 from fullrank.report.read import read_run
-from fullrank.run import data as run_data
-from fullrank.run.recorder import Recorder
 
 
 def same_weights(one, other):
@@ -57,7 +57,7 @@ def test_the_environment_tells_on_what_it_ran_and_not_who_ran_it(run):
     assert environment["torch"] == torch.__version__.partition("+")[0]
     assert environment["seed"] == 0
     assert environment["duration_seconds"] > 0
-    assert 0 < environment["watch_share"] < 1
+    assert 0 < environment["spectrum_share"] < 1
     for private in (str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
         assert private not in text
 
@@ -70,10 +70,10 @@ def test_the_log_has_a_row_for_every_step_and_the_report_reads_them(run):
         assert row["loss"] == pytest.approx(sum(row["terms"].values()))
         assert row["terms"].keys() == {"invariance", "variance"}
         assert row.keys() >= {"epoch", "lr", "images_per_second", "probe_loss", "probe_train_accuracy"}
-    looks = [row for row in record.train if "leading" in row]
+    looks = [row for row in record.train if "leading_eigenvalues" in row]
     assert [row["step"] for row in looks] == [5, 10, 15, 20]
-    assert all(row["effective_rank"] <= row["at_most"] + 1 for row in looks)
-    for row in record.watch:
+    assert all(row["effective_rank"] <= row["max_rank"] + 1 for row in looks)
+    for row in record.spectrum_rows:
         assert row["backbone"]["dimensions"] == 16
         assert row["projector"]["dimensions"] == 24
         assert 0 <= row["probe_accuracy"] <= 1
@@ -84,7 +84,7 @@ def test_a_run_of_twenty_steps_has_twenty_spectra(run):
     assert len(spectra["steps"]) >= 20
     assert spectra["steps"][0] == 0
     assert spectra["steps"][-1] == 22
-    assert spectra["steps"].tolist() == [row["step"] for row in run.metrics if row["kind"] == "watch"]
+    assert spectra["steps"].tolist() == [row["step"] for row in run.metrics if row["kind"] == "spectrum"]
     assert spectra["backbone"].shape == (len(spectra["steps"]), 16)
     assert spectra["projector"].shape == (len(spectra["steps"]), 24)
     assert (np.diff(spectra["projector"], axis=1) <= 1e-7).all()
@@ -117,7 +117,9 @@ def test_labels_never_reach_the_weights(run, small, train, monkeypatch):
 
 def test_looking_and_probing_otherwise_does_not_change_the_weights(run, small, train):
     assert run.spectra["steps"].tolist() == list(range(23))
-    other = train(replace(small, log_every=4, checkpoints=1, probe=Probe(lr=0.5), watch=Watch(every=9, samples=30, batch_every=1)))
+    other = train(
+        replace(small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=SpectrumConfig(every=9, samples=30, batch_every=1))
+    )
     assert other.spectra["steps"].tolist() == [0, 9, 18, 22]
     assert same_weights(run, other)
 
@@ -234,13 +236,13 @@ def remote(small, tmp_path, monkeypatch):
         pictures = [Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(n)]
         table = datasets.Dataset.from_dict({"image": pictures, "label": [k % 3 for k in range(n)]}, features=features)
         table.to_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet")
-    data = replace(small.data, source=str(tmp_path / "set"), keep="remote", images=64, workers=0)
+    data = replace(small.data, source=str(tmp_path / "set"), storage="streaming", num_images=64, workers=0)
     return replace(small, data=data, batch=16, epochs=3)
 
 
 def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_path, monkeypatch):
     said = io.StringIO()
-    after = Recorder.after
+    after = RunLogger.after
 
     def cut(self, step, **keywords):
         after(self, step, **keywords)
@@ -248,7 +250,7 @@ def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_pa
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "after", cut)
+        patch.setattr(RunLogger, "after", cut)
         with pytest.raises(KeyboardInterrupt):
             fullrank.pretrain(remote, out=tmp_path / "run", console=Console(file=said, soft_wrap=True, markup=False))
     assert f"train with {tmp_path / 'set'} [train] as it arrives (64 images an epoch), watch with 30 images of [test]" in said.getvalue()
@@ -261,5 +263,5 @@ def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_pa
 
 def test_a_stream_has_to_say_how_long_an_epoch_is(remote, tmp_path):
     with pytest.raises(UserError, match=r"arrives without a length; give the images of an epoch with --data\.images"):
-        fullrank.pretrain(replace(remote, data=replace(remote.data, images=0)), out=tmp_path / "run", console=Console(quiet=True))
+        fullrank.pretrain(replace(remote, data=replace(remote.data, num_images=0)), out=tmp_path / "run", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.recipes import to_dict, with_objective
 from fullrank.run import Run
-from fullrank.training import Optimizer
+from fullrank.training import OptimizerConfig
 
 pytestmark = pytest.mark.ddp
 STEPS = 22
@@ -35,7 +35,7 @@ def calm(small):
 
     def recipe(precision):
         machine = replace(small.machine, precision=precision)
-        return replace(with_objective(small, "vicreg"), optimizer=Optimizer(name="sgd", lr=1e-4), machine=machine)
+        return replace(with_objective(small, "vicreg"), optimizer=OptimizerConfig(name="sgd", lr=1e-4), machine=machine)
 
     return recipe
 

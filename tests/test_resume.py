@@ -12,12 +12,12 @@ from rich.console import Console
 import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
-from fullrank.methods import Backbone, Projector
-from fullrank.recipes import Data, Recipe, with_objective
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.monitoring.run_logger import RunLogger
+from fullrank.recipes import DataConfig, Recipe, with_objective
 from fullrank.run import Run
-from fullrank.run.recorder import Recorder
-from fullrank.training import Optimizer, Schedule
-from fullrank.views import View
+from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.views import ViewConfig
 
 QUIET = Console(quiet=True)
 
@@ -29,7 +29,7 @@ class PowerCut(BaseException):
 @contextmanager
 def power_cut(monkeypatch, *, after):
     """Let the run within end between two steps, with its log written and no checkpoint."""
-    look = Recorder.after
+    look = RunLogger.after
 
     def cut(self, step, **keywords):
         look(self, step, **keywords)
@@ -37,7 +37,7 @@ def power_cut(monkeypatch, *, after):
             raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "after", cut)
+        patch.setattr(RunLogger, "after", cut)
         with pytest.raises(PowerCut):
             yield
 
@@ -70,12 +70,12 @@ def test_targets_queues_prototypes_and_centres_are_resumed_too(objective, small,
 def streamed(photos):
     """18 steps on a folder that is decoded anew at each step, by a worker process."""
     return Recipe(
-        data=Data(source=str(photos), keep="stream", workers=1, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
-        views=(View(size=16),),
-        backbone=Backbone(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
-        projector=Projector(widths=(16,)),
-        optimizer=Optimizer(name="sgd", lr=0.05),
-        schedule=Schedule(warmup=1.0),
+        data=DataConfig(source=str(photos), storage="disk", workers=1, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
+        views=(ViewConfig(size=16),),
+        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        projector=ProjectorConfig(widths=(16,)),
+        optimizer=OptimizerConfig(name="sgd", lr=0.05),
+        schedule=ScheduleConfig(warmup=1.0),
         epochs=6,
         batch=16,
         checkpoints=5,
@@ -115,7 +115,7 @@ def test_a_signal_stops_between_two_steps_and_says_how_to_go_on(
     signum, expected, run, recipe_json, tmp_path, monkeypatch, capsys, assert_same
 ):
     path = tmp_path / "a run"
-    look = Recorder.after
+    look = RunLogger.after
 
     def interrupted(self, step, **keywords):
         look(self, step, **keywords)
@@ -123,7 +123,7 @@ def test_a_signal_stops_between_two_steps_and_says_how_to_go_on(
             signal.raise_signal(signum)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "after", interrupted)
+        patch.setattr(RunLogger, "after", interrupted)
         assert main(["pretrain", str(recipe_json), "--out", str(path)]) == expected
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"fullrank: stopped after step 9 of 22; continue with: fullrank pretrain --resume '{path}'"

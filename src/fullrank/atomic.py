@@ -10,7 +10,7 @@ from fullrank.errors import UserError
 
 
 @contextmanager
-def draft_of(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a draft beside `path` to write to; it takes the name of `path` at the end, or is removed if anything fails.
 
     Raises:
@@ -18,7 +18,7 @@ def draft_of(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "new" / "one.txt"
-    >>> with draft_of(path) as draft:
+    >>> with atomic_write(path) as draft:
     ...     draft.write_text("all of it"), path.exists()
     (9, False)
     >>> path.read_text(), [file.name for file in path.parent.iterdir()]

@@ -33,13 +33,13 @@ def local_world_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
-def share(n: int) -> slice:
+def rank_slice(n: int) -> slice:
     """The rows of a batch of n that are this process's: consecutive, equal in number, in the order in which `gather` joins them.
 
     Raises:
         UserError: n is no multiple of the number of processes.
 
-    >>> share(256)
+    >>> rank_slice(256)
     slice(0, 256, None)
     """
     each, left = divmod(n, world_size())
@@ -60,19 +60,19 @@ def gather(Z: Tensor, dim: int = 1) -> Tensor:
     return Z if world_size() == 1 else _Gather.apply(Z, dim)
 
 
-def all_sum(x: Tensor) -> Tensor:
+def all_reduce_sum(x: Tensor) -> Tensor:
     """Sum of the tensors of all processes, on each of them, with gradient.
 
-    >>> all_sum(torch.ones(2))
+    >>> all_reduce_sum(torch.ones(2))
     tensor([1., 1.])
     """
     return x if world_size() == 1 else _Sum.apply(x)
 
 
-def everyones(thing: T) -> list[T]:
+def all_gather_object(thing: T) -> list[T]:
     """Return the things of all processes, in the order of their ranks; anything that can be pickled.
 
-    >>> everyones("mine")
+    >>> all_gather_object("mine")
     ['mine']
     """
     things: list[Any] = [thing] * world_size()
@@ -81,10 +81,10 @@ def everyones(thing: T) -> list[T]:
     return things
 
 
-def agree(number: int) -> int:
+def all_reduce_max(number: int) -> int:
     """Return the greatest of all processes' numbers, of which each then knows: cheap enough for every step, and waits for no device.
 
-    >>> agree(15)
+    >>> all_reduce_max(15)
     15
     """
     if world_size() == 1:
@@ -141,9 +141,9 @@ class SyncBatchNorm(_BatchNorm):
         x = input.to(torch.promote_types(input.dtype, torch.float32))  # statistics of bfloat16 activations need more digits
         here = x.numel() // x.shape[1]
         local_var, local_mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-        total, n = all_sum(torch.cat([here * local_mean, x.new_full((1,), here)])).split([x.shape[1], 1])
+        total, n = all_reduce_sum(torch.cat([here * local_mean, x.new_full((1,), here)])).split([x.shape[1], 1])
         mean = total / n
-        var = all_sum(here * (local_var + (local_mean - mean).square())) / n
+        var = all_reduce_sum(here * (local_var + (local_mean - mean).square())) / n
         self._track(mean.detach(), var.detach() * n / (n - 1))
         scale = (var + self.eps).rsqrt() if self.weight is None else (var + self.eps).rsqrt() * self.weight
         shift = -mean * scale if self.bias is None else self.bias - mean * scale
@@ -172,7 +172,7 @@ class SyncBatchNormAct(SyncBatchNorm):
         return self.act(self.drop(super().forward(input)))
 
 
-def synchronise(module: nn.Module) -> nn.Module:
+def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
     """Replace every BatchNorm of a module by a `SyncBatchNorm` with the same parameters, buffers and names; return the module.
 
     Call it before or after the process group starts, on one process or many; optimizers and state dicts stay valid.
@@ -180,11 +180,11 @@ def synchronise(module: nn.Module) -> nn.Module:
     Raises:
         UserError: a layer derives from BatchNorm with a forward of its own, which would silently stay local.
 
-    >>> [type(layer).__name__ for layer in synchronise(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))).children()]
+    >>> [type(layer).__name__ for layer in convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))).children()]
     ['Linear', 'SyncBatchNorm']
     """
     for name, child in module.named_children():
-        setattr(module, name, synchronise(child))
+        setattr(module, name, convert_sync_batchnorm(child))
     return _synchronised(module) if isinstance(module, _BatchNorm) else module
 
 

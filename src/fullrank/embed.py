@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.evaluation.features import Features, stream
-from fullrank.images import Images, MemoryImages, Preprocess, Skipped
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
 def embed(
@@ -21,7 +21,7 @@ def embed(
     batch: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
     overwrite: bool = False,
 ) -> int:
     """Write a row for each readable image, in order, and return how many there are.
@@ -37,7 +37,7 @@ def embed(
         batch: images a forward pass, and rows a group.
         device: where the backbone runs.
         workers: processes that decode; 0 is this one.
-        skipped: counts and records the images that cannot be read; by default a new one, which stops past a tenth.
+        decode_errors: counts and records the images that cannot be read; by default a new one, which stops past a tenth.
         overwrite: replace a file that is there.
 
     Raises:
@@ -52,9 +52,9 @@ def embed(
     ['name', 'label', 'embedding']
     """
     rows, writer = 0, None
-    with draft_of(Path(out), overwrite=overwrite) as draft:
+    with atomic_write(Path(out), overwrite=overwrite) as draft:
         try:
-            for part in stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, skipped=skipped):
+            for part in stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors):
                 group = to_table(part)
                 writer = writer or pq.ParquetWriter(draft, group.schema)
                 writer.write_table(group)

@@ -29,10 +29,10 @@ class WorkerDied(Exception):
     """
 
 
-def perhaps(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
+def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
     """Return `; perhaps you meant 'x'?` for the nearest option, or an empty string.
 
-    >>> perhaps("vicregg", ["simclr", "vicreg"])
+    >>> suggest("vicregg", ["simclr", "vicreg"])
     "; perhaps you meant 'vicreg'?"
     """
     near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
@@ -47,4 +47,4 @@ def pick(name: str, options: Mapping[str, T], what: str) -> T:
     """
     if name in options:
         return options[name]
-    raise UserError(f"unknown {what} '{name}'; choose from {', '.join(sorted(options))}{perhaps(name, options)}")
+    raise UserError(f"unknown {what} '{name}'; choose from {', '.join(sorted(options))}{suggest(name, options)}")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 
 
@@ -38,7 +38,7 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     tensors = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, tensor in backbone.state_dict().items()
     }
-    with draft_of(Path(path), overwrite=overwrite) as draft:
+    with atomic_write(Path(path), overwrite=overwrite) as draft:
         draft.write_bytes(save(tensors, metadata=dict(metadata)))
 
 
@@ -68,7 +68,7 @@ def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int,
         raise UserError(f"export to ONNX needs {missing.name}, which is not installed; run: pip install 'fullrank[onnx]'") from missing
     network = copy.deepcopy(backbone).cpu().eval()
     images = torch.randn(3, channels, size, size, generator=torch.Generator().manual_seed(0))
-    with draft_of(Path(path), overwrite=overwrite) as draft:
+    with atomic_write(Path(path), overwrite=overwrite) as draft:
         torch.onnx.export(
             network,
             (images,),

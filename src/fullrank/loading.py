@@ -16,11 +16,11 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from fullrank.errors import UserError, perhaps
+from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.source import Picture
-from fullrank.methods import Backbone, build_backbone
-from fullrank.recipes import Recipe, build_branch, preprocess_of
+from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
 
 
@@ -33,7 +33,7 @@ class Model:
     backbone: nn.Module
     """float32 images (n, C, S, S), normalised, to features (n, D)."""
     preprocess: Preprocess
-    spec: Backbone
+    spec: BackboneConfig
     """How timm builds it."""
     untrained: Callable[[], nn.Module]
     """The same network with fresh weights: those that a run began with."""
@@ -87,7 +87,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     """Load the backbone and projector of a run's newest checkpoint, or of that of `step`."""
     run = Run(path)
     recipe, checkpoint = run.recipe, run.checkpoint(step)
-    branch, weights = build_branch(recipe), checkpoint.weights()
+    branch, weights = build_encoder(recipe), checkpoint.weights()
     try:
         for part, network in (("backbone.", branch.backbone), ("projector.", branch.projector)):
             network.load_state_dict({name.removeprefix(part): tensor for name, tensor in weights.items() if name.startswith(part)})
@@ -96,9 +96,9 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     return Model(
         name=name or str(path),
         backbone=branch.backbone.eval(),
-        preprocess=preprocess_of(recipe),
+        preprocess=build_preprocess(recipe),
         spec=recipe.backbone,
-        untrained=lambda: build_branch(recipe).backbone,
+        untrained=lambda: build_encoder(recipe).backbone,
         projector=branch.projector.eval(),
         recipe=recipe,
     )
@@ -111,9 +111,9 @@ def load_timm(name: str) -> Model:
     first, or by another filter.
     """
     if not timm.is_model(name):
-        raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){perhaps(name, timm.list_models())}")
+        raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
     if not timm.is_model_pretrained(name):
-        near = perhaps(name, timm.list_pretrained())
+        near = suggest(name, timm.list_pretrained())
         raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){near}")
     try:
         _ask_the_hub(name)
@@ -126,7 +126,7 @@ def load_timm(name: str) -> Model:
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
     preprocess = Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
-    spec = Backbone(name=name)
+    spec = BackboneConfig(name=name)
     return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, channels))
 
 
@@ -154,7 +154,7 @@ def load_file(path: Path) -> Model:
             f"{path} is no safetensors file ({_summary(error)}); expected what `fullrank export RUN --out FILE.safetensors` wrote"
         ) from error
     try:
-        spec = Backbone(
+        spec = BackboneConfig(
             name=metadata["name"],
             arguments=json.loads(metadata["arguments"]),
             stem=metadata["stem"],  # pyright: ignore[reportArgumentType]
@@ -172,7 +172,7 @@ def load_file(path: Path) -> Model:
     return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, preprocess.channels))
 
 
-def _fresh(spec: Backbone, channels: int) -> nn.Module:
+def _fresh(spec: BackboneConfig, channels: int) -> nn.Module:
     """Build the network with fresh weights, always the same, and leave torch's global generator alone."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

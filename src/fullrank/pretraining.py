@@ -13,36 +13,25 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.atomic import draft_of
-from fullrank.distributed import agree, everyones, rank, synchronise
+from fullrank.atomic import atomic_write
+from fullrank.data import TrainingData, batches_of, prepare, write_preview
+from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, rank
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.methods import Clock, Method, features_of
-from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, on_devices, read_recipe, to_dict
-from fullrank.run import (
-    Bystander,
-    Recorder,
-    Run,
-    TrainingData,
-    Waiting,
-    create,
-    describe,
-    launch,
-    locked,
-    placed,
-    prepare,
-    resume_command,
-    stop_on_signals,
-    write_json,
-)
-from fullrank.run.data import batches_of, write_preview
-from fullrank.run.directory import refuse
-from fullrank.run.machine import precision_of, started
-from fullrank.run.memory import within_memory
-from fullrank.run.task import Task
-from fullrank.run.workers import run_workers
+from fullrank.launch import launch_fabric, resolve_devices, stop_on_signals
+from fullrank.launch.devices import launched_world_size, resolve_precision
+from fullrank.launch.launcher import run_workers
+from fullrank.launch.messages import Task
+from fullrank.methods import Method, TrainingLength, feature_dim
+from fullrank.monitoring.null_logger import NullLogger
+from fullrank.monitoring.progress import Waiting
+from fullrank.monitoring.run_logger import RunLogger
+from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, read_recipe, to_dict, with_devices
+from fullrank.run import Run, create, describe, resume_command, run_lock, write_json
+from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
+from fullrank.training.memory import within_memory
 from fullrank.views.draw import mix
 
 T = TypeVar("T")
@@ -81,11 +70,11 @@ def pretrain(
         WorkerDied: one of several processes died.
 
     >>> import tempfile
-    >>> from fullrank.methods import Backbone, Projector
-    >>> small = replace(RECIPES["digits"], epochs=1, backbone=Backbone(name="test_resnet"), projector=Projector(widths=(16,)))
+    >>> from fullrank.methods import BackboneConfig, ProjectorConfig
+    >>> small = replace(RECIPES["digits"], epochs=1, backbone=BackboneConfig(name="test_resnet"), projector=ProjectorConfig(widths=(16,)))
     >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
     >>> run.checkpoint().step, run.metrics[-1]["kind"]
-    (11, 'watch')
+    (11, 'spectrum')
     """
     console = console or stderr()
     if resume is not None and (data is not None or out is not None or overwrite):
@@ -99,12 +88,12 @@ def pretrain(
     elif data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
     path = None if out is None else Path(out)
-    recipe = placed(recipe, devices)
+    recipe = resolve_devices(recipe, devices)
     check(recipe)
     if path is not None and resume is None:
-        refuse(path, overwrite=overwrite)  # before the images are read
-    if recipe.machine.devices == 1 or started():
-        return take_part(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+        validate_output_dir(path, overwrite=overwrite)  # before the images are read
+    if recipe.machine.devices == 1 or launched_world_size():
+        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
     task = Task(
         recipe=to_dict(recipe),
         out=path and str(path),
@@ -117,7 +106,7 @@ def pretrain(
     return Run(run_workers(task, recipe.machine.devices))
 
 
-def take_part(
+def train_on_rank(
     recipe: Recipe,
     path: Path | None,
     *,
@@ -138,7 +127,7 @@ def take_part(
         console: where the first process prints.
         announce: told the path on the first process, before the first step.
     """
-    fabric = launch(recipe)
+    fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     if resume:
         assert path is not None, "a run that is resumed is somewhere"
@@ -147,8 +136,8 @@ def take_part(
         _continue(path, recipe, fabric, wandb=wandb, console=console)
         return Run(path)
     recipe, assembly, prepared = prepare(recipe, say=console.print)
-    agree(0)  # nothing is written before all have read their images
-    path = everyones(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
+    all_reduce_max(0)  # nothing is written before all have read their images
+    path = all_gather_object(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
     with _held(path):
         if fabric.is_global_zero:
             announce(path)
@@ -174,7 +163,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     path = out or Path("views.png")
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
-    with draft_of(path, overwrite=overwrite or out is None) as draft:
+    with atomic_write(path, overwrite=overwrite or out is None) as draft:
         recipe, assembly, prepared = prepare(recipe, say=(console or stderr()).print)
         write_preview(draft, recipe, assembly.views, prepared)
     return path
@@ -185,7 +174,7 @@ def _own_recipe(path: Path, recipe: Recipe | None) -> Recipe:
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
         measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
-        stored = on_devices(stored, recipe.machine.devices)
+        stored = with_devices(stored, recipe.machine.devices)
         if changes := differences(stored, replace(recipe, data=measured)):
             raise UserError(
                 f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run"
@@ -203,9 +192,9 @@ def _continue(path: Path, recipe: Recipe, fabric: Fabric, *, wandb: bool, consol
                 f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
             )
         same, assembly, prepared = prepare(recipe, say=console.print)
-        if checkpoint and meta.get("images") != prepared.images:
+        if checkpoint and meta.get("images") != prepared.num_images:
             raise UserError(
-                f"{path} was trained on {meta.get('images')} images, and {recipe.data.source} now has {prepared.images}; "
+                f"{path} was trained on {meta.get('images')} images, and {recipe.data.source} now has {prepared.num_images}; "
                 "restore them, or start a new run"
             )
         _train(path, same, assembly, prepared, fabric, start=checkpoint, wandb=wandb, console=console)
@@ -214,7 +203,7 @@ def _continue(path: Path, recipe: Recipe, fabric: Fabric, *, wandb: bool, consol
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     """Let the first process hold the run directory, for all."""
-    with locked(path) if rank() == 0 else nullcontext():
+    with run_lock(path) if rank() == 0 else nullcontext():
         yield
 
 
@@ -232,20 +221,20 @@ def _train(
     """Run the recipe from `start`, or from the first step, to its end."""
     with _surroundings(path, recipe, fabric.device):
         bare = assembly.method
-        synchronise(bare)
+        convert_sync_batchnorm(bare)
         bare.to(fabric.device, torch.get_default_dtype())  # before its optimizer, whose state a resumed run loads beside the weights
         if recipe.machine.channels_last:
             bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         bare_optimizer = build_optimizer(recipe.optimizer, bare)
-        probe = OnlineProbe(features_of(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
+        probe = OnlineProbe(feature_dim(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
         done = restore(start, bare, bare_optimizer, probe) if start else 0
         if recipe.machine.compile:
             bare.compile()
         method, optimizer = fabric.setup(bare, bare_optimizer)
 
-        steps_per_epoch = data.images // recipe.batch
+        steps_per_epoch = data.num_images // recipe.batch
         total = recipe.epochs * steps_per_epoch
-        bare.clock = Clock(steps_per_epoch, total)
+        bare.training_length = TrainingLength(steps_per_epoch, total)
         waiting = Waiting()
         batches = batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total)
 
@@ -253,9 +242,9 @@ def _train(
             return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
         recorder = (
-            Recorder(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
+            RunLogger(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
             if fabric.is_global_zero
-            else Bystander(recipe, data, total=total)
+            else NullLogger(recipe, data, total=total)
         )
         signum, reached = 0, done
         with recorder, stop_on_signals() as flag:
@@ -267,10 +256,10 @@ def _train(
             for step in within_memory(steps, bare, recipe.batch // fabric.world_size, micro_batch):
                 recorder.after(step, waited=waiting.seconds)
                 reached = step.step
-                if reached < total and (signum := agree(flag.signum)):
+                if reached < total and (signum := all_reduce_max(flag.signum)):
                     recorder.checkpoint(reached)
                     break
-        agree(0)  # all leave together: a launcher would end those that are still writing when the first is gone
+        all_reduce_max(0)  # all leave together: a launcher would end those that are still writing when the first is gone
         if signum:
             raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
@@ -287,7 +276,7 @@ def _surroundings(path: Path, recipe: Recipe, device: torch.device) -> Iterator[
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.set_default_dtype(torch.float64 if precision_of(recipe) == "64-true" else torch.float32)
+            torch.set_default_dtype(torch.float64 if resolve_precision(recipe) == "64-true" else torch.float32)
             yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

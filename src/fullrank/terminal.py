@@ -13,13 +13,13 @@ def stderr() -> Console:
     >>> stderr().soft_wrap
     True
     """
-    return Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not speaks())
+    return Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero())
 
 
-def speaks() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process is the only one, or the first of those that one launcher started.
 
-    >>> speaks()
+    >>> is_rank_zero()
     True
     """
     return os.environ.get("RANK", "0") == "0"

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import fullrank as package
+from fullrank.monitoring.run_logger import RunLogger
 from fullrank.run import Run
-from fullrank.run.recorder import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +77,8 @@ def tree(path):
         ("digits --devices 3", "batch of 128 cannot be shared by 3 devices; give --batch a multiple of 3"),
         ("digits --devices 0", "machine.devices is 0, but has to be at least 1"),
         ("digits --devices two", "error parsing --devices"),
-        ("digits --data.keep remote", "give the images of an epoch with --data.images"),
-        ("digits --data.keep remote --data.images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
+        ("digits --data.storage streaming", "give the images of an epoch with --data.num_images"),
+        ("digits --data.storage streaming --data.num_images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
         ("digits --out texts", "texts holds other files already, and is never overwritten unasked; give another --out"),
         ("digits --out texts --overwrite", "texts holds other files already, and is never overwritten unasked; give another --out"),
         ("digits --out texts/a.txt", "--out texts/a.txt is a file; give a folder that does not exist yet"),
@@ -229,7 +229,7 @@ def test_an_absurd_learning_rate_ends_in_one_line_with_the_remedy(fullrank, reci
 @pytest.mark.parametrize(("broken", "every"), [(11, 100), (9, 9)], ids=["at a checkpoint", "at a look"])
 def test_broken_weights_are_never_saved(broken, every, fullrank, recipe_json, monkeypatch):
     """A finite loss may have an infinite gradient: the step that it drives breaks the weights, and the next loss alone would tell."""
-    after = Recorder.after
+    after = RunLogger.after
 
     def poisoned(self, step, **keywords):
         if step.step == broken:
@@ -237,8 +237,8 @@ def test_broken_weights_are_never_saved(broken, every, fullrank, recipe_json, mo
                 self.method.backbone.conv1.weight[0, 0, 0, 0] = float("inf")
         after(self, step, **keywords)
 
-    monkeypatch.setattr(Recorder, "after", poisoned)
-    status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--watch.every", every)
+    monkeypatch.setattr(RunLogger, "after", poisoned)
+    status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--spectrum.every", every)
     assert status == 2
     last = err.splitlines()[-1]
     assert f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably steps that are too large" in last
@@ -253,7 +253,7 @@ def full_disk(*arguments, **keywords):
 def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_later(
     fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same
 ):
-    checkpoint = Recorder.checkpoint
+    checkpoint = RunLogger.checkpoint
 
     def full_later(self, step):
         with monkeypatch.context() as patch:
@@ -263,7 +263,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_l
             checkpoint(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "checkpoint", full_later)
+        patch.setattr(RunLogger, "checkpoint", full_later)
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     last = err.splitlines()[-1]
@@ -275,9 +275,9 @@ def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_l
 
 
 def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
-    row = Recorder.row
+    row = RunLogger.row
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "row", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
+        patch.setattr(RunLogger, "row", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     assert (

@@ -10,7 +10,7 @@ MINE = """
 
     def sound(Z, *, weight: float = 1.0):
         U = Z / (1 + Z.square().sum(-1, keepdim=True)).sqrt()
-        return {"weight": weight * (U - U.mean(0)).square().sum(), "spread": (U.mT @ U / U.shape[1]).square().sum()}
+        return {"weight": weight * (U - U.mean(0)).square().sum(), "relative_variance": (U.mT @ U / U.shape[1]).square().sum()}
 
     def detached(Z):
         return {"loss": Z.detach().square().mean()}

@@ -111,17 +111,17 @@ def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_
     folder = Path(shutil.copytree(photos, "photos"))
     for file in ("a.jpg", "b.png"):
         (folder / "cat" / file).write_bytes(b"no image")
-    status, out, err = fullrank("pretrain", folder, *TINY, "--data.tolerate", "0.2")
+    status, out, err = fullrank("pretrain", folder, *TINY, "--data.max_error_fraction", "0.2")
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
     assert "photos has no split to test with" in err
-    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.keep memory holds them)" in err
+    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.storage memory holds them)" in err
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3
-    skipped = [json.loads(line) for line in (run.path / "skipped.jsonl").read_text().splitlines()]
-    assert sorted(row["name"] for row in skipped) == ["cat/a.jpg", "cat/b.png"]
-    assert all(row["reason"] for row in skipped)
-    assert "2 images could not be read; listed in runs/photos/skipped.jsonl" in err
+    decode_errors = [json.loads(line) for line in (run.path / "decode_errors.jsonl").read_text().splitlines()]
+    assert sorted(row["name"] for row in decode_errors) == ["cat/a.jpg", "cat/b.png"]
+    assert all(row["reason"] for row in decode_errors)
+    assert "2 images could not be read; listed in runs/photos/decode_errors.jsonl" in err
 
 
 def test_each_run_of_a_name_gets_a_folder_of_its_own(recipe, fullrank, tmp_path):

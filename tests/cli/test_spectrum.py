@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 import fullrank as package
-from fullrank.cli import over_training
+from fullrank.cli import spectrum_history
 from fullrank.cli.spectrum import Measured, write_json, write_png
 from fullrank.images import train_and_test
 from fullrank.report import Spectra
@@ -57,7 +57,7 @@ def test_shows_and_writes_how_the_spectra_of_a_run_came_about(fullrank, run, tmp
     assert training["steps"] == spectra["steps"].tolist()
     last = Spectrum.from_eigenvalues(torch.from_numpy(spectra["projector"][-1]), n=int(spectra["samples"][-1]))
     assert training["projector"]["effective rank"][-1] == pytest.approx(last.effective_rank())
-    assert training["projector"]["dead dimensions"][-1] == last.dead_dimensions()
+    assert training["projector"]["dead dimensions"][-1] == last.collapsed_dimensions()
     for part in ("backbone", "projector"):
         assert f"{run.path}: {part} over training" in " ".join(out.split()).replace("/ ", "/")
     rows = [line for line in out.splitlines() if "│" in line and line.split("│")[1].strip().replace(",", "").isdecimal()]
@@ -68,7 +68,7 @@ def test_shows_and_writes_how_the_spectra_of_a_run_came_about(fullrank, run, tmp
 
 def test_what_else_the_file_of_spectra_holds_is_passed_by(copy, run):
     np.savez(copy / "spectrum.npz", **Run(run.path).spectra, backbone_about_origin=np.ones((2, 16)))
-    found, expected = over_training.spectra_of(Run(copy)), over_training.spectra_of(Run(run.path))
+    found, expected = spectrum_history.spectra_of(Run(copy)), spectrum_history.spectra_of(Run(run.path))
     assert list(found.eigenvalues) == ["backbone", "projector"]
     np.testing.assert_array_equal(found.eigenvalues["backbone"], expected.eigenvalues["backbone"])
 
@@ -87,14 +87,14 @@ def printed(table, width):
 
 @pytest.mark.parametrize(("width", "shown"), [(60, [1, 14]), (80, [1, 4, 14, 64]), (200, [1, 2, 4, 8, 14, 32, 64])])
 def test_a_narrow_table_keeps_the_eigenvalues_that_tell_most(width, shown):
-    lines = printed(over_training.table(rising(), "backbone", title="", width=width), width)
+    lines = printed(spectrum_history.table(rising(), "backbone", title="", width=width), width)
     (head,) = [line for line in lines if "eff. rank" in line]
     assert [int(name[1:]) for name in head.replace("┃", " ").split() if name.startswith("λ")] == shown
 
 
 def test_says_when_an_eigenvalue_has_reached_its_size_and_nothing_of_a_rank_that_falls():
     spectra = rising()
-    (line,) = [line for line in printed(over_training.table(spectra, "backbone", title="", width=80), 80) if "95 %" in line]
+    (line,) = [line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if "95 %" in line]
     curve = spectra.eigenvalues["backbone"][:, 13]
     first = next(t for t in range(20) if (curve[t:] >= 0.95 * curve[-1]).all())
     cells = [cell.strip() for cell in line.strip("│").split("│")]
@@ -110,12 +110,12 @@ def test_a_model_has_one_colour_whatever_stands_before_it(tmp_path):
     spectra = rising()
     bare = ("timm:resnet18", now(np.ones(128)), None)
     long = ("runs/" + "a/very/long/path/" * 9 + "seed0", now(spectra.eigenvalues["backbone"][-1]), spectra)
-    over, rank, last = over_training.draw([bare, long]).axes
+    over, rank, last = spectrum_history.draw([bare, long]).axes
     assert over.get_title().endswith("/a/very/long/path/seed0\neigenvalues, backbone")
     (drawn,) = rank.lines
     assert [line.get_label() for line in last.lines] == ["timm:resnet18", drawn.get_label()]
     assert drawn.get_color() == last.lines[1].get_color() != last.lines[0].get_color()
-    assert len(drawn.get_label()) == over_training.NAME
+    assert len(drawn.get_label()) == spectrum_history.NAME
     assert drawn.get_label().endswith("/a/very/long/path/seed0")
     assert last.get_xlabel() == "index of the eigenvalue (centred; 512 images)"
     write_png(tmp_path / "a.png", [Measured(*bare), Measured(*long)])  # no warning that the axes have no room
@@ -133,7 +133,7 @@ def exploded(D=128, T=20):
 
 def test_each_step_is_judged_by_its_own_largest_eigenvalue():
     spectra = exploded()
-    over, *_ = over_training.draw([("a", now(spectra.eigenvalues["backbone"][-1]), spectra)]).axes
+    over, *_ = spectrum_history.draw([("a", now(spectra.eigenvalues["backbone"][-1]), spectra)]).axes
     for line in over.lines:
         j = int(np.argmin(abs(spectra.eigenvalues["backbone"][-2] - line.get_ydata()[-2]))) + 1
         values = spectra.eigenvalues["backbone"][:, j - 1]
@@ -146,15 +146,15 @@ def test_each_step_is_judged_by_its_own_largest_eigenvalue():
 
 def test_no_step_is_given_for_a_curve_that_fell_to_its_last_value_or_is_zero():
     spectra = exploded()
-    assert [over_training.reached(spectra, "backbone", j) for j in (1, 64, 128)] == [None, None, None]
-    (line,) = [line for line in printed(over_training.table(spectra, "backbone", title="", width=60), 60) if "95 %" in line]
+    assert [spectrum_history.reached(spectra, "backbone", j) for j in (1, 64, 128)] == [None, None, None]
+    (line,) = [line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=60), 60) if "95 %" in line]
     assert [cell.strip() for cell in line.strip("│").split("│")] == ["95 % at", "", "", "–", "–"]
-    over, *_ = over_training.draw([("a", now(spectra.eigenvalues["backbone"][-1]), spectra)]).axes
+    over, *_ = spectrum_history.draw([("a", now(spectra.eigenvalues["backbone"][-1]), spectra)]).axes
     assert over.get_xlabel() == "step"
-    over, *_ = over_training.draw([("a", now(rising().eigenvalues["backbone"][-1]), rising())]).axes
+    over, *_ = spectrum_history.draw([("a", now(rising().eigenvalues["backbone"][-1]), rising())]).axes
     assert over.get_xlabel() == "step (dotted: λ$_{14}$ reaches 95 % for good)"
     assert over.lines[-1].get_linestyle() == ":"
-    assert over.lines[-1].get_xdata()[0] == over_training.reached(rising(), "backbone", 14)
+    assert over.lines[-1].get_xdata()[0] == spectrum_history.reached(rising(), "backbone", 14)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_no_step_is_given_for_a_curve_that_fell_to_its_last_value_or_is_zero():
 def test_a_curve_rose_that_began_below_its_last_value_and_hardly_passed_it(curve, step):
     eigenvalues = {"backbone": np.array(curve)[:, None]}
     spectra = Spectra(steps=np.arange(len(curve)) * 10, samples=np.full(len(curve), 9), eigenvalues=eigenvalues)
-    assert over_training.reached(spectra, "backbone", 1) == step
+    assert spectrum_history.reached(spectra, "backbone", 1) == step
 
 
 def test_draws_what_has_collapsed(tmp_path):
@@ -171,7 +171,7 @@ def test_draws_what_has_collapsed(tmp_path):
     spectra = Spectra(steps=np.arange(20), samples=np.full(20, 512), eigenvalues={"backbone": none})
     write_png(tmp_path / "a.png", [Measured("a", now(none[-1]), spectra)])
     assert size(tmp_path / "a.png")[0] > 0
-    first = next(line for line in printed(over_training.table(spectra, "backbone", title="", width=80), 80) if line.startswith("│"))
+    first = next(line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if line.startswith("│"))
     assert [cell.strip() for cell in first.strip("│").split("│")][:3] == ["0", "0", "128"]
 
 

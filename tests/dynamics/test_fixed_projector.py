@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.dynamics import fixed_projector as fixed
+from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained
 from fullrank.dynamics.flow import flow, gradient
 from fullrank.dynamics.infonce import driving_matrix, imbalances, layers_flow, softmax_weights
 from fullrank.dynamics.infonce_modes import single_layer
-from fullrank.dynamics.pairs import pair_matrix, unconstrained
 from fullrank.errors import UserError
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.flow import gradient
 from fullrank.dynamics.nonlinear import outputs
 from fullrank.dynamics.orthonormal import projected_iterates
-from fullrank.dynamics.pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import orthonormal_weights, projected_step, trace_loss
 from fullrank.errors import UserError
 from fullrank.objectives.theory import contrastive_linear

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.pairs import eigenbasis
+from fullrank.dynamics.contrastive_pairs import eigenbasis
 from fullrank.dynamics.trace import (
     FLOWS,
     canonical_outputs,

@@ -16,7 +16,7 @@ from fullrank.dynamics.two_view_modes import (
     frossl_curvature,
     frossl_fixed_points,
     frossl_mode,
-    frossl_modes,
+    frossl_mode_vector_field,
     frossl_shared_mode,
 )
 from fullrank.errors import UserError
@@ -62,7 +62,7 @@ def test_aligned_weights_stay_aligned_and_follow_the_flow_of_the_modes(name):
     lam, gamma, kappa = vector(3, 2, 1, 0.5), vector(2, 2.5, 1, 0.4), vector(2, 1.5, 0.3, 0.1)
     basis, s = aligned(aligned_moments(lam, gamma, kappa)), normal(2, 3, seed=5)
     G = aligned_moments(lam, gamma, kappa)
-    rate = frossl_modes(s, lam[:3], gamma[:3], kappa[:3]) if name == "frossl" else barlow_modes(s, kappa[:3])
+    rate = frossl_mode_vector_field(s, lam[:3], gamma[:3], kappa[:3]) if name == "frossl" else barlow_modes(s, kappa[:3])
     torch.testing.assert_close(ACTUAL[name].field(basis.weights(s), G), basis.weights(rate), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(torch.stack([basis.lam, basis.gamma, basis.kappa]), torch.stack([lam, gamma, kappa]))
 
@@ -107,7 +107,7 @@ def test_closed_form_begins_at_s0_and_ends_at_its_fixed_point():
         torch.testing.assert_close(s[0], s0, rtol=1e-12, atol=0)
         torch.testing.assert_close(s[1], s0.sign() * mode.limit.sqrt(), rtol=1e-12, atol=0)
     end = frossl_mode(lam, kappa).limit.sqrt().expand(2, 2)
-    assert frossl_modes(end, lam, lam, kappa).abs().max() < 1e-12
+    assert frossl_mode_vector_field(end, lam, lam, kappa).abs().max() < 1e-12
     torch.testing.assert_close(lam * end[0] ** 2, (1 + kappa / lam) / 2)
 
 
@@ -156,7 +156,7 @@ def test_fixed_points_are_zeros_of_the_flow_and_their_stability_is_that_of_the_f
     points, stable = frossl_fixed_points(lam, gamma, kappa)
 
     def rhs(s):
-        return frossl_modes(s[:, None], vector(lam), vector(gamma), vector(kappa))[:, 0]
+        return frossl_mode_vector_field(s[:, None], vector(lam), vector(gamma), vector(kappa))[:, 0]
 
     assert len(points) == len(torch.unique(points.mul(1e9).round(), dim=0)) == (9 if abs(rho) < 0.5 else 3 if abs(rho) == 1 else 5)
     assert stable.sum() == (4 if abs(rho) < 0.5 else 2)
@@ -174,7 +174,7 @@ def test_fixed_points_are_all_that_random_starts_of_newtons_method_find():
         growth = torch.full((400, 2, 2), 2 * kappa, dtype=torch.float64)
         growth[:, 0, 0], growth[:, 1, 1] = 2 * lam - 12 * lam**2 * s[0] ** 2, 2 * gamma - 12 * gamma**2 * s[1] ** 2
         ones = torch.ones(400, dtype=torch.float64)
-        s = s - torch.linalg.solve(growth, frossl_modes(s, lam * ones, gamma * ones, kappa * ones).mT).mT
+        s = s - torch.linalg.solve(growth, frossl_mode_vector_field(s, lam * ones, gamma * ones, kappa * ones).mT).mT
     distances = (s.mT[:, None] - points).norm(dim=-1)
     assert distances.min(1).values.max() < 1e-9
     assert set(distances.argmin(1).tolist()) == set(range(9))
@@ -182,7 +182,7 @@ def test_fixed_points_are_all_that_random_starts_of_newtons_method_find():
 
 def test_asymmetric_spectra_end_at_the_fixed_point_but_not_with_equal_singular_values():
     lam, gamma, kappa = vector(2), vector(0.5), vector(0.6)
-    s = integrated(lambda s: frossl_modes(s, lam, gamma, kappa), vector(0.1, 0.1)[:, None], vector(0, 0.2, 40))[:, :, 0]
+    s = integrated(lambda s: frossl_mode_vector_field(s, lam, gamma, kappa), vector(0.1, 0.1)[:, None], vector(0, 0.2, 40))[:, :, 0]
     points, stable = frossl_fixed_points(2.0, 0.5, 0.6)
     torch.testing.assert_close(s[-1], points[stable][0], rtol=1e-8, atol=1e-8)
     assert (s[1, 0] - s[1, 1]).abs() > 1e-3

@@ -10,7 +10,7 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation import calibrate_batchnorm, evaluate, extract, fingerprint, knn, table
-from fullrank.images import Preprocess, Skipped, open_images
+from fullrank.images import DecodeErrors, Preprocess, open_images
 
 PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels a class"]
 
@@ -159,7 +159,7 @@ def test_unreadable_images_are_counted_and_left_out(tmp_path):
     (tmp_path / "0" / "99.png").write_text("no image")
     images = open_images(str(tmp_path))["all"]
     preprocess = Preprocess(1, 8, (0.5,), (0.5,))
-    result = evaluate(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False, skipped=Skipped())
+    result = evaluate(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False, decode_errors=DecodeErrors())
     assert (result["train_images"], result["test_images"]) == (30, 30)
     assert result["skipped"] == ["1 images: they cannot be read"]
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation import extract, standardize
-from fullrank.images import MemoryImages, Preprocess, Skipped, load, open_images
+from fullrank.images import DecodeErrors, MemoryImages, Preprocess, load, open_images
 
 
 class Counts(nn.Module):
@@ -106,16 +106,23 @@ def test_images_in_memory_are_resized_and_recoloured_as_a_source_is(digits):
 
 def test_unreadable_images_are_left_out_and_recorded(pictures):
     (pictures / "cat" / "99.png").write_text("no image")
-    skipped = Skipped()
-    features = extract(nn.Flatten(), open_images(str(pictures))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), skipped=skipped)
+    decode_errors = DecodeErrors()
+    features = extract(
+        nn.Flatten(), open_images(str(pictures))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decode_errors=decode_errors
+    )
     assert len(features.X) == 12
-    assert [name.endswith("99.png") for name in skipped.reasons] == [True]
+    assert [name.endswith("99.png") for name in decode_errors.reasons] == [True]
 
 
 def test_a_source_without_any_readable_image_is_the_users_to_mend(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     with pytest.raises(UserError, match="none of the 1 images can be read"):
-        extract(nn.Flatten(), open_images(str(tmp_path))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), skipped=Skipped(tolerate=1.0))
+        extract(
+            nn.Flatten(),
+            open_images(str(tmp_path))["all"],
+            Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3),
+            decode_errors=DecodeErrors(max_error_fraction=1.0),
+        )
 
 
 def test_standardised_training_features_have_mean_zero_and_variance_one(clusters):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageCms, ImageOps
 
 from fullrank.errors import UserError
-from fullrank.images import BadImage, decode
+from fullrank.images import ImageDecodeError, decode
 from fullrank.images.decode import open_bytes, open_cell
 
 
@@ -138,17 +138,17 @@ def test_other_numbers_of_channels_are_refused_when_they_do_not_match(have, want
     ],
 )
 def test_other_arrays_are_bad(array, reason):
-    with pytest.raises(BadImage, match=reason):
+    with pytest.raises(ImageDecodeError, match=reason):
         decode(npy(array), 3)
 
 
 def test_pickled_arrays_are_never_loaded():
-    with pytest.raises(BadImage, match="allow_pickle"):
+    with pytest.raises(ImageDecodeError, match="allow_pickle"):
         npy(np.array([{}], dtype=object), allow_pickle=True)
 
 
 def test_floats_are_bad_since_their_range_is_unknown(photo):
-    with pytest.raises(BadImage, match="range is not known"):
+    with pytest.raises(ImageDecodeError, match="range is not known"):
         decode(through(photo.convert("L").convert("F"), "tiff"), 3)
 
 
@@ -156,14 +156,14 @@ def test_floats_are_bad_since_their_range_is_unknown(photo):
 def test_a_truncated_file_is_bad(photo, format):
     file = io.BytesIO()
     ImageOps.flip(photo).save(file, format)
-    with pytest.raises(BadImage, match=r"^x: "):
+    with pytest.raises(ImageDecodeError, match=r"^x: "):
         decode(open_bytes(file.getvalue()[: len(file.getvalue()) // 2], "x"), 3, name="x")
 
 
 def test_what_is_no_image_is_bad():
-    with pytest.raises(BadImage, match="not an image that Pillow can read"):
+    with pytest.raises(ImageDecodeError, match="not an image that Pillow can read"):
         open_bytes(b"hello, this is text", "x.jpg")
-    with pytest.raises(BadImage, match="empty file"):
+    with pytest.raises(ImageDecodeError, match="empty file"):
         open_bytes(b"", "x.jpg")
 
 
@@ -171,7 +171,7 @@ def test_a_cell_holds_bytes_or_a_path_or_nothing(write):
     path = write("a.png") / "a.png"
     assert open_cell({"bytes": path.read_bytes(), "path": None}, "row").size == (8, 6)
     assert open_cell({"bytes": None, "path": str(path)}, "row").size == (8, 6)
-    with pytest.raises(BadImage, match="No such file"):
+    with pytest.raises(ImageDecodeError, match="No such file"):
         open_cell({"bytes": None, "path": f"{path}.gone"}, "row")
-    with pytest.raises(BadImage, match="no image in this row"):
+    with pytest.raises(ImageDecodeError, match="no image in this row"):
         open_cell(None, "row")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import BadImage, open_images
+from fullrank.images import ImageDecodeError, open_images
 
 
 def names(images):
@@ -101,7 +101,7 @@ def test_symlinks_are_followed_and_loops_are_harmless(write):
 def test_a_dangling_link_is_a_bad_image(write):
     folder = write("a.png")
     (folder / "b.png").symlink_to(folder / "gone.png")
-    with pytest.raises(BadImage, match=r"b\.png: No such file"):
+    with pytest.raises(ImageDecodeError, match=r"b\.png: No such file"):
         open_images(folder)["all"].open(1)
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.images import Preprocess, Skipped, iterate, open_images
+from fullrank.images import DecodeErrors, Preprocess, iterate, open_images
 
 PREPROCESS = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
 
@@ -18,19 +18,22 @@ def folder(write):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_images_are_left_out_and_the_others_keep_their_place(folder, workers):
-    skipped = Skipped(tolerate=0.5)
-    batches = list(iterate(open_images(folder)["all"], PREPROCESS, batch=4, workers=workers, skipped=skipped))
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    batches = list(iterate(open_images(folder)["all"], PREPROCESS, batch=4, workers=workers, decode_errors=decode_errors))
     assert [batch.pixels.shape for batch in batches] == [(3, 3, 6, 6), (3, 3, 6, 6), (2, 3, 6, 6)]
     indices = torch.cat([batch.indices for batch in batches]).tolist()
     assert indices == [0, 1, 2, 5, 6, 7, 8, 9]
     assert [name for batch in batches for name in batch.names] == [f"{'ab'[k // 5]}/{k}.png" for k in indices]
     assert torch.cat([batch.labels for batch in batches]).tolist() == [k // 5 for k in indices]
     assert torch.cat([batch.pixels for batch in batches])[:, 0, 0, 0].tolist() == indices
-    assert list(skipped.reasons) == ["a/3.png", "a/4.png"]
+    assert list(decode_errors.reasons) == ["a/3.png", "a/4.png"]
 
 
 def test_a_batch_without_readable_images_is_left_out(folder):
-    indices = [batch.indices.tolist() for batch in iterate(open_images(folder)["all"], PREPROCESS, batch=1, skipped=Skipped(tolerate=0.5))]
+    indices = [
+        batch.indices.tolist()
+        for batch in iterate(open_images(folder)["all"], PREPROCESS, batch=1, decode_errors=DecodeErrors(max_error_fraction=0.5))
+    ]
     assert indices == [[0], [1], [2], [5], [6], [7], [8], [9]]
 
 

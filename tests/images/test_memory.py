@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.images import Skipped, load, open_images
+from fullrank.images import DecodeErrors, load, open_images
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -25,11 +25,11 @@ def test_images_need_not_be_square(write):
 def test_bad_images_are_left_out_and_recorded(write):
     folder = write("a.png", "b.png", "c.png")
     (folder / "a.png").write_text("no image")
-    skipped = Skipped(tolerate=0.5)
-    memory = load(open_images(folder)["all"], channels=3, skipped=skipped)
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    memory = load(open_images(folder)["all"], channels=3, decode_errors=decode_errors)
     assert memory.names == ("b.png", "c.png")
     assert memory.pixels[:, 0, 0, 0].tolist() == [1, 2]
-    assert skipped.reasons == {"a.png": "not an image that Pillow can read"}
+    assert decode_errors.reasons == {"a.png": "not an image that Pillow can read"}
 
 
 def test_several_sizes_need_a_size(write, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_set_of_which_nothing_can_be_read_is_refused(write):
     folder = write("a.png")
     (folder / "a.png").write_text("no image")
     with pytest.raises(UserError, match=r"none of the 1 images of .* can be read"):
-        load(open_images(folder)["all"], channels=3, skipped=Skipped(tolerate=1.0))
+        load(open_images(folder)["all"], channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))
 
 
 def test_it_moves_to_a_device_as_a_whole():

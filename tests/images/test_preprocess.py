@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from fullrank.images import BadImage, Preprocess, open_images
+from fullrank.images import ImageDecodeError, Preprocess, open_images
 
 COLOUR = dict(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
@@ -40,7 +40,7 @@ def test_a_reduced_jpeg_is_close_to_the_whole(photo, tmp_path):
 
 
 def test_errors_use_the_name_that_was_given():
-    with pytest.raises(BadImage, match=r"^x\.npy: "):
+    with pytest.raises(ImageDecodeError, match=r"^x\.npy: "):
         Preprocess(3, 8, **COLOUR).pixels(np.zeros((4, 4)), name="x.npy")
 
 

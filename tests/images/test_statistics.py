@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.images import MemoryImages, Skipped, channel_statistics, load, open_images
+from fullrank.images import DecodeErrors, MemoryImages, channel_statistics, load, open_images
 
 
 def test_equal_the_mean_and_deviation_of_all_pixels():
@@ -29,11 +29,11 @@ def test_a_sample_is_close_to_everything():
 def test_bad_images_are_left_out_of_a_sample_and_recorded(write):
     folder = write("a.png", "b.png", "c.png")
     (folder / "c.png").write_text("no image")
-    skipped = Skipped(tolerate=0.5)
-    mean, std = channel_statistics(open_images(folder)["all"], skipped=skipped)
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    mean, std = channel_statistics(open_images(folder)["all"], decode_errors=decode_errors)
     assert mean == pytest.approx((0.5 / 255, 100 / 255, 200 / 255))
     assert std == pytest.approx((0.5 / 255, 0, 0), abs=1e-12)
-    assert list(skipped.reasons) == ["c.png"]
+    assert list(decode_errors.reasons) == ["c.png"]
     with pytest.raises(UserError, match="1 of 3"):
         channel_statistics(open_images(folder)["all"])
 

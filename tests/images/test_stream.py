@@ -5,13 +5,13 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from fullrank.errors import UserError
-from fullrank.images import Skipped, batch_indices, decode, open_images, open_stream, stream_batches
-from fullrank.views import Crop, View, Views
+from fullrank.images import DecodeErrors, batch_indices, decode, open_images, open_stream, stream_batches
+from fullrank.views import CropConfig, MultiViewTransform, ViewConfig
 
 
 def make_views(channels=3, **options):
-    specs = (View(size=6, count=2), View(size=4, count=1))
-    return Views(specs, mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels, **options)
+    specs = (ViewConfig(size=6, count=2), ViewConfig(size=4, count=1))
+    return MultiViewTransform(specs, mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels, **options)
 
 
 def run(images, views=None, **options):
@@ -59,7 +59,7 @@ def test_processes_share_the_batch_of_one(digits):
 
 
 def test_views_with_a_function_of_the_user_can_be_streamed_by_workers(digits):
-    views = make_views(1, extra=(lambda x, generator: x,))
+    views = make_views(1, custom_transforms=(lambda x, generator: x,))
     assert same(run(digits, views, steps=1), run(digits, views, steps=1, workers=1))
 
 
@@ -88,17 +88,17 @@ def numbers(batches):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_next_readable_image_stands_in_for_a_bad_one(broken, workers):
-    skipped = Skipped(tolerate=0.5)
-    seen = numbers(run(broken, make_views(3), batch=10, steps=3, workers=workers, skipped=skipped))
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    seen = numbers(run(broken, make_views(3), batch=10, steps=3, workers=workers, decode_errors=decode_errors))
     order = torch.cat([batch_indices(0, step, 10, 30) for step in range(3)]).tolist()
     assert seen == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
-    assert set(skipped.reasons) == {"04.jpg", "05.jpg", "29.jpg"}
-    assert (skipped.tried, skipped.failed) == (34, 4)  # image 5 was also tried in the place of 4
+    assert set(decode_errors.reasons) == {"04.jpg", "05.jpg", "29.jpg"}
+    assert (decode_errors.tried, decode_errors.failed) == (34, 4)  # image 5 was also tried in the place of 4
 
 
 def test_too_many_bad_images_stop_the_stream(broken):
     with pytest.raises(UserError, match="could not be read, more than the tolerated 1%"):
-        run(broken, make_views(3), batch=10, steps=30, skipped=Skipped(tolerate=0.01))
+        run(broken, make_views(3), batch=10, steps=30, decode_errors=DecodeErrors(max_error_fraction=0.01))
 
 
 def test_nothing_readable_in_a_row_stops_the_stream(write):
@@ -106,14 +106,14 @@ def test_nothing_readable_in_a_row_stops_the_stream(write):
     for name in ("a.png", "b.png"):
         (folder / name).write_text("no image")
     with pytest.raises(UserError, match=r"100 images in a row cannot be read, the last is '[ab].png': not an image"):
-        run(open_images(folder)["all"], make_views(3), batch=2, skipped=Skipped(tolerate=1.0))
+        run(open_images(folder)["all"], make_views(3), batch=2, decode_errors=DecodeErrors(max_error_fraction=1.0))
 
 
 def test_a_mistake_in_the_views_is_not_blamed_on_the_image(broken, monkeypatch):
     def crops(self, image, draws, i):
         raise IndexError("a bug")
 
-    monkeypatch.setattr(Views, "crops", crops)
+    monkeypatch.setattr(MultiViewTransform, "crops", crops)
     with pytest.raises(IndexError, match="a bug"):
         run(broken.subset([0, 1]), make_views(3), batch=2)
 
@@ -131,7 +131,7 @@ def test_a_large_jpeg_is_decoded_reduced_but_no_crop_is_enlarged(tmp_path, orien
         return result
 
     monkeypatch.setattr(JpegImageFile, "draft", watched)
-    views = Views(View(size=64, count=1, crop=Crop(scale=(0.2, 0.2))), mean=(0.5,) * 3, std=(0.5,) * 3, channels=3)
+    views = MultiViewTransform(ViewConfig(size=64, count=1, crop=CropConfig(scale=(0.2, 0.2))), mean=(0.5,) * 3, std=(0.5,) * 3, channels=3)
     run(open_images(tmp_path)["all"], views, batch=1, steps=8)
     assert len(drafts) == 8
     shorter = np.array([min(size) for size in drafts])
@@ -142,9 +142,9 @@ def test_a_large_jpeg_is_decoded_reduced_but_no_crop_is_enlarged(tmp_path, orien
 
 def test_arrivals_are_streamed_as_well(parquet):
     path = parquet(n=20, broken=(3,))
-    skipped = Skipped(tolerate=0.5)
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
     stream = open_stream(str(path), buffer=5)
-    batches = run(stream, make_views(3), batch=10, steps=4, skipped=skipped)
+    batches = run(stream, make_views(3), batch=10, steps=4, decode_errors=decode_errors)
     assert [labels.shape for _, labels in batches] == [(10,)] * 4
-    assert list(skipped.reasons) == ["3.png"]
-    assert same(batches, run(stream, make_views(3), batch=10, steps=4, skipped=Skipped(tolerate=0.5), workers=2))
+    assert list(decode_errors.reasons) == ["3.png"]
+    assert same(batches, run(stream, make_views(3), batch=10, steps=4, decode_errors=DecodeErrors(max_error_fraction=0.5), workers=2))

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import BadImage, open_images
+from fullrank.images import ImageDecodeError, open_images
 from fullrank.images import table as table_module
 
 
@@ -83,7 +83,7 @@ def test_a_plain_struct_of_bytes_and_path_is_an_image_column(tmp_path):
     assert images.labels.tolist() == [3, -1, 0, -1]
     assert images.labels.dtype == np.int64
     assert images.classes == ()
-    with pytest.raises(BadImage, match=r"all\[2\]: not an image"):
+    with pytest.raises(ImageDecodeError, match=r"all\[2\]: not an image"):
         images.open(2)
 
 
@@ -95,7 +95,7 @@ def test_plain_bytes_are_an_image_column_when_named(tmp_path):
 
 
 def test_a_missing_cell_is_a_bad_image(tmp_path):
-    with pytest.raises(BadImage, match="no image in this row"):
+    with pytest.raises(ImageDecodeError, match="no image in this row"):
         open_images(save(tmp_path, image=[*cells(2), None]))["all"].open(2)
 
 

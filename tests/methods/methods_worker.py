@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fullrank.distributed import share, synchronise
-from fullrank.methods import METHODS, Branch, Clock
+from fullrank.distributed import convert_sync_batchnorm, rank_slice
+from fullrank.methods import METHODS, Encoder, TrainingLength
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import numbers_of, tensors_of, views_of
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 N, D, STEPS = 16, 5, 3
 FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
@@ -23,7 +23,7 @@ FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum":
 
 
 def few(function):
-    return {name: value for name, value in FEW.items() if name in numbers_of(function)}
+    return {name: value for name, value in FEW.items() if name in hyperparameters(function)}
 
 
 def branch():
@@ -31,28 +31,28 @@ def branch():
     net = nn.Sequential(
         nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     )
-    return Branch(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
+    return Encoder(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
 
 
 def bare_branch():
     """The same without a projector, for objectives of the representation."""
-    return Branch(branch().backbone, nn.Sequential(), 6)
+    return Encoder(branch().backbone, nn.Sequential(), 6)
 
 
 def count(name):
     """How many views of each size an objective is tried on: two sizes where it takes them."""
-    return [(2, 7)] if views_of(OBJECTIVES[name]) == 2 else [(2, 7), (1, 5)]
+    return [(2, 7)] if required_views(OBJECTIVES[name]) == 2 else [(2, 7), (1, 5)]
 
 
-def method(name, *, seed=1, grow=None, **numbers):
+def method(name, *, seed=1, make_encoder=None, **numbers):
     """The method of an objective, the same everywhere."""
     objective = OBJECTIVES[name]
-    grow = grow or (bare_branch if tensors_of(objective) == ("R",) else branch)
+    make_encoder = make_encoder or (bare_branch if tensor_names(objective) == ("R",) else branch)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         views = sum(V for V, _ in count(name))
-        built = METHODS[name](grow, partial(objective, **few(objective)), views, **few(METHODS[name]) | numbers)
-    built.clock = Clock(steps_per_epoch=2, total=STEPS)
+        built = METHODS[name](make_encoder, partial(objective, **few(objective)), views, **few(METHODS[name]) | numbers)
+    built.training_length = TrainingLength(steps_per_epoch=2, total=STEPS)
     return built
 
 
@@ -63,15 +63,15 @@ def batches(name, *, start=0, n=N):
         views = []
         for V, size in count(name):
             x = torch.randn(V, n, 1, size, size, generator=rng)
-            views.append(torch.cat([x[:, : n // 2], 3 * x[:, n // 2 :] + 2], 1)[:, share(n)])
-        yield views, torch.full((n,), -1)[share(n)]
+            views.append(torch.cat([x[:, : n // 2], 3 * x[:, n // 2 :] + 2], 1)[:, rank_slice(n)])
+        yield views, torch.full((n,), -1)[rank_slice(n)]
 
 
 def train(name, fabric):
     """Losses of three steps, and all that they leave behind: weights, targets, statistics, memory."""
     bare = method(name)
-    synchronise(bare)
-    module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="sgd", lr=0.05), bare))
+    convert_sync_batchnorm(bare)
+    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), bare))
     losses, gradients = [], []
     for step in fit(fabric, module, optimizer, batches(name), lambda step: 0.05):
         losses.append(sum(step.terms.values()))

@@ -12,19 +12,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fullrank.distributed import share, synchronise
-from fullrank.methods import METHODS, Branch, Clock, Grouped, Projector, build_projector
+from fullrank.distributed import convert_sync_batchnorm, rank_slice
+from fullrank.methods import METHODS, Encoder, Grouped, ProjectorConfig, TrainingLength, build_projector
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import numbers_of
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.objectives.signature import hyperparameters
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 D_B, N, SEED, STEP = 6, 16, 3, 5
 PROJECTORS = {
-    "none": Projector(widths=()),
-    "linear": Projector(widths=(5,), bias=False),
-    "mlp": Projector(widths=(8, 5), output_batchnorm=True),
-    **{kind: Projector(kind=kind, d0=3, groups=2) for kind in ("diagonal", "orthogonal", "low-rank", "low-rank-diagonal")},
-    **{kind: Projector(kind=kind, d0=3, groups=2) for kind in ("sub-vector", "dropout", "groups")},
+    "none": ProjectorConfig(widths=()),
+    "linear": ProjectorConfig(widths=(5,), bias=False),
+    "mlp": ProjectorConfig(widths=(8, 5), output_batchnorm=True),
+    **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in ("diagonal", "orthogonal", "low-rank", "low-rank-diagonal")},
+    **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in ("sub-vector", "dropout", "groups")},
 }
 """Each projector by a name, on representations of D_B dimensions."""
 
@@ -34,7 +34,7 @@ FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.0, "momentum":
 
 def branch(spec):
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, D_B))
-    return Branch(backbone, build_projector(spec, D_B, seed=SEED), spec.dimensions(D_B))
+    return Encoder(backbone, build_projector(spec, D_B, seed=SEED), spec.dimensions(D_B))
 
 
 def method(projector, objective, *, seed=1, views=2, **numbers):
@@ -43,9 +43,9 @@ def method(projector, objective, *, seed=1, views=2, **numbers):
     loss = Grouped(loss, groups=spec.groups, seed=SEED) if spec.kind == "groups" else loss
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        known = {name: value for name, value in FEW.items() if name in numbers_of(METHODS[objective])}
+        known = {name: value for name, value in FEW.items() if name in hyperparameters(METHODS[objective])}
         built = METHODS[objective](partial(branch, spec), loss, views, **known | numbers)
-    built.clock = Clock(steps_per_epoch=2, total=10)
+    built.training_length = TrainingLength(steps_per_epoch=2, total=10)
     return built
 
 
@@ -53,13 +53,13 @@ def batches(steps=1):
     """This process's share of a batch; its second half has another mean and scale."""
     for step in range(steps):
         x = torch.randn(2, N, 1, 5, 5, generator=torch.Generator().manual_seed(step))
-        yield [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, share(N)]], torch.full((N,), -1)[share(N)]
+        yield [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, rank_slice(N)]], torch.full((N,), -1)[rank_slice(N)]
 
 
 def train(projector, objective, fabric, *, steps=1, start=STEP):
     """Losses and the first gradients of steps of SGD, and the weights after them."""
-    bare = synchronise(method(projector, objective))
-    module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="sgd", lr=0.05), bare))
+    bare = convert_sync_batchnorm(method(projector, objective))
+    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), bare))
     losses, gradients = [], []
     for step in fit(fabric, module, optimizer, batches(steps), lambda step: 0.05, start=start):
         losses.append(sum(step.terms.values()))

@@ -6,21 +6,21 @@ import tyro
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import Backbone, build_backbone, features_of
+from fullrank.methods import BackboneConfig, build_backbone, feature_dim
 
 NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
 NETWORKS = {
-    "a residual network": Backbone(name="resnet18"),
-    "a narrow one": Backbone(name="resnet18", arguments=NARROW, stem="small"),
-    "bottlenecks, whose output is wider": Backbone(name="resnet26", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
-    "a transformer": Backbone(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
-    "a transformer that averages": Backbone(
+    "a residual network": BackboneConfig(name="resnet18"),
+    "a narrow one": BackboneConfig(name="resnet18", arguments=NARROW, stem="small"),
+    "bottlenecks, whose output is wider": BackboneConfig(name="resnet26", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
+    "a transformer": BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
+    "a transformer that averages": BackboneConfig(
         name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 1, "global_pool": "avg"}
     ),
-    "a layer behind the pooling": Backbone(name="mobilenetv3_small_050"),
-    "BatchNorm with activation": Backbone(name="test_efficientnet"),
-    "LayerNorm": Backbone(name="test_convnext"),
-    "no norm at all": Backbone(name="test_nfnet"),
+    "a layer behind the pooling": BackboneConfig(name="mobilenetv3_small_050"),
+    "BatchNorm with activation": BackboneConfig(name="test_efficientnet"),
+    "LayerNorm": BackboneConfig(name="test_convnext"),
+    "no norm at all": BackboneConfig(name="test_nfnet"),
 }
 
 
@@ -32,7 +32,7 @@ def spec(request):
 def test_features_are_pooled_and_as_many_as_said(spec):
     network = build_backbone(spec).eval()
     with torch.no_grad():
-        assert network(torch.randn(2, 3, 32, 32)).shape == (2, features_of(network))
+        assert network(torch.randn(2, 3, 32, 32)).shape == (2, feature_dim(network))
 
 
 def test_building_leaves_the_statistics_of_batch_norm_alone(spec):
@@ -46,27 +46,27 @@ def test_building_leaves_the_statistics_of_batch_norm_alone(spec):
 @pytest.mark.parametrize("channels", [1, 3, 5])
 @pytest.mark.parametrize("stem", ["standard", "small"])
 def test_any_number_of_channels(channels, stem):
-    network = build_backbone(Backbone(arguments=NARROW, stem=stem), channels=channels)
+    network = build_backbone(BackboneConfig(arguments=NARROW, stem=stem), channels=channels)
     assert network(torch.randn(2, channels, 32, 32)).shape == (2, 24)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "seresnet18", "resnetblur18"])
 def test_the_small_stem_is_one_convolution_without_pooling(name):
-    network = build_backbone(Backbone(name=name, stem="small"))
+    network = build_backbone(BackboneConfig(name=name, stem="small"))
     assert (network.conv1.kernel_size, network.conv1.stride, network.conv1.padding) == ((3, 3), (1, 1), (1, 1))
     assert isinstance(network.maxpool, nn.Identity)
 
 
 @pytest.mark.parametrize("size", [32, 28, 8])
 def test_the_small_stem_keeps_the_size_of_the_map(size):
-    network = build_backbone(Backbone(arguments=NARROW, stem="small"))
+    network = build_backbone(BackboneConfig(arguments=NARROW, stem="small"))
     x = network.maxpool(network.act1(network.bn1(network.conv1(torch.randn(2, 3, size, size)))))
     assert x.shape == (2, 64, size, size)
     assert network.layer1(x).shape[-2:] == (size, size)
 
 
 def test_the_small_stem_is_drawn_as_timm_draws_convolutions():
-    weight = build_backbone(Backbone(stem="small")).conv1.weight
+    weight = build_backbone(BackboneConfig(stem="small")).conv1.weight
     assert weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)  # He et al. 2015, fan-out
 
 
@@ -74,7 +74,7 @@ def test_the_rest_of_the_network_is_that_of_timm():
     import timm
 
     torch.manual_seed(0)
-    ours = build_backbone(Backbone(arguments=NARROW)).state_dict()
+    ours = build_backbone(BackboneConfig(arguments=NARROW)).state_dict()
     torch.manual_seed(0)
     theirs = timm.create_model("resnet18", num_classes=0, **NARROW).state_dict()
     assert ours.keys() == theirs.keys()
@@ -83,7 +83,7 @@ def test_the_rest_of_the_network_is_that_of_timm():
 
 def test_an_unknown_name_suggests_a_known_one():
     with pytest.raises(UserError, match=r"unknown backbone 'resnet81'; choose a timm model .*; perhaps you meant 'resnet\w*18\w*'\?"):
-        build_backbone(Backbone(name="resnet81"))
+        build_backbone(BackboneConfig(name="resnet81"))
 
 
 @pytest.mark.parametrize(
@@ -104,30 +104,30 @@ def test_an_unknown_name_suggests_a_known_one():
 )
 def test_an_argument_that_timm_cannot_use_is_said_in_one_line(name, arguments):
     with pytest.raises(UserError, match=rf"^backbone '{name}' cannot be built with .* \(\w+: .*\); mend --backbone.arguments$") as caught:
-        build_backbone(Backbone(name=name, arguments=arguments))
+        build_backbone(BackboneConfig(name=name, arguments=arguments))
     assert str(arguments) in str(caught.value)
 
 
 def test_pretrained_weights_cannot_come_in_among_the_arguments():
     with pytest.raises(UserError, match="multiple values for keyword argument 'pretrained'"):
-        build_backbone(Backbone(arguments={"pretrained": True}))
+        build_backbone(BackboneConfig(arguments={"pretrained": True}))
 
 
 @pytest.mark.parametrize("arguments", [{"features_only": True}, {"global_pool": ""}])
 def test_a_network_without_pooling_is_refused(arguments):
     with pytest.raises(UserError, match="leave out the pooling"):
-        build_backbone(Backbone(arguments=arguments))
+        build_backbone(BackboneConfig(arguments=arguments))
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "mobilenetv3_small_050", "resnet50d"])
 def test_the_small_stem_of_anything_else_is_refused(name):
     with pytest.raises(UserError, match=f"plain ResNets, got backbone '{name}'"):
-        build_backbone(Backbone(name=name, stem="small"))
+        build_backbone(BackboneConfig(name=name, stem="small"))
 
 
 def test_arguments_are_json_on_the_command_line():
-    spec = tyro.cli(Backbone, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
-    assert spec == Backbone(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
+    spec = tyro.cli(BackboneConfig, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
+    assert spec == BackboneConfig(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
 
 
 BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
@@ -137,7 +137,7 @@ BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
 @pytest.mark.parametrize("layers", [[1, 1, 1, 1], [1, 1, 1, 2]], ids=["strided", "identity"])
 def test_the_last_shortcut_can_be_left_out(name, layers):
     """The representation is then the pooled output of the block's own layers, one after another."""
-    network = build_backbone(Backbone(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)).eval()
+    network = build_backbone(BackboneConfig(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)).eval()
     inputs, x = [], torch.randn(2, 3, 16, 16)
     block = network.layer4[-1]
     block.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
@@ -150,13 +150,13 @@ def test_the_last_shortcut_can_be_left_out(name, layers):
             h = block.bn3(block.conv3(block.act2(h)))
     torch.testing.assert_close(R, h.relu().mean((2, 3)))
     assert (R > 0).any()  # although timm begins the last BatchNorm of a block at zero
-    assert R.shape == (2, features_of(network))
+    assert R.shape == (2, feature_dim(network))
 
 
 def test_leaving_the_last_shortcut_out_changes_no_other_block():
     def weights(last_residual):
         torch.manual_seed(0)
-        return build_backbone(Backbone(arguments=BASIC, last_residual=last_residual)).state_dict()
+        return build_backbone(BackboneConfig(arguments=BASIC, last_residual=last_residual)).state_dict()
 
     whole, without = weights(True), weights(False)
     assert whole.keys() == without.keys()
@@ -168,4 +168,4 @@ def test_only_a_resnet_has_a_last_shortcut_to_leave_out(name):
     with pytest.raises(
         UserError, match=f"^the last residual block is known of timm's ResNets alone, got backbone '{name}'; take one, such"
     ):
-        build_backbone(Backbone(name=name, last_residual=False))
+        build_backbone(BackboneConfig(name=name, last_residual=False))

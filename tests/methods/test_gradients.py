@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.methods import Asymmetric, Backbone, JointEmbedding, Projector, build_backbone, build_projector, gradient_ranks
+from fullrank.methods import (
+    BackboneConfig,
+    JointEmbedding,
+    ProjectorConfig,
+    TeacherStudent,
+    build_backbone,
+    build_projector,
+    gradient_ranks,
+)
 from fullrank.methods.gradients import gradients_of_channels
 from fullrank.methods.heads import build_predictor
 from fullrank.objectives import OBJECTIVES, byol, simclr
@@ -25,11 +33,11 @@ def _double_precision():
 
 def backbone(*, zero=False, **spec):
     arguments = {"channels": [4, 4, 8, D_B], "layers": [1, 1, 1, 2], "zero_init_last": zero}
-    return build_backbone(Backbone(arguments=arguments, stem="small", **spec))
+    return build_backbone(BackboneConfig(arguments=arguments, stem="small", **spec))
 
 
 def method(kind="sub-vector", objective=simclr, network=None):
-    return JointEmbedding(network or backbone(), build_projector(Projector(kind=kind, d0=D0), D_B), objective)
+    return JointEmbedding(network or backbone(), build_projector(ProjectorConfig(kind=kind, d0=D0), D_B), objective)
 
 
 def views(n=16):
@@ -97,13 +105,13 @@ def test_the_method_is_left_as_it_was():
 
 
 def test_a_target_network_is_not_looked_at():
-    subject = Asymmetric(
-        backbone(), build_projector(Projector(kind="sub-vector", d0=D0), D_B), byol, head=build_predictor(D0, 6), momentum=(0.9, 1.0)
+    subject = TeacherStudent(
+        backbone(), build_projector(ProjectorConfig(kind="sub-vector", d0=D0), D_B), byol, head=build_predictor(D0, 6), momentum=(0.9, 1.0)
     )
     assert gradient_ranks(subject, views()) == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 
 def test_another_network_than_a_resnet_is_refused():
-    network = build_backbone(Backbone(name="test_vit", arguments={"img_size": 32}))
+    network = build_backbone(BackboneConfig(name="test_vit", arguments={"img_size": 32}))
     with pytest.raises(UserError, match=r"^the last residual block is known of timm's ResNets alone, got backbone 'VisionTransformer'"):
         gradient_ranks(JointEmbedding(network, torch.nn.Identity(), simclr), [torch.randn(2, 4, 3, 32, 32)])

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from fullrank.errors import UserError
 from fullrank.methods import Grouped
-from fullrank.methods.redrawn import shuffled
+from fullrank.methods.step_random import shuffled
 from fullrank.objectives import OBJECTIVES, barlow_twins, simclr, tico
-from fullrank.objectives.signature import numbers_of, tensors_of, views_of
+from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 
 D, N, SEED, STEP = 7, 9, 5, 3
 
@@ -97,9 +97,9 @@ def test_a_tensor_whose_axes_have_no_names_is_parted_along_the_last():
 def test_it_says_of_itself_what_its_objective_says(name):
     objective = partial(OBJECTIVES[name])
     module = Grouped(objective, groups=2, seed=0)
-    assert tensors_of(module) == tensors_of(objective)
-    assert numbers_of(module) == numbers_of(objective)
-    assert views_of(module) == views_of(objective)
+    assert tensor_names(module) == tensor_names(objective)
+    assert hyperparameters(module) == hyperparameters(objective)
+    assert required_views(module) == required_views(objective)
     assert inspect.signature(module) == inspect.signature(objective)
 
 

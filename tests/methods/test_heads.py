@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from fullrank.methods import Clock
-from fullrank.methods.heads import Prototypes, UnitRows, build_predictor, thaw
+from fullrank.methods import TrainingLength
+from fullrank.methods.heads import L2Normalize, Prototypes, build_predictor, unfreeze_prototypes
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_frozen_prototypes_have_a_gradient_of_zero_and_let_the_embeddings_learn(
 def test_prototypes_learn_after_their_epochs(prototypes):
     frozen = []
     for step in range(5):
-        thaw(prototypes, step, Clock(steps_per_epoch=2))
+        unfreeze_prototypes(prototypes, step, TrainingLength(steps_per_epoch=2))
         frozen.append(prototypes.frozen)
     assert frozen == [True, True, True, False, False]
 
@@ -68,12 +68,12 @@ def test_frozen_prototypes_keep_their_directions_under_weight_decay(prototypes, 
 
 
 def test_other_heads_are_never_frozen():
-    thaw(nn.Identity(), 0, Clock())
+    unfreeze_prototypes(nn.Identity(), 0, TrainingLength())
 
 
 def test_unit_rows_are_of_length_one_and_zero_rows_stay(Z):
     Z[3] = 0
-    norms = UnitRows()(Z).norm(dim=1)
+    norms = L2Normalize()(Z).norm(dim=1)
     torch.testing.assert_close(norms, torch.ones(8).index_fill(0, torch.tensor(3), 0.0))
 
 

@@ -21,13 +21,13 @@ def two_tensors(P, T, /, extra, *, temperature=0.1):
 
 
 def test_it_needs_the_positional_arguments_of_its_objective():
-    assert Plain(frossl).needs == ("Z",)
-    assert Plain(two_tensors).needs == ("P", "T", "extra")
+    assert Plain(frossl).inputs == ("Z",)
+    assert Plain(two_tensors).inputs == ("P", "T", "extra")
 
 
 def test_what_a_partial_has_fixed_is_not_needed():
-    assert Plain(partial(frossl, invariance=2.0, log=False)).needs == ("Z",)
-    assert Plain(partial(two_tensors, extra=1.0)).needs == ("P", "T")
+    assert Plain(partial(frossl, invariance=2.0, log=False)).inputs == ("Z",)
+    assert Plain(partial(two_tensors, extra=1.0)).inputs == ("P", "T")
 
 
 def test_the_objective_gets_what_it_needs_and_no_more():
@@ -91,5 +91,5 @@ def test_what_the_method_remembers_is_not_asked_of_the_views():
             return {"extra": torch.full((), 2.0)}
 
     method = Remembering(two_tensors)
-    assert method.needs == ("P", "T")
+    assert method.inputs == ("P", "T")
     assert method.terms({"P": torch.ones(3), "T": torch.ones(3)})["loss"].item() == pytest.approx(0.6)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 
-from fullrank.methods import METHODS, Backbone, Branch, Projector, build_backbone, build_projector, builder_of, features_of
+from fullrank.methods import METHODS, BackboneConfig, Encoder, ProjectorConfig, build_backbone, build_projector, feature_dim, method_builder
 from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import tensors_of
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.objectives.signature import tensor_names
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 WORKER = Path(__file__).with_name("methods_worker.py")
 table = runpy.run_path(str(WORKER))
@@ -39,8 +39,8 @@ def loss_of(method, views):
 def test_the_objective_gets_its_tensors_from_the_views_and_the_memory(name):
     method = table["method"](name)
     embeddings = method(first_views(name))
-    assert {"R", "Z", *method.needs} <= embeddings.keys()
-    assert {*method.needs, *method.state()} == {*tensors_of(OBJECTIVES[name])}
+    assert {"R", "Z", *method.inputs} <= embeddings.keys()
+    assert {*method.inputs, *method.state()} == {*tensor_names(OBJECTIVES[name])}
     assert all(term.isfinite() for term in method.terms(embeddings).values())
 
 
@@ -79,21 +79,23 @@ def test_under_bfloat16_the_loss_is_finite_and_within_a_percent(name):
 @pytest.mark.parametrize(
     "spec",
     [
-        Backbone(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
-        Backbone(name="test_vit", arguments={"img_size": 32}),
+        BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+        BackboneConfig(name="test_vit", arguments={"img_size": 32}),
     ],
     ids=["resnet", "vit"],
 )
 def test_it_learns_on_a_resnet_and_on_a_vit(name, spec, fabric):
-    def grow():
+    def make_encoder():
         backbone = build_backbone(spec)
-        widths = () if tensors_of(OBJECTIVES[name]) == ("R",) else (16, 6)
-        return Branch(backbone, build_projector(Projector(widths=widths), features_of(backbone)), (features_of(backbone), *widths)[-1])
+        widths = () if tensor_names(OBJECTIVES[name]) == ("R",) else (16, 6)
+        return Encoder(
+            backbone, build_projector(ProjectorConfig(widths=widths), feature_dim(backbone)), (feature_dim(backbone), *widths)[-1]
+        )
 
-    method = table["method"](name, grow=grow)
+    method = table["method"](name, make_encoder=make_encoder)
     rng = torch.Generator().manual_seed(0)
     views = [torch.rand(2, 12, 3, 32, 32, generator=rng)]
-    module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="adamw", lr=1e-3), method))
+    module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="adamw", lr=1e-3), method))
     before = deepcopy(method.backbone.state_dict())
     for step in fit(fabric, module, optimizer, [(views, torch.full((12,), -1))] * 2, lambda step: 1e-3):
         assert all(term.isfinite() for term in step.terms.values())
@@ -102,7 +104,7 @@ def test_it_learns_on_a_resnet_and_on_a_vit(name, spec, fabric):
 
 
 def steps(name, method, fabric, *, start, stop):
-    module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="adamw", lr=1e-2), method))
+    module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="adamw", lr=1e-2), method))
     return module, optimizer, fit(fabric, module, optimizer, table["batches"](name, start=start), lambda step: 1e-2, start=start)
 
 
@@ -129,7 +131,7 @@ def test_prototypes_rest_in_their_first_epochs_and_then_learn(fabric):
         method = table["method"](name, freeze=1.0)  # of two steps
         assert isinstance(method.head, Prototypes)
         seen = [method.head.weight.detach().clone()]
-        module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="sgd", lr=0.05, weight_decay=0.0), method))
+        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="sgd", lr=0.05, weight_decay=0.0), method))
         for _ in fit(fabric, module, optimizer, table["batches"](name), lambda step: 0.05):
             seen.append(method.head.weight.detach().clone())
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
@@ -137,14 +139,14 @@ def test_prototypes_rest_in_their_first_epochs_and_then_learn(fabric):
 
 def test_views_may_have_weights_of_their_own(fabric):
     method = table["method"]("frossl", shared=False)
-    assert len(method.siblings) == 2
-    first, second = method.backbone[0].weight, method.siblings[0][0][0].weight
+    assert len(method.view_encoders) == 2
+    first, second = method.backbone[0].weight, method.view_encoders[0][0][0].weight
     assert not torch.equal(first, second)
     views = first_views("frossl")
     Z = method.eval()(views)["Z"]
     torch.testing.assert_close(Z[0], method.projector(method.backbone(views[0][0])))
-    torch.testing.assert_close(Z[1], method.siblings[0][1](method.siblings[0][0](views[0][1])))
-    torch.testing.assert_close(Z[2], method.siblings[1][1](method.siblings[1][0](views[1][0])))
+    torch.testing.assert_close(Z[1], method.view_encoders[0][1](method.view_encoders[0][0](views[0][1])))
+    torch.testing.assert_close(Z[2], method.view_encoders[1][1](method.view_encoders[1][0](views[1][0])))
     loss_of(method, views).backward()
     assert all(p.grad is not None for p in method.parameters())
 
@@ -154,10 +156,10 @@ def my_own(P, T, *, weight=1.0):
 
 
 def test_a_function_of_the_users_own_takes_the_method_of_its_tensors():
-    builder = builder_of("mine:my_own", my_own)
+    builder = method_builder("mine:my_own", my_own)
     assert builder is METHODS["simsiam"]
     method = builder(table["branch"], partial(my_own, weight=2.0), 2, predictor=8)
-    assert method.needs == ("P", "T")
+    assert method.inputs == ("P", "T")
     assert method.target is None
     assert method.terms(method(first_views("simsiam")))["distance"] > 0
     assert builder(table["branch"], my_own, 2, momentum=(0.9, 1.0)).target is not None
@@ -172,7 +174,7 @@ def test_a_memory_moves_by_the_objectives_own_number_where_it_has_one(forgetting
         return plain(Z, R, mu)
 
     loss = partial(own, **forgetting) if forgetting else plain
-    method = builder_of("mine:loss", loss)(table["branch"], loss, 2)
+    method = method_builder("mine:loss", loss)(table["branch"], loss, 2)
     Z = torch.randn(2, 8, D, generator=torch.Generator().manual_seed(0))
     method.after_step(0, {"Z": Z})
     torch.testing.assert_close(method.state()["mu"], (1 - rate) * Z.mean(1))
@@ -180,7 +182,7 @@ def test_a_memory_moves_by_the_objectives_own_number_where_it_has_one(forgetting
 
 def test_tensors_that_no_method_supplies_are_named():
     with pytest.raises(ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"):
-        builder_of("mine:f", lambda z1, z2: {})
+        method_builder("mine:f", lambda z1, z2: {})
 
 
 @pytest.fixture(scope="module")

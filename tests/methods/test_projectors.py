@@ -14,12 +14,12 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import Projector, build_projector
+from fullrank.methods import ProjectorConfig, build_projector
 from fullrank.methods.projectors import RandomDropout
-from fullrank.methods.redrawn import shuffled
+from fullrank.methods.step_random import shuffled
 from fullrank.objectives import OBJECTIVES, simclr
 from fullrank.objectives.directclr import directclr
-from fullrank.objectives.signature import tensors_of
+from fullrank.objectives.signature import tensor_names
 from fullrank.training.micro_batches import embed
 
 WORKER = Path(__file__).with_name("projectors_worker.py")
@@ -44,7 +44,7 @@ def fabric():
 
 
 def built(name, features=D_B, seed=0, **numbers):
-    return build_projector(Projector(kind=name, **{"d0": 3, "groups": 2} | numbers), features, seed=seed)
+    return build_projector(ProjectorConfig(kind=name, **{"d0": 3, "groups": 2} | numbers), features, seed=seed)
 
 
 def loss_of(terms):
@@ -73,22 +73,22 @@ def kinds(projector):
     ],
 )
 def test_hidden_layers_are_linear_norm_relu_and_the_last_is_linear(widths, expected):
-    projector = build_projector(Projector(widths=widths), 5)
+    projector = build_projector(ProjectorConfig(widths=widths), 5)
     assert kinds(projector) == expected
     assert projector(torch.randn(4, 5)).shape == (4, widths[-1] if widths else 5)
 
 
 def test_without_widths_the_embedding_is_the_representation():
     R = torch.randn(4, 5)
-    assert torch.equal(build_projector(Projector(widths=()), 5)(R), R)
+    assert torch.equal(build_projector(ProjectorConfig(widths=()), 5)(R), R)
 
 
 def test_batch_norm_can_be_left_out():
-    assert kinds(build_projector(Projector(widths=(8, 7), batchnorm=False), 5)) == ["Linear", "ReLU", "Linear"]
+    assert kinds(build_projector(ProjectorConfig(widths=(8, 7), batchnorm=False), 5)) == ["Linear", "ReLU", "Linear"]
 
 
 def test_batch_norm_can_stand_behind_the_last_layer_too():
-    projector = build_projector(Projector(widths=(8, 7), output_batchnorm=True), 5)
+    projector = build_projector(ProjectorConfig(widths=(8, 7), output_batchnorm=True), 5)
     assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
     assert projector[3].bias is None
 
@@ -96,13 +96,13 @@ def test_batch_norm_can_stand_behind_the_last_layer_too():
 @pytest.mark.parametrize("batchnorm", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_bias_is_left_out_where_batch_norm_shifts_and_where_none_is_wanted(batchnorm, bias):
-    projector = build_projector(Projector(widths=(8, 8, 7), batchnorm=batchnorm, bias=bias), 5)
+    projector = build_projector(ProjectorConfig(widths=(8, 8, 7), batchnorm=batchnorm, bias=bias), 5)
     linear = [layer for layer in projector if isinstance(layer, nn.Linear)]
     assert [layer.bias is not None for layer in linear] == [bias and not batchnorm, bias and not batchnorm, bias]
 
 
 def test_a_linear_projector_without_bias_is_a_matrix():
-    projector, R = build_projector(Projector(widths=(3,), bias=False), 5), torch.randn(4, 5)
+    projector, R = build_projector(ProjectorConfig(widths=(3,), bias=False), 5), torch.randn(4, 5)
     torch.testing.assert_close(projector(R), R @ projector[0].weight.mT)
 
 
@@ -290,7 +290,7 @@ def test_a_shuffle_is_a_permutation_and_independent_of_its_neighbours():
 # Behind every objective
 
 
-@pytest.mark.parametrize("objective", [name for name, f in OBJECTIVES.items() if tensors_of(f) != ("R",)])
+@pytest.mark.parametrize("objective", [name for name, f in OBJECTIVES.items() if tensor_names(f) != ("R",)])
 @every_projector
 def test_every_objective_takes_every_projector(projector, objective):
     method = table["method"](projector, objective)
@@ -333,7 +333,7 @@ def test_a_resumed_run_takes_the_steps_of_one_that_never_stopped(projector, obje
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            method.after_step(step, {name: embeddings[name].detach() for name in method.needs})
+            method.after_step(step, {name: embeddings[name].detach() for name in method.inputs})
             yield loss.item()
 
     whole = table["method"](projector, objective)

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullrank.contract import CHECKS, examine, subject_of
-from fullrank.contract.gradients import finite_differences, reach
-from fullrank.contract.invariances import measured
+from fullrank.conformance import CHECKS, examine, objective_case
+from fullrank.conformance.gradients import finite_differences, reach
+from fullrank.conformance.invariances import measured
 from fullrank.objectives import OBJECTIVES, THEORY
-from fullrank.objectives.signature import views_of
+from fullrank.objectives.signature import required_views
 
 EVERY = OBJECTIVES | THEORY
 
@@ -30,7 +30,7 @@ every_objective = pytest.mark.parametrize("name", EVERY)
 
 @pytest.fixture
 def subject(name):
-    return subject_of(EVERY[name], numbers=NUMBERS.get(name))
+    return objective_case(EVERY[name], numbers=NUMBERS.get(name))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -52,8 +52,8 @@ def test_numbers_are_keywords_with_defaults(name):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_view_counts_for_as_many_views_as_its_shape_says(name, subject):
-    assert subject.views == (views_of(OBJECTIVES[name]) or 3)
-    for views in (2, 3, 4) if views_of(OBJECTIVES[name]) is None else (2,):
+    assert subject.views == (required_views(OBJECTIVES[name]) or 3)
+    for views in (2, 3, 4) if required_views(OBJECTIVES[name]) is None else (2,):
         assert {finding.verdict for finding in reach(replace(subject, views=views))} == {"passed"}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import numbers_of
+from fullrank.objectives.signature import hyperparameters
 
 PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
 DEFAULTS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `(\w+=.*?)` \|", PAGE, flags=re.MULTILINE)
@@ -18,9 +18,9 @@ def test_every_objective_is_in_the_table_of_objectives(name):
     assert re.search(rf"^\| `{name}` \| .* \| .* \| .* \| .* \| .* \|$", PAGE, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", [name for name, f in OBJECTIVES.items() if numbers_of(f) and name != "directclr_paper"])
+@pytest.mark.parametrize("name", [name for name, f in OBJECTIVES.items() if hyperparameters(f) and name != "directclr_paper"])
 def test_the_defaults_on_the_page_are_those_of_the_signature(name):
-    signature = {number: repr(default) for number, default in numbers_of(OBJECTIVES[name]).items()}
+    signature = {number: repr(default) for number, default in hyperparameters(OBJECTIVES[name]).items()}
     page = dict(pair.split("=") for pair in TABLE[name].split(", "))
     if name == "frossl":  # whose switches have a section of their own
         signature = {"invariance": signature["invariance"]}

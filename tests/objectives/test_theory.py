@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.objectives import THEORY, alignment_linear, barlow_linear, barlow_twins, contrastive_linear, frossl_linear, infonce_squared
-from fullrank.objectives.signature import tensors_of
+from fullrank.objectives.signature import tensor_names
 from fullrank.spectrum import Spectrum
 
 every_loss = pytest.mark.parametrize("name", THEORY)
@@ -20,7 +20,7 @@ def randn(rng, *shape):
 
 
 def arguments(name, rng):
-    return [randn(rng, *((2, 5, 3) if tensor == "Z" else (5, 3))) for tensor in tensors_of(THEORY[name])]
+    return [randn(rng, *((2, 5, 3) if tensor == "Z" else (5, 3))) for tensor in tensor_names(THEORY[name])]
 
 
 def loss(name, tensors):

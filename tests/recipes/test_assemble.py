@@ -5,32 +5,32 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.methods import Backbone, Projector
+from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import (
     RECIPES,
-    Data,
-    Machine,
+    DataConfig,
+    MachineConfig,
     Recipe,
     assemble,
-    build_branch,
+    build_encoder,
     build_method,
+    build_preprocess,
     check,
+    dry_run,
     from_dict,
-    preprocess_of,
-    rehearse,
     to_dict,
     with_objective,
 )
 from fullrank.recipes.assemble import LEAST
-from fullrank.training import Optimizer
-from fullrank.views import View
+from fullrank.training import OptimizerConfig
+from fullrank.views import ViewConfig
 
 TINY = Recipe(
-    data=Data(channels=1, mean=(0.5,), std=(0.25,)),
-    views=(View(count=2, size=8), View(count=1, size=6)),
-    backbone=Backbone(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
-    projector=Projector(widths=(16, 6)),
+    data=DataConfig(channels=1, mean=(0.5,), std=(0.25,)),
+    views=(ViewConfig(count=2, size=8), ViewConfig(count=1, size=6)),
+    backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=ProjectorConfig(widths=(16, 6)),
     hyper={"invariance": 2.0},
     batch=8,
 )
@@ -48,7 +48,7 @@ def test_the_parts_fit_each_other():
     embeddings = parts.method(views)
     assert embeddings["Z"].shape == (3, 5, 6)
     assert parts.method.objective.keywords == TINY.hyper
-    assert parts.preprocess == preprocess_of(TINY)
+    assert parts.preprocess == build_preprocess(TINY)
     assert parts.method.backbone(parts.preprocess.normalize(images)).shape == (5, 8)
 
 
@@ -79,46 +79,46 @@ def test_random_state_of_the_gpu_is_left_alone():
 
 
 def test_preprocessing_takes_the_largest_view_and_the_statistics():
-    preprocess = preprocess_of(TINY)
+    preprocess = build_preprocess(TINY)
     assert (preprocess.size, preprocess.channels, preprocess.mean, preprocess.std) == (8, 1, (0.5,), (0.25,))
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (Data(channels=3, mean=(0.5,), std=(0.5,) * 3), "data.mean has 1 numbers, expected one for each of the 3 channels"),
-        (Data(channels=3, mean=(0.5,) * 3), "data.std has 0 numbers, expected one for each of the 3 channels"),
-        (Data(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)), r"data.std is \(0.5, 0.0\), but has to be positive"),
+        (DataConfig(channels=3, mean=(0.5,), std=(0.5,) * 3), "data.mean has 1 numbers, expected one for each of the 3 channels"),
+        (DataConfig(channels=3, mean=(0.5,) * 3), "data.std has 0 numbers, expected one for each of the 3 channels"),
+        (DataConfig(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)), r"data.std is \(0.5, 0.0\), but has to be positive"),
     ],
 )
 def test_statistics_have_to_fit_the_channels(data, expected):
     with pytest.raises(UserError, match=expected):
-        preprocess_of(replace(TINY, data=data))
+        build_preprocess(replace(TINY, data=data))
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"views": ()}, "0 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
-        ({"views": (View(count=1),)}, "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
+        ({"views": (ViewConfig(count=1),)}, "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
         ({"objective": "vicreg", "hyper": {}}, "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl"),
         ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),
         ({"batch": 1}, r"batch of 1, but every objective compares images: it has to be at least 2 \(256 is usual\)"),
         ({"batch": 0}, "batch of 0"),
-        ({"machine": Machine(devices=3)}, "batch of 8 cannot be shared by 3 devices; give --batch a multiple of 3"),
-        ({"machine": Machine(devices=0)}, "machine.devices is 0, but has to be at least 1; change --machine.devices"),
+        ({"machine": MachineConfig(devices=3)}, "batch of 8 cannot be shared by 3 devices; give --batch a multiple of 3"),
+        ({"machine": MachineConfig(devices=0)}, "machine.devices is 0, but has to be at least 1; change --machine.devices"),
         ({"epochs": 0}, "epochs is 0, but has to be at least 1; change --epochs"),
         ({"seed": -1}, "seed is -1, but has to be at least 0"),
-        ({"optimizer": Optimizer(lr=-0.1)}, "optimizer.lr is -0.1, but has to be at least 0; change --optimizer.lr"),
-        ({"optimizer": Optimizer(lr=float("nan"))}, "optimizer.lr is nan, but has to be a finite number of at least 0; change"),
-        ({"optimizer": Optimizer(lr=float("inf"))}, "optimizer.lr is inf, but has to be a finite number of at least 0"),
-        ({"optimizer": Optimizer(momentum=1.0)}, "optimizer.momentum is 1.0, but has to be from 0 to less than 1"),
+        ({"optimizer": OptimizerConfig(lr=-0.1)}, "optimizer.lr is -0.1, but has to be at least 0; change --optimizer.lr"),
+        ({"optimizer": OptimizerConfig(lr=float("nan"))}, "optimizer.lr is nan, but has to be a finite number of at least 0; change"),
+        ({"optimizer": OptimizerConfig(lr=float("inf"))}, "optimizer.lr is inf, but has to be a finite number of at least 0"),
+        ({"optimizer": OptimizerConfig(momentum=1.0)}, "optimizer.momentum is 1.0, but has to be from 0 to less than 1"),
         ({"objective": "moco", "hyper": {}, "method": {"queue": 0}}, "method.queue is 0, but has to be at least 1; change --method.queue"),
         (
             {"objective": "byol", "hyper": {}, "method": {"momentum": (0.99, 1.1)}},
             r"method.momentum is \(0.99, 1.1\), but each has to be from 0 to 1; change --method.momentum",
         ),
-        ({"projector": Projector(widths=(8, 0))}, r"projector.widths is \(8, 0\), but each has to be at least 1"),
+        ({"projector": ProjectorConfig(widths=(8, 0))}, r"projector.widths is \(8, 0\), but each has to be at least 1"),
     ],
 )
 def test_a_recipe_that_cannot_run_says_what_to_change(change, expected):
@@ -159,11 +159,11 @@ def test_a_batch_of_images_is_enough(images):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_two_views_are_enough_for_every_objective(objective):
-    check(replace(with_objective(TINY, objective), views=(View(count=2),)))
+    check(replace(with_objective(TINY, objective), views=(ViewConfig(count=2),)))
 
 
 def test_an_objective_of_representations_takes_views_of_one_size():
-    views = (View(count=1, size=8), View(count=1, size=6))
+    views = (ViewConfig(count=1, size=8), ViewConfig(count=1, size=6))
     with pytest.raises(UserError, match=r"^objective 'directclr' takes views of one size, got 8 and 6 px; give both views one size$"):
         check(replace(TINY, views=views, objective="directclr", hyper={}, method={}))
 
@@ -171,41 +171,43 @@ def test_an_objective_of_representations_takes_views_of_one_size():
 @pytest.mark.parametrize(
     ("projector", "remedy"),
     [
-        (Projector(), "leave --projector.widths empty"),
-        (Projector(kind="sub-vector", widths=()), "give --projector.kind mlp and leave --projector.widths empty"),
-        (Projector(kind="groups"), "give --projector.kind mlp and leave --projector.widths empty"),
+        (ProjectorConfig(), "leave --projector.widths empty"),
+        (ProjectorConfig(kind="sub-vector", widths=()), "give --projector.kind mlp and leave --projector.widths empty"),
+        (ProjectorConfig(kind="groups"), "give --projector.kind mlp and leave --projector.widths empty"),
     ],
 )
 def test_an_objective_of_representations_takes_no_projector_of_any_kind(projector, remedy):
-    recipe = replace(TINY, views=(View(count=2),), objective="directclr", hyper={}, method={}, projector=projector)
+    recipe = replace(TINY, views=(ViewConfig(count=2),), objective="directclr", hyper={}, method={}, projector=projector)
     with pytest.raises(UserError, match=rf"^objective 'directclr' sees the representation itself; {remedy}$"):
         check(recipe)
     check(with_objective(recipe, "directclr"))
 
 
-KINDS = [kind for kind in get_args(Projector.__annotations__["kind"]) if kind != "mlp"]
+KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if kind != "mlp"]
 
 
 @pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "byol", "corinfomax_batch", "tico"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_projector_is_a_field_of_the_recipe(kind, objective):
-    recipe = replace(with_objective(TINY, objective), views=(View(count=2, size=8),), projector=Projector(kind=kind, d0=4, groups=2))
+    recipe = replace(
+        with_objective(TINY, objective), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(kind=kind, d0=4, groups=2)
+    )
     check(recipe)
     method = build_method(recipe)
-    rehearse(method, recipe)
+    dry_run(method, recipe)
     assert from_dict(to_dict(recipe)) == recipe
     again = build_method(recipe)
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in method.state_dict().items())
-    branch = build_branch(recipe)
+    branch = build_encoder(recipe)
     branch.projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
 
 
 @pytest.mark.parametrize(
     ("projector", "expected"),
     [
-        (Projector(kind="sub-vector"), "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to"),
+        (ProjectorConfig(kind="sub-vector"), "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to"),
         (
-            Projector(kind="groups", groups=500),
+            ProjectorConfig(kind="groups", groups=500),
             "projector.groups is 500, but there are [0-9]+ dimensions to part; choose 1 to [0-9]+ groups",
         ),
     ],
@@ -213,12 +215,12 @@ def test_a_projector_is_a_field_of_the_recipe(kind, objective):
 def test_more_dimensions_than_there_are_cannot_be_taken(projector, expected):
     recipe = replace(TINY, projector=projector)
     with pytest.raises(UserError, match=f"^{expected}"):
-        rehearse(build_method(recipe), recipe)
+        dry_run(build_method(recipe), recipe)
 
 
 def test_what_a_random_projector_draws_is_told_by_the_seed_of_the_recipe():
     def dropped(seed):
-        method = build_method(replace(TINY, seed=seed, projector=Projector(kind="dropout", d0=4)))
+        method = build_method(replace(TINY, seed=seed, projector=ProjectorConfig(kind="dropout", d0=4)))
         method.before_step(3)
         return method.projector[0].dropped
 
@@ -234,12 +236,12 @@ def test_codes_are_made_of_full_size_views_alone():
 @pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "simsiam", "byol", "dino"])
 def test_views_of_several_sizes_are_taken(objective):
     recipe = replace(TINY, objective=objective, hyper={}, method={})
-    rehearse(build_method(recipe), recipe)
+    dry_run(build_method(recipe), recipe)
 
 
 def test_an_unknown_backbone_is_refused():
     with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
-        assemble(replace(TINY, backbone=Backbone(name="resnet81")))
+        assemble(replace(TINY, backbone=BackboneConfig(name="resnet81")))
 
 
 def test_the_digits_recipe_is_deterministic():

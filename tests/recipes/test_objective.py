@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.methods import Projector
+from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, build_method, check, rehearse, with_objective
+from fullrank.recipes import RECIPES, Recipe, build_method, check, dry_run, with_objective
 
 DIGITS = replace(RECIPES["digits"], data=replace(RECIPES["digits"].data, mean=(0.3,), std=(0.3,)))
 
@@ -16,7 +16,7 @@ def test_the_digits_recipe_can_be_turned_to_every_objective(name):
     if name.startswith("directclr"):
         recipe = replace(recipe, hyper={"d0": 64})
     check(recipe)
-    rehearse(build_method(recipe), recipe)
+    dry_run(build_method(recipe), recipe)
     assert (recipe.optimizer, recipe.schedule, recipe.backbone) == (DIGITS.optimizer, DIGITS.schedule, DIGITS.backbone)
 
 
@@ -28,17 +28,17 @@ def test_the_numbers_are_those_of_the_new_objective():
 
 def test_an_objective_that_inverts_a_covariance_gets_few_dimensions_and_never_more_than_before():
     assert with_objective(Recipe(), "wmse").projector.widths == (2048, 2048, 64)
-    assert with_objective(Recipe(projector=Projector(widths=(32, 16))), "wmse").projector.widths == (32, 16)
+    assert with_objective(Recipe(projector=ProjectorConfig(widths=(32, 16))), "wmse").projector.widths == (32, 16)
     assert with_objective(Recipe(), "simclr").projector.widths == Recipe().projector.widths
 
 
 def test_an_objective_of_the_representation_gets_no_projector():
     assert with_objective(Recipe(), "directclr").projector.widths == ()
-    assert with_objective(Recipe(projector=Projector(kind="diagonal")), "directclr").projector.absent
+    assert with_objective(Recipe(projector=ProjectorConfig(kind="diagonal")), "directclr").projector.absent
 
 
 def test_the_kind_of_projector_stays_with_every_other_objective():
-    recipe = with_objective(Recipe(projector=Projector(kind="sub-vector", d0=22)), "simclr")
+    recipe = with_objective(Recipe(projector=ProjectorConfig(kind="sub-vector", d0=22)), "simclr")
     assert (recipe.projector.kind, recipe.projector.d0) == ("sub-vector", 22)
 
 

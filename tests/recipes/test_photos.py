@@ -1,17 +1,17 @@
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import Survey
+from fullrank.images import DatasetInfo
 from fullrank.recipes import check, from_dict, photos, to_dict
 
 
-def survey(count=10_000, *, side=256, channels=3, height=None):
+def dataset_info(count=10_000, *, side=256, channels=3, height=None):
     median = (side, height or side)
-    return Survey(count, channels, median, median, median, True, 0, {"RGB": 64})
+    return DatasetInfo(count, channels, median, median, median, True, 0, {"RGB": 64})
 
 
 def recipe(*arguments, gpu=False, **numbers):
-    return photos("folder:cats", survey(*arguments, **numbers), gpu=gpu)[0]
+    return photos("folder:cats", dataset_info(*arguments, **numbers), gpu=gpu)[0]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_every_choice_passes_the_check_and_can_be_saved(count, side, gpu):
 
 
 def test_each_choice_is_told_with_its_flag():
-    found, lines = photos("folder:cats", survey(1000, side=300, height=200, channels=1), gpu=False)
+    found, lines = photos("folder:cats", dataset_info(1000, side=300, height=200, channels=1), gpu=False)
     text = "\n".join(lines)
     assert "1,000 images, 1 channel, median 300×200 px" in text
     for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
@@ -103,7 +103,7 @@ def test_each_choice_is_told_with_its_flag():
     assert f"batch {found.batch}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
-    assert "5 channels" in photos("x", survey(channels=5), gpu=True)[1][0]
+    assert "5 channels" in photos("x", dataset_info(channels=5), gpu=True)[1][0]
 
 
 def test_too_few_images_are_refused():

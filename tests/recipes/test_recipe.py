@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.methods import Backbone, Projector
+from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import numbers_of
-from fullrank.recipes import RECIPES, Data, Recipe, differences, from_dict, read_recipe, to_dict
-from fullrank.training import Optimizer
-from fullrank.views import Crop, View
+from fullrank.objectives.signature import hyperparameters
+from fullrank.recipes import RECIPES, DataConfig, Recipe, differences, from_dict, read_recipe, to_dict
+from fullrank.training import OptimizerConfig
+from fullrank.views import CropConfig, ViewConfig
 
 each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
 
@@ -31,7 +31,7 @@ def test_a_recipe_comes_back_from_its_file(recipe, tmp_path):
 
 @each
 def test_the_json_holds_every_number_of_the_objective(recipe):
-    assert set(to_dict(recipe)["hyper"]) == set(numbers_of(OBJECTIVES[recipe.objective]))
+    assert set(to_dict(recipe)["hyper"]) == set(hyperparameters(OBJECTIVES[recipe.objective]))
 
 
 def test_a_recipe_that_was_saved_before_there_were_kinds_of_projectors_is_one_of_a_perceptron():
@@ -39,7 +39,7 @@ def test_a_recipe_that_was_saved_before_there_were_kinds_of_projectors_is_one_of
     values["projector"] = {"widths": [512, 512], "batchnorm": True}
     del values["backbone"]["last_residual"]
     assert from_dict(values) == RECIPES["digits"]
-    assert RECIPES["digits"].projector == Projector(kind="mlp", widths=(512, 512))
+    assert RECIPES["digits"].projector == ProjectorConfig(kind="mlp", widths=(512, 512))
 
 
 def test_an_unknown_objective_suggests_a_known_one():
@@ -99,11 +99,11 @@ def test_a_damaged_file_is_named(tmp_path, text, expected):
 
 
 def test_differences_are_named_like_flags():
-    a = Recipe(optimizer=Optimizer(lr=0.25), backbone=Backbone(arguments={"layers": [1, 1, 1, 1]}))
+    a = Recipe(optimizer=OptimizerConfig(lr=0.25), backbone=BackboneConfig(arguments={"layers": [1, 1, 1, 1]}))
     b = replace(
         a,
         optimizer=replace(a.optimizer, lr=0.5),
-        views=(replace(a.views[0], crop=Crop(probability=0.25)), View(count=1, size=4)),
+        views=(replace(a.views[0], crop=CropConfig(probability=0.25)), ViewConfig(count=1, size=4)),
         hyper={"invariance": 2.0},
         backbone=replace(a.backbone, arguments={}),
     )
@@ -133,7 +133,7 @@ def test_the_fingerprint_does_not_depend_on_the_order_of_the_fields():
 
 def test_an_integer_in_place_of_a_float_does_not_change_the_fingerprint():
     """A recipe made in Python may hold lr=1; its file gives back 1.0, and a checkpoint has to recognise it."""
-    exact, given = Optimizer(lr=1.0), Optimizer(lr=1.0)
+    exact, given = OptimizerConfig(lr=1.0), OptimizerConfig(lr=1.0)
     object.__setattr__(given, "lr", 1)
     recipe = replace(RECIPES["digits"], optimizer=given)
     assert to_dict(recipe)["optimizer"]["lr"] == 1
@@ -143,11 +143,11 @@ def test_an_integer_in_place_of_a_float_does_not_change_the_fingerprint():
 
 def test_what_json_cannot_hold_is_refused():
     with pytest.raises(UserError, match=r"backbone.arguments .* cannot be saved .*; give what JSON can hold"):
-        to_dict(Recipe(backbone=Backbone(arguments={"act_layer": Backbone})))
+        to_dict(Recipe(backbone=BackboneConfig(arguments={"act_layer": BackboneConfig})))
 
 
 def test_parts_are_frozen():
     with pytest.raises(AttributeError):
         RECIPES["digits"].epochs = 3
     with pytest.raises(AttributeError):
-        Data().channels = 3
+        DataConfig().channels = 3

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullrank.methods import build_backbone, build_projector, features_of
+from fullrank.methods import build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
 from fullrank.recipes import RECIPES, assemble, check
 
@@ -89,8 +89,8 @@ def test_imagenet_of_the_directclr_paper_is_that_of_its_appendix_and_code():
         assert (recipe.epochs, recipe.batch) == (100, 4096)
         optimizer, schedule = recipe.optimizer, recipe.schedule
         assert (optimizer.name, optimizer.lr, optimizer.weight_decay, optimizer.momentum) == ("lars", 4.8, 1e-6, 0.9)
-        assert (optimizer.trust, optimizer.clip) == (0.001, False)
-        assert (schedule.name, schedule.warmup, schedule.floor) == ("cosine", 10.0, 0.001)
+        assert (optimizer.trust_coefficient, optimizer.trust_clip) == (0.001, False)
+        assert (schedule.name, schedule.warmup, schedule.min_lr_ratio) == ("cosine", 10.0, 0.001)
         assert recipe.hyper["temperature"] == 0.1
         for view, blur, solarize in zip(recipe.views, (1.0, 0.1), (0.0, 0.2), strict=True):
             assert (view.size, view.crop.scale, view.flip, view.grayscale) == (224, (0.08, 1.0), 0.5, 0.2)
@@ -113,5 +113,5 @@ def test_the_last_block_of_the_recipe_for_projectors_has_its_input_as_its_shortc
     recipe = RECIPES["cifar10-projectors"]
     network = build_backbone(recipe.backbone)
     assert last_block(network, "resnet18").downsample is None
-    assert features_of(network) == 128
+    assert feature_dim(network) == 128
     assert recipe.projector.d0 == round(360 / 2048 * 128) == 22

@@ -70,13 +70,13 @@ def watch_line(step: int, values: dict[str, np.ndarray]) -> dict[str, Any]:
             "effective_rank": effective_rank(eigenvalues),
             "condition_number": float(eigenvalues[0] / eigenvalues[-1]),
             "entropy": 3.0,
-            "dead_dimensions": 0,
+            "collapsed_dimensions": 0,
             "dimensions": len(eigenvalues),
             "samples": 2048,
         }
         for part, eigenvalues in values.items()
     }
-    return {"step": step, "epoch": step / 100, "kind": "watch", **measures, "probe_accuracy": 0.1 + 0.8 * (step / 4000) ** 0.3}
+    return {"step": step, "epoch": step / 100, "kind": "spectrum", **measures, "probe_accuracy": 0.1 + 0.8 * (step / 4000) ** 0.3}
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def make_picture() -> Callable[..., bytes]:
 @pytest.fixture
 def make_record() -> Callable[..., Record]:
     """A record with nothing in it but what is given."""
-    nothing = dict.fromkeys(("spectra", "evaluation", "views")) | dict.fromkeys(("train", "watch", "warnings", "notes"), ())
+    nothing = dict.fromkeys(("spectra", "evaluation", "views")) | dict.fromkeys(("train", "spectrum_rows", "warnings", "notes"), ())
     return lambda **given: Record(**({"label": "run", "recipe": {}, "environment": {}, "skipped": 0} | nothing | given))
 
 
@@ -122,7 +122,7 @@ def write_run(
     log = [train_line(int(step), rng, speed=2 / slope) for step in np.linspace(0, 4000, lines)]
     log += [watch_line(int(step), {part: table[k] for part, table in values.items()}) for k, step in enumerate(steps)]
     remedy = "lower the learning rate"
-    log += [{"step": 900 + 10 * k, "kind": "warning", "message": f"{k + 3} dimensions died", "remedy": remedy} for k in range(warnings)]
+    log += [{"step": 900 + 10 * k, "kind": "alarm", "message": f"{k + 3} dimensions died", "remedy": remedy} for k in range(warnings)]
     scores = [
         ("backbone", "linear (SGD)", 0.871, 0.004, 3),
         ("raw pixels", "linear (SGD)", 0.391, 0.002, 3),
@@ -143,7 +143,7 @@ def write_run(
             | {"scores": [dict(zip(("features", "probe", "accuracy", "sd", "n"), score, strict=True)) for score in scores]}
             | {"skipped": ["SVM: too slow"]}
         ),
-        "skipped.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
+        "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
     }
     for name, text in files.items():
         if name not in without:

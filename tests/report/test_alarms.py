@@ -3,7 +3,7 @@ from fullrank.report.curves import losses
 
 
 def warning(step, message="backbone: 3 dimensions died", **rest):
-    return {"step": step, "kind": "warning", "message": message, **rest}
+    return {"step": step, "kind": "alarm", "message": message, **rest}
 
 
 def run(make_record, label, *steps):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.contract import Free, Measured, Report
-from fullrank.contract.cost import Cost
+from fullrank.conformance import Free, Measured, Report
+from fullrank.conformance.cost import Cost
 from fullrank.report import read_run, write_report
-from fullrank.report.contract import render
+from fullrank.report.conformance import render
 from fullrank.report.figures import COLOURS
 from fullrank.spectrum import Spectrum
 
@@ -289,7 +289,7 @@ def test_no_text_of_a_run_is_executed_or_drawn_as_markup(open_page, make_run):
     with (run / "metrics.jsonl").open("a") as file:
         names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
         file.write(json.dumps({"step": 5000, "kind": "train", "loss": 1.0, "terms": dict.fromkeys(names, 1.0)}) + "\n")
-        file.write(json.dumps({"step": 5000, "kind": "warning", "message": HOSTILE, "remedy": HOSTILE}) + "\n")
+        file.write(json.dumps({"step": 5000, "kind": "alarm", "message": HOSTILE, "remedy": HOSTILE}) + "\n")
     page = open_page(run, make_run("b"))
     assert page.evaluate("window.harmed") is None
     assert page.locator("svg a").count() == 0

@@ -19,7 +19,7 @@ def test_projectors_are_compared_by_how_their_runs_ended(make_run):
     table = rows(comparison(runs))
     assert [row["what differs"] for row in table] == ["projector none", "projector diagonal"]
     for run, row in zip(runs, table, strict=True):
-        assert row["effective rank, backbone"] == f"{run.watch[-1]['backbone']['effective_rank']:.3g}"
+        assert row["effective rank, backbone"] == f"{run.spectrum_rows[-1]['backbone']['effective_rank']:.3g}"
         assert row["dead dimensions, projector"] == "0"
         assert row["online accuracy"] == "90.0 %"
         assert row["linear (SGD)"] == "87.1 ± 0.4 % n = 3"  # of the backbone, not of its baselines

@@ -47,10 +47,10 @@ def test_the_points_are_those_of_the_log(make_run):
     record = read_run(make_run("a", T=9, lines=30))
     figure = progress([record])
     accuracy = curve(figure, "a", "accuracy, held-out images")
-    assert accuracy["x"] == [row["step"] for row in record.watch]
-    np.testing.assert_allclose(accuracy["y"], [row["probe_accuracy"] for row in record.watch], rtol=1e-3)
+    assert accuracy["x"] == [row["step"] for row in record.spectrum_rows]
+    np.testing.assert_allclose(accuracy["y"], [row["probe_accuracy"] for row in record.spectrum_rows], rtol=1e-3)
     rank = curve(figure, "a", "effective rank, backbone, held-out images")
-    np.testing.assert_allclose(rank["y"], [row["backbone"]["effective_rank"] for row in record.watch], rtol=1e-3)
+    np.testing.assert_allclose(rank["y"], [row["backbone"]["effective_rank"] for row in record.spectrum_rows], rtol=1e-3)
 
 
 def test_several_runs_share_the_panels_and_differ_by_colour(make_run):
@@ -69,7 +69,7 @@ def test_a_term_of_one_run_alone_has_a_panel_too(make_record):
 
 def test_without_labels_there_is_no_panel_of_accuracy(make_record):
     watch = ({"step": 1, "backbone": {"effective_rank": 3.0}, "probe_accuracy": None},)
-    titles = [note["text"] for note in progress([make_record(watch=watch)])["layout"]["annotations"]]
+    titles = [note["text"] for note in progress([make_record(spectrum_rows=watch)])["layout"]["annotations"]]
     assert titles == ["<b>effective rank, backbone</b>"]
 
 
@@ -88,8 +88,8 @@ def test_a_long_log_is_thinned_with_its_ends(make_record):
 
 def test_dead_dimensions_have_a_panel_where_there_were_any(make_record):
     def titles(dead):
-        watch = tuple({"step": step, "backbone": {"effective_rank": 3.0, "dead_dimensions": dead * step}} for step in (0, 1))
-        return [note["text"] for note in progress([make_record(watch=watch)])["layout"]["annotations"]]
+        watch = tuple({"step": step, "backbone": {"effective_rank": 3.0, "collapsed_dimensions": dead * step}} for step in (0, 1))
+        return [note["text"] for note in progress([make_record(spectrum_rows=watch)])["layout"]["annotations"]]
 
     assert titles(0) == ["<b>effective rank, backbone</b>"]
     assert titles(2) == ["<b>effective rank, backbone</b>", "<b>dead dimensions, backbone</b>"]
@@ -120,7 +120,7 @@ def test_rounding_errors_are_gaps_among_the_eigenvalues(make_record):
 
 
 def test_a_run_that_lacks_the_first_panel_is_in_the_legend_all_the_same(make_record):
-    labelled = make_record(label="labelled", watch=({"step": 1, "backbone": {"effective_rank": 3.0}, "probe_accuracy": 0.5},))
-    without = make_record(label="without", watch=({"step": 1, "backbone": {"effective_rank": 2.0}},))
+    labelled = make_record(label="labelled", spectrum_rows=({"step": 1, "backbone": {"effective_rank": 3.0}, "probe_accuracy": 0.5},))
+    without = make_record(label="without", spectrum_rows=({"step": 1, "backbone": {"effective_rank": 2.0}},))
     shown = [trace["name"] for trace in progress([labelled, without])["data"] if trace["showlegend"]]
     assert shown == ["labelled", "without"]

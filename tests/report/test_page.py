@@ -103,7 +103,7 @@ def test_no_text_of_a_run_reaches_the_page_as_markup(page, make_run):
     recipe = {"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}, HOSTILE: HOSTILE}
     run = make_run("<img src=x onerror=alert(1)>", recipe=recipe)
     row = {"step": 5000, "kind": "train", "loss": 1.0, "terms": {HOSTILE: 1.0}}
-    warning = {"step": 5000, "kind": "warning", "message": HOSTILE, "remedy": HOSTILE}
+    warning = {"step": 5000, "kind": "alarm", "message": HOSTILE, "remedy": HOSTILE}
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n" + json.dumps(warning) + "\n")
     for several in (page(run), page(run, make_run("b"))):

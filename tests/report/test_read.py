@@ -16,8 +16,8 @@ def test_reads_all_that_a_run_wrote(make_run):
     record = read_run(path)
     assert record.label == "first"
     assert record.recipe["objective"] == "frossl"
-    assert (len(record.train), len(record.watch), len(record.warnings)) == (50, 7, 2)
-    assert record.skipped == 2
+    assert (len(record.train), len(record.spectrum_rows), len(record.warnings)) == (50, 7, 2)
+    assert record.decode_errors == 2
     assert record.notes == ()
     assert record.views == (path / "views.png").read_bytes()
     with np.load(path / "spectrum.npz") as file:
@@ -33,13 +33,13 @@ def test_names_what_is_missing_and_keeps_the_rest(make_run, name):
     assert partial.notes[0].startswith(f"{name} is missing")
     empty = {
         "environment.json": {"environment": {}},
-        "metrics.jsonl": {"train": (), "watch": (), "warnings": ()},
+        "metrics.jsonl": {"train": (), "spectrum_rows": (), "warnings": ()},
         "spectrum.npz": {"spectra": None},
         "evaluation.json": {"evaluation": None},
         "views.png": {"views": None},
     }[name]
     expected = replace(whole, label="partial", notes=partial.notes, **empty)
-    for field in ("recipe", "environment", "train", "watch", "warnings", "views", "skipped"):
+    for field in ("recipe", "environment", "train", "spectrum_rows", "warnings", "views", "skipped"):
         assert getattr(partial, field) == getattr(expected, field)
     assert (partial.spectra is None) == (expected.spectra is None)
     assert (partial.evaluation is None) == (expected.evaluation is None)
@@ -90,7 +90,7 @@ def test_a_last_line_cut_off_is_left_out_and_said(make_run):
     n = text.count("\n")
     (path / "metrics.jsonl").write_text(text[:-20])
     record = read_run(path)
-    assert len(record.train) + len(record.watch) == n - 1
+    assert len(record.train) + len(record.spectrum_rows) == n - 1
     assert f"line {n}" in record.notes[0]
     assert "cut off" in record.notes[0]
 

@@ -48,7 +48,7 @@ def test_a_run_without_spectra_leaves_the_others_theirs(make_record):
 
 def test_the_slider_says_step_and_effective_rank(make_run):
     record = read_run(make_run(T=3))
-    rank = record.watch[1]["backbone"]["effective_rank"]
+    rank = record.spectrum_rows[1]["backbone"]["effective_rank"]
     assert "step 2\N{NARROW NO-BREAK SPACE}000 (2\N{NARROW NO-BREAK SPACE}048 held-out images)" in captions([record])[1]
     assert f"backbone {rank:.1f}" in captions([record])[1]
 

@@ -99,14 +99,16 @@ def test_alarms_are_listed_with_their_remedies(make_run, make_record):
     ],
 )
 def test_the_flags_of_a_remedy_are_code(make_record, remedy, flags):
-    html = tables.warnings([make_record(watch=({"step": 5},), warnings=({"step": 5, "message": "x", "remedy": remedy},))])
+    html = tables.warnings([make_record(spectrum_rows=({"step": 5},), warnings=({"step": 5, "message": "x", "remedy": remedy},))])
     assert re.findall(r"<code[^>]*>(.*?)</code>", html) == flags
 
 
 def test_the_kind_of_an_alarm_has_a_column_where_runs_know_it(make_record):
     known = {"step": 5, "epoch": 0.5, "alarm": "divergence", "message": "divergence, loss: 40, expected 4", "remedy": "lower the rate"}
     unknown = {"step": 7, "message": "x"}
-    runs = [make_record(label=label, watch=({"step": 5},), warnings=(warning,)) for label, warning in (("a", known), ("b", unknown))]
+    runs = [
+        make_record(label=label, spectrum_rows=({"step": 5},), warnings=(warning,)) for label, warning in (("a", known), ("b", unknown))
+    ]
     assert cells(tables.warnings(runs)) == [
         ["step", "epoch", "run", "alarm", "what happened", "what to do"],
         ["5", "0.5", "a", "divergence", "loss: 40, expected 4", "lower the rate"],

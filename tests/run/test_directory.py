@@ -12,8 +12,8 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.recipes import RECIPES, to_dict
-from fullrank.run import Run, create, locked, read_json, write_json
-from fullrank.run.directory import FILES, FOLDERS, read_rows, refuse, write_text
+from fullrank.run import Run, create, read_json, run_lock, write_json
+from fullrank.run.directory import FILES, FOLDERS, read_rows, validate_output_dir, write_text
 from fullrank.training import save_checkpoint
 
 HOLD = """
@@ -138,9 +138,9 @@ def test_overwriting_that_is_cut_short_can_be_done_again(old, monkeypatch):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_refusing_writes_nothing(tmp_path, old, overwrite):
     before = contents(old)
-    refuse(tmp_path / "new" / "run", overwrite=overwrite)
+    validate_output_dir(tmp_path / "new" / "run", overwrite=overwrite)
     with contextlib.suppress(UserError):
-        refuse(old, overwrite=overwrite)
+        validate_output_dir(old, overwrite=overwrite)
     assert contents(tmp_path) == ["old"]
     assert contents(old) == before
 
@@ -178,23 +178,23 @@ def test_a_folder_without_permission_is_said(tmp_path):
 
 def test_a_run_that_another_process_holds_is_refused_until_it_ends(tmp_path, held_elsewhere):
     process = held_elsewhere(tmp_path)
-    with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), locked(tmp_path):
+    with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), run_lock(tmp_path):
         raise AssertionError("got in")
     process.kill()  # however it ends
     process.wait()
-    with locked(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
 def test_the_lock_is_given_back(tmp_path):
     for _ in range(2):
-        with pytest.raises(KeyError), locked(tmp_path):
+        with pytest.raises(KeyError), run_lock(tmp_path):
             raise KeyError
 
 
 def test_a_lock_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / ".lock").mkdir()
-    with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path}"), locked(tmp_path):
+    with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path}"), run_lock(tmp_path):
         raise AssertionError("got in")
 
 

@@ -90,13 +90,13 @@ def test_zeros_have_no_rank_no_entropy_and_no_nan():
     for alpha in (0.0, 0.5, 1.0, 2.0, math.inf):
         assert measures.renyi(zeros, alpha=alpha) == 0
     assert measures.condition_number(zeros) == math.inf
-    assert measures.dead_dimensions(zeros, n=100) == 5
+    assert measures.collapsed_dimensions(zeros, n=100) == 5
 
 
 def test_dead_dimensions_are_not_those_that_few_samples_cannot_show():
     eigenvalues = torch.tensor([1.0, 0.1, 1e-7, 0.0, 0.0, 0.0], dtype=torch.float64)
-    assert [measures.dead_dimensions(eigenvalues, n=n).item() for n in (100, 7, 6, 5, 4, 3, 1, 0)] == [4, 4, 3, 2, 1, 0, 0, 0]
-    assert measures.dead_dimensions(eigenvalues, n=100, tolerance=1e-8) == 3
+    assert [measures.collapsed_dimensions(eigenvalues, n=n).item() for n in (100, 7, 6, 5, 4, 3, 1, 0)] == [4, 4, 3, 2, 1, 0, 0, 0]
+    assert measures.collapsed_dimensions(eigenvalues, n=100, tolerance=1e-8) == 3
 
 
 @pytest.mark.parametrize("k", [0, 6, -1])

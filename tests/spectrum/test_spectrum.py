@@ -90,7 +90,7 @@ def test_every_measure_is_what_numpy_scipy_and_scikit_learn_make_of_it(rng):
         spectrum.stable_rank(): np.linalg.norm(A) ** 2 / np.linalg.norm(A, 2) ** 2,
         spectrum.condition_number(7): np.linalg.cond(A[:, :7]) ** 2,
         spectrum.rank_me(epsilon=0.0): np.exp(scipy.stats.entropy(as_they_stand)),
-        spectrum.dead_dimensions(): 8 - np.linalg.matrix_rank(A, rtol=1e-3),
+        spectrum.collapsed_dimensions(): 8 - np.linalg.matrix_rank(A, rtol=1e-3),
     }
     for ours, theirs in expected.items():
         assert ours == pytest.approx(theirs, rel=1e-10)
@@ -112,7 +112,7 @@ def test_isotropic_embeddings_have_full_rank_by_every_measure(rng):
     for rank in (spectrum.effective_rank(), spectrum.participation_ratio(), spectrum.stable_rank()):
         assert rank == pytest.approx(6, abs=1e-10)
     assert spectrum.condition_number() == pytest.approx(1, abs=1e-10)
-    assert spectrum.dead_dimensions() == 0
+    assert spectrum.collapsed_dimensions() == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -123,7 +123,7 @@ def test_r_equal_directions_have_rank_r_and_the_others_are_dead(r, dtype, rng):
     exact = dtype == torch.float64
     for rank in (spectrum.effective_rank(), spectrum.participation_ratio(), spectrum.stable_rank()):
         assert rank == pytest.approx(r, abs=1e-10 if exact else 1e-3)
-    assert spectrum.dead_dimensions() == 32 - r
+    assert spectrum.collapsed_dimensions() == 32 - r
 
 
 def test_measures_ignore_scale_shift_and_rotation(rng):
@@ -152,7 +152,7 @@ def test_rank_16_reads_16_at_most_however_it_is_rounded(n, D, dtype, rng):
         assert (spectrum.eigenvalues > 0).sum() == (spectrum.singular_values > 0).sum() == 16
         assert 14 < spectrum.rank_me() <= 16
         assert 14 < spectrum.effective_rank() <= 16
-        assert spectrum.dead_dimensions() == min(D, n - 1) - 16
+        assert spectrum.collapsed_dimensions() == min(D, n - 1) - 16
 
 
 def test_noise_of_bfloat16_would_read_as_rank_if_it_counted(rng):
@@ -163,7 +163,7 @@ def test_noise_of_bfloat16_would_read_as_rank_if_it_counted(rng):
 def test_constant_columns_are_dead_and_hide_nothing_in_bfloat16(rng):
     Z = torch.cat([randn(rng, 500, 6), torch.full((500, 2), 300.0, dtype=torch.float64)], 1).bfloat16()
     spectrum = Spectrum.from_embeddings(Z)
-    assert spectrum.dead_dimensions() == 2
+    assert spectrum.collapsed_dimensions() == 2
     assert 5.8 < spectrum.effective_rank() <= 6
 
 
@@ -174,7 +174,7 @@ def test_equal_embeddings_have_no_spectrum_despite_rounding(dtype, batch):
     for spectrum in (Spectrum.from_embeddings(Z), Spectrum.from_moments(Moments.from_batches(Z.split(batch)))):
         assert (spectrum.eigenvalues == 0).all()
         assert spectrum.effective_rank() == 0
-        assert spectrum.dead_dimensions() == 3
+        assert spectrum.collapsed_dimensions() == 3
 
 
 def test_a_direction_that_varies_little_is_not_taken_for_rounding(rng):
@@ -184,12 +184,12 @@ def test_a_direction_that_varies_little_is_not_taken_for_rounding(rng):
 
 
 def test_fewer_samples_than_dimensions_leave_no_dimension_dead(rng):
-    assert Spectrum.from_embeddings(randn(rng, 5, 20)).dead_dimensions() == 0
+    assert Spectrum.from_embeddings(randn(rng, 5, 20)).collapsed_dimensions() == 0
 
 
 def test_one_embedding_has_a_spectrum_of_zeros(rng):
     spectrum = Spectrum.from_embeddings(randn(rng, 1, 4))
-    assert (spectrum.effective_rank(), spectrum.dead_dimensions()) == (0, 0)
+    assert (spectrum.effective_rank(), spectrum.collapsed_dimensions()) == (0, 0)
     assert spectrum.rank_me() == 1  # not centred, it is a direction
 
 
@@ -219,8 +219,8 @@ def test_its_methods_are_the_measures(rng):
     assert spectrum.participation_ratio() == measures.participation_ratio(λ).item()
     assert spectrum.stable_rank() == measures.stable_rank(λ).item()
     assert spectrum.condition_number(3) == measures.condition_number(λ, k=3).item()
-    assert spectrum.dead_dimensions(0.5) == measures.dead_dimensions(λ, n=40, tolerance=0.5).item()
-    assert isinstance(spectrum.dead_dimensions(), int)
+    assert spectrum.collapsed_dimensions(0.5) == measures.collapsed_dimensions(λ, n=40, tolerance=0.5).item()
+    assert isinstance(spectrum.collapsed_dimensions(), int)
     assert isinstance(spectrum.effective_rank(), float)
 
 

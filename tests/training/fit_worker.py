@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fullrank.distributed import share, synchronise
+from fullrank.distributed import convert_sync_batchnorm, rank_slice
 from fullrank.methods import JointEmbedding
 from fullrank.objectives import frossl
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 N, STEPS = 12, 3
 
@@ -36,14 +36,14 @@ def batches(order):
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
         x = torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)
-        yield [x[:, order][:, share(N)]], torch.arange(N)[order][share(N)] + step
+        yield [x[:, order][:, rank_slice(N)]], torch.arange(N)[order][rank_slice(N)] + step
 
 
 def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N)):
     """Everything that three steps leave behind."""
     bare = method(batchnorm=batchnorm)
-    synchronise(bare)
-    module, optimizer = fabric.setup(bare, build_optimizer(Optimizer(name="lars", lr=0.5, weight_decay=1e-2), bare))
+    convert_sync_batchnorm(bare)
+    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare))
     steps = [
         {"terms": step.terms, "R": step.R, "Z": step.embeddings["Z"], "labels": step.labels, "lr": step.lr}
         for step in fit(fabric, module, optimizer, batches(list(order)), lambda step: 0.5 / (step + 1), micro_batch=micro_batch)

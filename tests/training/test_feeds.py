@@ -5,7 +5,7 @@ import torch
 
 from fullrank.images import MemoryImages
 from fullrank.training import memory_batches
-from fullrank.views import Blur, Crop, Jitter, View, Views
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 N = 10
 
@@ -18,8 +18,8 @@ def images():
 
 @pytest.fixture(scope="module")
 def views():
-    specs = (View(count=2, size=8, blur=Blur(probability=0.5)), View(count=1, size=4))
-    return Views(specs, mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.2), channels=3)
+    specs = (ViewConfig(count=2, size=8, blur=BlurConfig(probability=0.5)), ViewConfig(count=1, size=4))
+    return MultiViewTransform(specs, mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.2), channels=3)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def test_a_batch_has_the_views_of_each_size_and_the_labels(feed):
 
 
 def test_labels_belong_to_their_images(images):
-    still = View(size=8, crop=Crop(probability=0.0), flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+    still = ViewConfig(size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
     flat = replace(images, pixels=images.labels.view(-1, 1, 1, 1).expand(N, 3, 12, 12).to(torch.uint8))
-    plain = Views(still, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    plain = MultiViewTransform(still, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     for (x,), labels in memory_batches(flat, plain, seed=0, batch=4, start=0, stop=5):
         torch.testing.assert_close(255 * x, labels.float().view(1, -1, 1, 1, 1).expand_as(x))
 

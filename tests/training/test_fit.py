@@ -10,9 +10,9 @@ import torch
 from lightning.fabric import Fabric
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fullrank.methods import METHODS, Backbone, Branch, JointEmbedding, Projector, build_backbone, build_projector
+from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.objectives import OBJECTIVES, vicreg
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 WORKER = Path(__file__).with_name("fit_worker.py")
 
@@ -32,8 +32,8 @@ def method():
 
 def branch():
     """A small network with BatchNorm."""
-    backbone = build_backbone(Backbone(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
-    return Branch(backbone, build_projector(Projector(widths=(12, 6)), 16), 6)
+    backbone = build_backbone(BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
+    return Encoder(backbone, build_projector(ProjectorConfig(widths=(12, 6)), 16), 6)
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def rate(step):
 
 
 def run(fabric, method, batches, **numbers):
-    module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name="sgd", lr=9.0), method))
+    module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="sgd", lr=9.0), method))
     return fit(fabric, module, optimizer, batches, rate, **numbers)
 
 
 def by_hand(method, batches):
     """Yield the losses of SGD on the same data."""
-    optimizer = build_optimizer(Optimizer(name="sgd", lr=9.0), method)
+    optimizer = build_optimizer(OptimizerConfig(name="sgd", lr=9.0), method)
     method.train()
     for step, (views, _) in enumerate(batches):
         for group in optimizer.param_groups:
@@ -135,7 +135,7 @@ def test_no_step_needs_a_value_on_the_host(fabric, name):
     empty_out(method, mode)
     with mode:
         empty = [([torch.empty(2, 10, 3, 16, 16)], torch.empty(10, dtype=torch.int64))] * 3
-        module, optimizer = fabric.setup(method, build_optimizer(Optimizer(), method), move_to_device=False)  # which they cannot be
+        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(), method), move_to_device=False)  # which they cannot be
         steps = list(fit(fabric, module, optimizer, empty, rate))
     assert all(isinstance(term, FakeTensor) for step in steps for term in step.terms.values())
 

@@ -9,16 +9,16 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.distributed import synchronise
-from fullrank.methods import METHODS, Branch, JointEmbedding
+from fullrank.distributed import convert_sync_batchnorm
+from fullrank.methods import METHODS, Encoder, JointEmbedding
 from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
-from fullrank.objectives.signature import tensors_of, views_of
-from fullrank.training import Optimizer, build_optimizer, fit
+from fullrank.objectives.signature import required_views, tensor_names
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank.training.micro_batches import count_pieces, divide, embed
 
 N, D = 12, 5
-MULTI_CROP = [name for name, f in OBJECTIVES.items() if tensors_of(f)[0] in ("Z", "S") and views_of(f) is None]
+MULTI_CROP = [name for name, f in OBJECTIVES.items() if tensor_names(f)[0] in ("Z", "S") and required_views(f) is None]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def views(*crops):
 def branch(*layers):
     """A network for images of any size, with further layers in its middle."""
     backbone = nn.Sequential(nn.Conv2d(1, 6, 3), *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8))
-    return Branch(backbone, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, D)), D)
+    return Encoder(backbone, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, D)), D)
 
 
 def joint(*layers, objective=frossl):
@@ -137,7 +137,7 @@ def test_three_steps_are_those_of_the_undivided_batch(fabric, name):
     batches = [([torch.randn(2, N, 1, 8, 8, generator=rng)], torch.arange(N)) for _ in range(3)]
 
     def steps(method, micro_batch):
-        module, optimizer = fabric.setup(method, build_optimizer(Optimizer(name=name, lr=0.1), method))
+        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name=name, lr=0.1), method))
         return list(fit(fabric, module, optimizer, batches, lambda step: 0.1, micro_batch=micro_batch))
 
     for found, wanted in zip(steps(method, 5), steps(other, 0), strict=True):
@@ -249,7 +249,7 @@ def test_dropout_falls_on_the_same_units_in_both_passes_on_a_gpu():
 
 def test_mixed_precision_is_that_of_the_undivided_batch():
     torch.set_default_dtype(torch.float32)
-    method, groups = synchronise(joint()).float(), [group.float() for group in views()]
+    method, groups = convert_sync_batchnorm(joint()).float(), [group.float() for group in views()]
     fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
     loss, wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
     found, divided = gradient(fabric, method, groups, micro_batch=5)

@@ -5,9 +5,9 @@ from timm.optim import Lars
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector, features_of
+from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector, feature_dim
 from fullrank.objectives import frossl
-from fullrank.training import Optimizer, build_optimizer, split_parameters
+from fullrank.training import OptimizerConfig, build_optimizer, split_parameters
 
 TRUST = 0.02
 
@@ -56,23 +56,23 @@ def test_lars_takes_the_step_of_its_formula(lr, clips, weight_decay):
     expected, clipped = lars_as_written(network(), lr=lr, weight_decay=weight_decay, momentum=0.9)
     assert clipped == clips  # both sides of the clip are tested
     module = network()
-    found = take(build_optimizer(Optimizer(lr=lr, weight_decay=weight_decay), module), module)
+    found = take(build_optimizer(OptimizerConfig(lr=lr, weight_decay=weight_decay), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
 
 
 def test_lars_without_the_clip_is_that_of_its_paper():
     numbers = {"lr": 4.8, "weight_decay": 1e-2, "momentum": 0.9}
-    expected, _ = lars_as_written(network(), **numbers, trust=0.001, clip=False)
+    expected, _ = lars_as_written(network(), **numbers, trust_coefficient=0.001, trust_clip=False)
     module = network()
-    found = take(build_optimizer(Optimizer(**numbers, trust=0.001, clip=False), module), module)
+    found = take(build_optimizer(OptimizerConfig(**numbers, trust_coefficient=0.001, trust_clip=False), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)
 
 
 def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():
     ours, theirs = network(), network()
-    found = take(build_optimizer(Optimizer(lr=0.3, weight_decay=0.1), ours), ours)
+    found = take(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.1), ours), ours)
     expected = take(torch.optim.SGD(theirs.parameters(), lr=0.3, momentum=0.9), theirs)
     for parameter, wanted in zip(found, expected, strict=True):
         if parameter.ndim == 1:
@@ -83,7 +83,7 @@ def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():
 
 def test_without_adaptation_the_default_of_timm_would_be_another():
     ours, theirs = network(), network()
-    found = take(build_optimizer(Optimizer(lr=0.3, weight_decay=0.0), ours), ours)
+    found = take(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.0), ours), ours)
     naive = take(Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs)
     assert not torch.allclose(found[0], naive[0])
 
@@ -93,7 +93,7 @@ def test_weights_decay_and_biases_and_norms_do_not(name):
     """With gradients of zero all that moves is what decays."""
     module = network()
     before = [parameter.detach().clone() for parameter in module.parameters()]
-    optimizer = build_optimizer(Optimizer(name=name, lr=0.5, weight_decay=0.1), module)
+    optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.5, weight_decay=0.1), module)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -103,7 +103,7 @@ def test_weights_decay_and_biases_and_norms_do_not(name):
 
 @pytest.mark.parametrize(("name", "kind"), [("lars", Lars), ("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)])
 def test_the_numbers_arrive(name, kind):
-    optimizer = build_optimizer(Optimizer(name=name, lr=0.25, weight_decay=0.125, momentum=0.75), network())
+    optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.25, weight_decay=0.125, momentum=0.75), network())
     assert isinstance(optimizer, kind)
     decayed, plain = optimizer.param_groups
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.125, 0.0)
@@ -118,7 +118,7 @@ def test_the_numbers_arrive(name, kind):
 @pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
 def test_a_network_without_biases_and_norms_can_be_trained(name):
     module = nn.Linear(3, 2, bias=False)
-    optimizer = build_optimizer(Optimizer(name=name, lr=0.1), module)
+    optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.1), module)
     before = module.weight.detach().clone()
     module(torch.randn(4, 3)).square().sum().backward()
     optimizer.step()
@@ -131,7 +131,7 @@ def test_no_step_needs_a_value_on_the_host(name, device):
     """Tensors without content raise where somebody asks for a value; those of a GPU need none to be there."""
     with FakeTensorMode(), torch.device(device):
         module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Linear(3, 4))
-        optimizer = build_optimizer(Optimizer(name=name), module)
+        optimizer = build_optimizer(OptimizerConfig(name=name), module)
         for _ in range(2):
             for parameter in module.parameters():
                 parameter.grad = torch.empty_like(parameter)
@@ -145,7 +145,7 @@ def test_no_step_needs_a_value_on_the_host(name, device):
 @pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
 def test_no_step_waits_for_the_device(name):
     module = network().cuda()
-    optimizer = build_optimizer(Optimizer(name=name), module)
+    optimizer = build_optimizer(OptimizerConfig(name=name), module)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
     torch.cuda.set_sync_debug_mode("error")
@@ -159,23 +159,23 @@ def test_no_step_waits_for_the_device(name):
 @pytest.mark.parametrize(
     "spec",
     [
-        Backbone(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
-        Backbone(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
-        Backbone(name="test_efficientnet"),
+        BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
+        BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
+        BackboneConfig(name="test_efficientnet"),
     ],
     ids=lambda spec: spec.name,
 )
 def test_every_trainable_parameter_is_in_one_group(spec):
     backbone = build_backbone(spec)
-    method = JointEmbedding(backbone, build_projector(Projector(widths=(8, 4)), features_of(backbone)), frossl)
+    method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
     frozen = next(method.backbone.parameters()).requires_grad_(False)
     grouped = [id(p) for group in split_parameters(method) for p in group]
     assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p is not frozen)
 
 
 def test_what_a_transformer_lists_is_kept_out_of_the_decay_also_inside_a_method():
-    backbone = build_backbone(Backbone(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}))
-    method = JointEmbedding(backbone, build_projector(Projector(widths=(8, 4)), features_of(backbone)), frossl)
+    backbone = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}))
+    method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
     names = {id(parameter): name for name, parameter in method.named_parameters()}
     weights, rest = ({names[id(p)] for p in group} for group in split_parameters(method))
     assert {"backbone.pos_embed", "backbone.cls_token"} <= rest

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from fullrank.training import Schedule, factor
+from fullrank.training import ScheduleConfig, factor
 from fullrank.training.schedules import cosine
 
 SCHEDULES = st.fixed_dictionaries(
     {
         "name": st.sampled_from(["cosine", "restarts", "steps", "constant"]),
         "warmup": st.floats(0, 20),
-        "floor": st.floats(0, 1),
+        "min_lr_ratio": st.floats(0, 1),
         "period": st.floats(0, 20),
         "milestones": st.lists(st.floats(0, 40), max_size=3).map(tuple),
         "decay": st.floats(0, 1),
@@ -43,13 +43,13 @@ def of_torch(make, steps):
 @settings(deadline=None)
 @given(spec=SCHEDULES, **LENGTHS)
 def test_a_factor_lies_between_zero_and_one(spec, steps_per_epoch, epochs):
-    assert all(0 <= value <= 1 for value in curve(Schedule(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs))
+    assert all(0 <= value <= 1 for value in curve(ScheduleConfig(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs))
 
 
 @settings(deadline=None)
 @given(spec=SCHEDULES, **LENGTHS)
 def test_warm_up_rises_evenly_to_the_peak(spec, steps_per_epoch, epochs):
-    values = curve(Schedule(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs)
+    values = curve(ScheduleConfig(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs)
     warmup = min(round(spec["warmup"] * steps_per_epoch), len(values))
     assert values[:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
 
@@ -57,7 +57,7 @@ def test_warm_up_rises_evenly_to_the_peak(spec, steps_per_epoch, epochs):
 @settings(deadline=None)
 @given(warmup=st.floats(0, 20), floor=st.floats(0, 1), **LENGTHS)
 def test_the_cosine_begins_at_the_peak_and_only_falls(warmup, floor, steps_per_epoch, epochs):
-    values = curve(Schedule(warmup=warmup, floor=floor), steps_per_epoch=steps_per_epoch, epochs=epochs)
+    values = curve(ScheduleConfig(warmup=warmup, min_lr_ratio=floor), steps_per_epoch=steps_per_epoch, epochs=epochs)
     rest = values[round(warmup * steps_per_epoch) :]
     assert rest[:1] in ([], [1.0])
     assert rest == sorted(rest, reverse=True)
@@ -65,54 +65,54 @@ def test_the_cosine_begins_at_the_peak_and_only_falls(warmup, floor, steps_per_e
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_cosine_is_that_of_torch(floor):
-    values = curve(Schedule(warmup=0.0, floor=floor), steps_per_epoch=4, epochs=10)
+    values = curve(ScheduleConfig(warmup=0.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = of_torch(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
     assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_cosine_after_a_warm_up_is_its_closed_form(floor):
-    values = curve(Schedule(warmup=2.0, floor=floor), steps_per_epoch=4, epochs=10)
+    values = curve(ScheduleConfig(warmup=2.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = [floor + (1 - floor) * (1 + math.cos(math.pi * t / 32)) / 2 for t in range(32)]
     assert values[8:] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_warm_restarts_are_those_of_torch(floor):
-    values = curve(Schedule(name="restarts", warmup=0.0, period=3.0, floor=floor), steps_per_epoch=4, epochs=10)
+    values = curve(ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = of_torch(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40)
     assert values == pytest.approx(expected)
     assert [step for step, value in enumerate(values) if value == 1] == [0, 12, 24, 36]
 
 
 def test_the_first_restart_is_a_period_after_the_warm_up():
-    values = curve(Schedule(name="restarts", warmup=2.0, period=3.0), steps_per_epoch=4, epochs=10)
+    values = curve(ScheduleConfig(name="restarts", warmup=2.0, period=3.0), steps_per_epoch=4, epochs=10)
     assert [step for step, value in enumerate(values) if value == 1] == [7, 8, 20, 32]
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.5])
 def test_steps_are_those_of_torch(decay):
-    values = curve(Schedule(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10)
+    values = curve(ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10)
     expected = of_torch(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
     assert values == pytest.approx(expected)
 
 
 def test_milestones_are_counted_from_the_start_of_the_run():
-    values = curve(Schedule(name="steps", warmup=2.0, milestones=(3.0,)), steps_per_epoch=4, epochs=5)
+    values = curve(ScheduleConfig(name="steps", warmup=2.0, milestones=(3.0,)), steps_per_epoch=4, epochs=5)
     assert values[8:] == pytest.approx([1.0] * 4 + [0.1] * 8)
 
 
 def test_a_constant_schedule_is_constant():
-    assert set(curve(Schedule(name="constant", warmup=0.0), steps_per_epoch=4, epochs=5)) == {1.0}
+    assert set(curve(ScheduleConfig(name="constant", warmup=0.0), steps_per_epoch=4, epochs=5)) == {1.0}
 
 
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])
 def test_a_run_shorter_than_its_warm_up_rises_to_the_peak_at_its_end(name):
-    assert curve(Schedule(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx([(t + 1) / 8 for t in range(8)])
+    assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx([(t + 1) / 8 for t in range(8)])
 
 
 def test_nothing_jumps_where_the_warm_up_ends():
-    values = curve(Schedule(warmup=10.0), steps_per_epoch=10, epochs=100)
+    values = curve(ScheduleConfig(warmup=10.0), steps_per_epoch=10, epochs=100)
     assert max(abs(b - a) for a, b in pairwise(values)) <= 1 / 100 + 1e-12
     assert values[99] == values[100] == 1
 

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chisquare
 from torchvision.transforms.v2 import functional as F
 
-from fullrank.views import Jitter, View
+from fullrank.views import JitterConfig, ViewConfig
 from fullrank.views.apply import apply_
 from fullrank.views.draw import UNIFORMS, draw
 from fullrank.views.parameters import BLENDS, ORDERS, PARAMETERS, parameters, turns
@@ -26,7 +26,7 @@ def forced(view, n, **columns):
 @pytest.mark.parametrize("hue", [0.0, 0.2])
 def test_every_order_of_the_jitter_equals_torchvision_step_by_step(hue):
     assert sorted(ORDERS) == sorted(permutations(range(4)))
-    view = View(count=1, jitter=Jitter(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue), grayscale=0.0)
+    view = ViewConfig(count=1, jitter=JitterConfig(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue), grayscale=0.0)
     draws, specs = forced(view, 24, order=(torch.arange(24) + 0.5) / 24)
     table = parameters(draws, specs)[0]
     x = torch.rand(24, 3, 12, 12, generator=torch.Generator().manual_seed(1))
@@ -48,7 +48,7 @@ def test_orders_are_equally_likely():
 @pytest.mark.parametrize("quarter", [None, 0, 1, 2])
 @pytest.mark.parametrize(("x", "y"), [(False, False), (True, False), (False, True), (True, True)])
 def test_flips_and_a_transposition_are_turns_and_then_flips(quarter, x, y):
-    view = View(quarter_turns=0.5, flip=0.5, vertical_flip=0.5)
+    view = ViewConfig(quarter_turns=0.5, flip=0.5, vertical_flip=0.5)
     turned = {"turn": 0.9} if quarter is None else {"turn": 0.1, "turns": (quarter + 0.5) / 3}
     flips, transpose = turns(*forced(view, 1, flip=0.1 if x else 0.9, vertical_flip=0.1 if y else 0.9, **turned))
     image = torch.arange(9).view(3, 3)
@@ -60,7 +60,7 @@ def test_flips_and_a_transposition_are_turns_and_then_flips(quarter, x, y):
 
 @pytest.mark.parametrize("turn", [[0.1, 0.1, 0.1], [0.1, 0.9, 0.1]])
 def test_some_or_all_images_are_transposed(turn):
-    view = View(quarter_turns=0.5, flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+    view = ViewConfig(quarter_turns=0.5, flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
     draws, specs = forced(view, 3, turn=torch.tensor(turn), turns=0.1)
     table = parameters(draws, specs)[0]
     x = torch.rand(3, 3, 10, 10)
@@ -69,14 +69,14 @@ def test_some_or_all_images_are_transposed(turn):
 
 
 def test_a_step_that_is_off_is_the_identity():
-    view = View(flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+    view = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
     table = parameters(draw(1, 8, seed=0, step=0), [view])[0]
     x = torch.rand(8, 3, 10, 10)
     assert torch.equal(apply_(x.clone(), table, table, radius=1), x)
 
 
 def test_probabilities_are_kept():
-    view = View(flip=0.3, grayscale=0.2, quarter_turns=0.4, jitter=Jitter(probability=0.8))
+    view = ViewConfig(flip=0.3, grayscale=0.2, quarter_turns=0.4, jitter=JitterConfig(probability=0.8))
     table = parameters(draw(1, 20_000, seed=0, step=0), [view])[0]
     share = {
         "grey": (table[:, PARAMETERS["blends"]].unflatten(-1, (BLENDS, 3))[:, -1, 1] == 1).double().mean(),

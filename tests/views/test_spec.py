@@ -8,17 +8,17 @@ import pytest
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.views import Affine, Blur, Crop, Jitter, Solarize, View, spec
+from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, spec
 
 
 def test_survives_json():
-    view = View(count=6, size=96, crop=Crop(scale=(0.05, 0.4)), blur=Blur(probability=0.5), grayscale=0.1)
-    assert cattrs.structure(json.loads(json.dumps(asdict(view))), View) == view
+    view = ViewConfig(count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1)
+    assert cattrs.structure(json.loads(json.dumps(asdict(view))), ViewConfig) == view
 
 
 def test_is_a_command_line():
-    view = tyro.cli(View, args=["--size", "96", "--crop.scale", "0.2", "1.0", "--jitter.hue", "0.05", "--blur.probability", "0.5"])
-    assert view == View(size=96, crop=Crop(scale=(0.2, 1.0)), jitter=Jitter(hue=0.05), blur=Blur(probability=0.5))
+    view = tyro.cli(ViewConfig, args=["--size", "96", "--crop.scale", "0.2", "1.0", "--jitter.hue", "0.05", "--blur.probability", "0.5"])
+    assert view == ViewConfig(size=96, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(hue=0.05), blur=BlurConfig(probability=0.5))
 
 
 def test_documents_every_field_by_the_string_below_it():
@@ -33,20 +33,20 @@ def test_documents_every_field_by_the_string_below_it():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: View(count=0), "view.count is 0, but has to be at least 1"),
-        (lambda: View(flip=1.5), "view.flip is 1.5, but has to be between 0 and 1"),
-        (lambda: View(jitter=Jitter(hue=0.6)), "view.jitter.hue is 0.6, but has to be between 0 and 0.5"),
-        (lambda: View(jitter=Jitter(contrast=-0.1)), "view.jitter.contrast is -0.1, but has to be 0 or more"),
+        (lambda: ViewConfig(count=0), "view.count is 0, but has to be at least 1"),
+        (lambda: ViewConfig(flip=1.5), "view.flip is 1.5, but has to be between 0 and 1"),
+        (lambda: ViewConfig(jitter=JitterConfig(hue=0.6)), "view.jitter.hue is 0.6, but has to be between 0 and 0.5"),
+        (lambda: ViewConfig(jitter=JitterConfig(contrast=-0.1)), "view.jitter.contrast is -0.1, but has to be 0 or more"),
         (
-            lambda: View(crop=Crop(scale=(1.0, 0.2))),
+            lambda: ViewConfig(crop=CropConfig(scale=(1.0, 0.2))),
             "view.crop.scale is (1.0, 0.2), but has to be two positive numbers",
         ),
-        (lambda: View(blur=Blur(sigma=(0.0, 2.0))), "view.blur.sigma is (0.0, 2.0), but has to be two positive numbers"),
+        (lambda: ViewConfig(blur=BlurConfig(sigma=(0.0, 2.0))), "view.blur.sigma is (0.0, 2.0), but has to be two positive numbers"),
         (
-            lambda: View(affine=Affine(translate=(2.0, 0.0))),
+            lambda: ViewConfig(affine=AffineConfig(translate=(2.0, 0.0))),
             "view.affine.translate is (2.0, 0.0), but has to be two numbers",
         ),
-        (lambda: View(solarize=Solarize(threshold=128.0)), "view.solarize.threshold is 128.0, but has to be between 0 and 1"),
+        (lambda: ViewConfig(solarize=SolarizeConfig(threshold=128.0)), "view.solarize.threshold is 128.0, but has to be between 0 and 1"),
     ],
 )
 def test_an_impossible_number_is_named(make, message):

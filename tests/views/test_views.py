@@ -14,7 +14,7 @@ from torchvision.transforms.v2 import functional as F
 
 import fullrank.views.views as module
 from fullrank.errors import UserError
-from fullrank.views import Affine, Blur, Crop, Jitter, Noise, Solarize, View, Views
+from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, SolarizeConfig, ViewConfig
 from fullrank.views.affine import warp
 from fullrank.views.blur import blur
 from fullrank.views.boxes import boxes
@@ -24,20 +24,20 @@ from fullrank.views.resample import crop
 from fullrank.views.tone import noise_, normalize_, solarize_
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-EVERYTHING = View(
+EVERYTHING = ViewConfig(
     count=2,
     size=20,
-    crop=Crop(probability=0.8, scale=(0.2, 1.0)),
-    affine=Affine(probability=0.6, degrees=40.0, translate=(0.2, 0.1), scale=(0.8, 1.3), shear=(15.0, 10.0)),
+    crop=CropConfig(probability=0.8, scale=(0.2, 1.0)),
+    affine=AffineConfig(probability=0.6, degrees=40.0, translate=(0.2, 0.1), scale=(0.8, 1.3), shear=(15.0, 10.0)),
     quarter_turns=0.5,
     flip=0.5,
     vertical_flip=0.3,
-    jitter=Jitter(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.3),
+    jitter=JitterConfig(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.3),
     grayscale=0.3,
-    blur=Blur(probability=0.6, sigma=(0.3, 2.0)),
-    solarize=Solarize(probability=0.4, threshold=0.6),
+    blur=BlurConfig(probability=0.6, sigma=(0.3, 2.0)),
+    solarize=SolarizeConfig(probability=0.4, threshold=0.6),
 )
-PLAIN = View(flip=0.0, jitter=Jitter(probability=0.0), grayscale=0.0)
+PLAIN = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
 
 
 def pictures(n=12, channels=3, height=32, width=32, seed=0):
@@ -48,7 +48,9 @@ def pictures(n=12, channels=3, height=32, width=32, seed=0):
 
 
 def make(*specs, channels=3, **options):
-    return Views(specs, mean=MEAN[:channels] if channels < 4 else (0.5,) * channels, std=(0.25,) * channels, channels=channels, **options)
+    return MultiViewTransform(
+        specs, mean=MEAN[:channels] if channels < 4 else (0.5,) * channels, std=(0.25,) * channels, channels=channels, **options
+    )
 
 
 def by_torchvision(image, spec, draws, v, i):
@@ -85,7 +87,7 @@ def by_torchvision(image, spec, draws, v, i):
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (24, 40)])
 def test_equal_torchvision_step_by_step(height, width):
-    images, views = pictures(24, height=height, width=width), Views(EVERYTHING, mean=MEAN, std=STD, channels=3)
+    images, views = pictures(24, height=height, width=width), MultiViewTransform(EVERYTHING, mean=MEAN, std=STD, channels=3)
     draws = views.draw(0, 0, len(images))
     (out,) = views(images, draws)
     for v in range(2):
@@ -99,8 +101,8 @@ def test_equal_torchvision_step_by_step(height, width):
 
 def jittered(image, jitter, n):
     """Views of one picture that are jittered and nothing else, in [0, 1]."""
-    spec = View(count=1, size=8, crop=Crop(probability=0.0), flip=0.0, jitter=jitter, grayscale=0.0)
-    views = Views(spec, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    spec = ViewConfig(count=1, size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=jitter, grayscale=0.0)
+    views = MultiViewTransform(spec, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     return views(image.expand(n, -1, -1, -1), views.draw(0, 0, n))[0][0]
 
 
@@ -121,13 +123,13 @@ def reference():
 
 
 def test_the_jitter_has_the_distribution_of_torchvision(reference):
-    jitter = Jitter(probability=1.0, brightness=0.4, contrast=0.5, saturation=0.6, hue=0.2)
+    jitter = JitterConfig(probability=1.0, brightness=0.4, contrast=0.5, saturation=0.6, hue=0.2)
     assert min(p_values(jittered(pictures(1, height=8, width=8), jitter, 20_000), reference)) > 1e-3
 
 
 @pytest.mark.parametrize("planted", [{"brightness": 0.44}, {"contrast": 0.6}, {"saturation": 0.9}, {"hue": 0.3}])
 def test_another_jitter_has_another_distribution(reference, planted):
-    jitter = Jitter(**({"probability": 1.0, "brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.2} | planted))
+    jitter = JitterConfig(**({"probability": 1.0, "brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.2} | planted))
     assert min(p_values(jittered(pictures(1, height=8, width=8), jitter, 20_000), reference)) < 1e-3
 
 
@@ -141,7 +143,7 @@ def test_the_hue_has_the_distribution_of_torchvision():
     torch.manual_seed(0)
     transform = v2.ColorJitter(hue=0.1)
     theirs = hue_of(torch.stack([transform(red[0, :, :1, :1].float() / 255) for _ in range(20_000)])).numpy()
-    only = functools.partial(Jitter, probability=1.0, brightness=0.0, contrast=0.0, saturation=0.0)
+    only = functools.partial(JitterConfig, probability=1.0, brightness=0.0, contrast=0.0, saturation=0.0)
     assert kstest(hue_of(jittered(red, only(hue=0.1), 20_000)).numpy(), theirs).pvalue > 1e-3
     assert kstest(hue_of(jittered(red, only(hue=0.11), 20_000)).numpy(), theirs).pvalue < 1e-3
 
@@ -157,7 +159,7 @@ def test_are_a_function_of_seed_and_step():
 
 @pytest.mark.parametrize("cuts", [(6,), (4, 8), (1, 2, 3, 7)])
 def test_any_number_of_processes_makes_the_same_views(cuts):
-    images, views = pictures(), make(EVERYTHING, View(count=3, size=12, noise=Noise(probability=0.5)))
+    images, views = pictures(), make(EVERYTHING, ViewConfig(count=3, size=12, noise=NoiseConfig(probability=0.5)))
     draws = views.draw(0, 7, 12)
     edges = (0, *cuts, 12)
     parts = [views(images[a:b], views.rows(draws, slice(a, b))) for a, b in itertools.pairwise(edges)]
@@ -167,8 +169,8 @@ def test_any_number_of_processes_makes_the_same_views(cuts):
 
 def test_sizes_come_largest_first_and_keep_the_order_of_the_specs():
     bright = replace(PLAIN, count=1, size=12)
-    dark = replace(bright, solarize=Solarize(probability=1.0))
-    views = make(bright, View(count=2, size=24), dark, View(count=4, size=8))
+    dark = replace(bright, solarize=SolarizeConfig(probability=1.0))
+    views = make(bright, ViewConfig(count=2, size=24), dark, ViewConfig(count=4, size=8))
     assert views.sizes == [24, 12, 8]
     assert views.count == 8
     white = torch.full((5, 3, 30, 20), 255, dtype=torch.uint8)
@@ -179,7 +181,7 @@ def test_sizes_come_largest_first_and_keep_the_order_of_the_specs():
 
 
 def test_asymmetric_views_are_the_views_of_each_spec_alone():
-    images, other = pictures(), View(count=1, size=20, blur=Blur(probability=1.0), solarize=Solarize(probability=0.2))
+    images, other = pictures(), ViewConfig(count=1, size=20, blur=BlurConfig(probability=1.0), solarize=SolarizeConfig(probability=0.2))
     both = make(EVERYTHING, other)
     draws = both.draw(0, 0, 12)
     (out,) = both(images, draws)
@@ -189,14 +191,16 @@ def test_asymmetric_views_are_the_views_of_each_spec_alone():
 
 def test_grey_images_know_no_colour():
     images = pictures(channels=1)
-    plain = make(View(jitter=Jitter(probability=0.0), grayscale=0.0), channels=1)
-    colour = make(View(jitter=Jitter(probability=1.0, brightness=0.0, contrast=0.0, saturation=0.9, hue=0.5), grayscale=1.0), channels=1)
+    plain = make(ViewConfig(jitter=JitterConfig(probability=0.0), grayscale=0.0), channels=1)
+    colour = make(
+        ViewConfig(jitter=JitterConfig(probability=1.0, brightness=0.0, contrast=0.0, saturation=0.9, hue=0.5), grayscale=1.0), channels=1
+    )
     draws = plain.draw(0, 0, 12)
     torch.testing.assert_close(colour(images, draws)[0], plain(images, draws)[0])
 
 
 def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
-    views = make(View(jitter=Jitter(saturation=0.0, hue=0.0), grayscale=0.0, blur=Blur(probability=0.5)), channels=5)
+    views = make(ViewConfig(jitter=JitterConfig(saturation=0.0, hue=0.0), grayscale=0.0, blur=BlurConfig(probability=0.5)), channels=5)
     images = pictures(channels=5)
     (out,) = views(images, views.draw(0, 0, 12))
     assert out.shape == (2, 12, 5, 32, 32)
@@ -207,9 +211,9 @@ def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (View(), "view.jitter.saturation is 0.4, which needs RGB or grey images; these have 4 channels, so set it to 0"),
-        (View(jitter=Jitter(saturation=0.0)), "view.jitter.hue is 0.1, which"),
-        (View(jitter=Jitter(probability=0.0)), "view.grayscale is 0.2, which"),
+        (ViewConfig(), "view.jitter.saturation is 0.4, which needs RGB or grey images; these have 4 channels, so set it to 0"),
+        (ViewConfig(jitter=JitterConfig(saturation=0.0)), "view.jitter.hue is 0.1, which"),
+        (ViewConfig(jitter=JitterConfig(probability=0.0)), "view.grayscale is 0.2, which"),
     ],
 )
 def test_colour_steps_need_colour(view, message):
@@ -220,7 +224,7 @@ def test_colour_steps_need_colour(view, message):
 
 def test_a_mean_of_the_wrong_length_is_named():
     with pytest.raises(UserError, match="std has 1 numbers and the images have 3 channels; give one number a channel"):
-        Views(View(), mean=MEAN, std=(0.2,), channels=3)
+        MultiViewTransform(ViewConfig(), mean=MEAN, std=(0.2,), channels=3)
 
 
 def test_extra_steps_come_before_the_normalisation():
@@ -231,10 +235,13 @@ def test_extra_steps_come_before_the_normalisation():
         return 1 - x
 
     images, draws = pictures(), make(EVERYTHING).draw(0, 0, 12)
-    plain, inverted = (Views(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, extra=e)(images, draws)[0] for e in ((), (extra,)))
+    plain, inverted = (
+        MultiViewTransform(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, custom_transforms=e)(images, draws)[0]
+        for e in ((), (extra,))
+    )
     torch.testing.assert_close(inverted, -plain, atol=1e-5, rtol=0)
-    make(EVERYTHING, extra=(extra,))(images, draws)
-    make(EVERYTHING, extra=(extra,))(images, make(EVERYTHING).draw(0, 1, 12))
+    make(EVERYTHING, custom_transforms=(extra,))(images, draws)
+    make(EVERYTHING, custom_transforms=(extra,))(images, make(EVERYTHING).draw(0, 1, 12))
     assert all(low and high for low, high, _ in seen)
     assert torch.equal(seen[0][2], seen[1][2])
     assert not torch.equal(seen[0][2], seen[2][2])
@@ -243,7 +250,7 @@ def test_extra_steps_come_before_the_normalisation():
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])
 def test_the_worker_path_is_the_memory_path(height, width):
     images = pictures(height=height, width=width)
-    views = Views([EVERYTHING, View(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    views = MultiViewTransform([EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     draws = views.draw(0, 3, 12)
     each = [views.crops(image.permute(1, 2, 0).numpy(), draws, i) for i, image in enumerate(images)]
     out = views.finish([torch.stack(crops, 1) for crops in zip(*each, strict=True)], draws)
@@ -254,7 +261,7 @@ def test_the_worker_path_is_the_memory_path(height, width):
 
 
 def test_large_views_are_worked_on_one_by_one_with_the_same_result(monkeypatch):
-    images, views = pictures(), make(EVERYTHING, View(count=2, size=20, noise=Noise(probability=0.5)))
+    images, views = pictures(), make(EVERYTHING, ViewConfig(count=2, size=20, noise=NoiseConfig(probability=0.5)))
     draws = views.draw(0, 0, 12)
     whole = views(images, draws)[0]
     for views_at_a_time in (0.4, 1, 2.5, 9):
@@ -339,7 +346,7 @@ def test_compiled_views_are_the_same(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_makes_the_same_views_without_waiting():
-    images, views = pictures(64), make(EVERYTHING, View(count=4, size=12, noise=Noise(probability=0.5)))
+    images, views = pictures(64), make(EVERYTHING, ViewConfig(count=4, size=12, noise=NoiseConfig(probability=0.5)))
     draws = views.draw(0, 0, 64)
     there = images.cuda()
     torch.cuda.set_sync_debug_mode("error")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.views import Crop, Jitter, View, Views
+from fullrank.views import CropConfig, JitterConfig, MultiViewTransform, ViewConfig
 from fullrank.views.worker import cut, pixels, side
 
 
@@ -42,8 +42,8 @@ def test_a_large_jpeg_is_decoded_small_where_pixels_are_left():
 
 
 def test_a_shrunken_jpeg_shows_the_same_crops():
-    spec = View(count=4, size=64, crop=Crop(scale=(0.4, 1.0)), jitter=Jitter(probability=0.0), grayscale=0.0)
-    views = Views(spec, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    spec = ViewConfig(count=4, size=64, crop=CropConfig(scale=(0.4, 1.0)), jitter=JitterConfig(probability=0.0), grayscale=0.0)
+    views = MultiViewTransform(spec, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     file, draws = jpeg(photo(1600, 2400, scale=600)), views.draw(0, 0, 1)
     array = np.array(jpeg(photo(1600, 2400, scale=600)))
     small, large = views.crops(file, draws, 0)[0], views.crops(array, draws, 0)[0]
@@ -63,6 +63,6 @@ def test_modes_are_converted():
 def test_crops_leave_the_array_alone():
     array = np.array(photo(30, 40))
     before = array.copy()
-    views = Views(View(size=8), mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    views = MultiViewTransform(ViewConfig(size=8), mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     views.crops(array, views.draw(0, 0, 1), 0)
     assert (array == before).all()

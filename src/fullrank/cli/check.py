@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call, parse
-from fullrank.contract import Report, check
+from fullrank.conformance import Report, check
 from fullrank.errors import UserError
 from fullrank.objectives import Objective
-from fullrank.recipes import keywords, objective_named
-from fullrank.report.contract import SIGNS, render, summary
+from fullrank.recipes import keywords, resolve_objective
+from fullrank.report.conformance import SIGNS, render, summary
 from fullrank.terminal import stderr
 
 STYLES = {"passed": "green", "failed": "bold red", "noted": "dim"}
@@ -41,11 +41,11 @@ def run(arguments: Sequence[str]) -> None:
         call(explain, arguments, verb="check")
         return
     name, *rest = arguments
-    objective = objective_named(name)
+    objective = resolve_objective(name)
     options, numbers = parse_flags(name, objective, rest)
     if options.processes < 1:
         raise UserError(f"--processes {options.processes} is no number of processes; expected 1 or more")
-    with draft_of(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
+    with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
             report = check(objective, name=name, numbers=numbers, processes=sizes(options.processes), progress=status.update)
         if draft:

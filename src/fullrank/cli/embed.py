@@ -7,7 +7,7 @@ from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import Reading, ReadingFlags, device_of, source_of
 from fullrank.embed import embed as write
 from fullrank.errors import UserError
-from fullrank.images import Skipped, open_images
+from fullrank.images import DecodeErrors, open_images
 from fullrank.loading import load
 from fullrank.terminal import stderr
 
@@ -43,7 +43,7 @@ def embed(
     if len(splits) > 1:
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split")
     (images,) = splits.values()
-    device, skipped = device_of(reading.accelerator), Skipped(tolerate=reading.tolerate)
+    device, decode_errors = device_of(reading.accelerator), DecodeErrors(max_error_fraction=reading.max_error_fraction)
     rows = write(
         loaded.backbone.to(device),
         images,
@@ -52,9 +52,9 @@ def embed(
         batch=batch,
         device=device,
         workers=reading.workers,
-        skipped=skipped,
+        decode_errors=decode_errors,
         overwrite=overwrite,
     )
     stderr().print(f"{rows:,} embeddings of {images.source}: {out}")
-    for name, reason in skipped.reasons.items():
+    for name, reason in decode_errors.reasons.items():
         stderr().print(f"skipped {name}: {reason}")

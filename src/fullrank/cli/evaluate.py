@@ -8,13 +8,13 @@ from typing import Literal
 
 from rich.console import Console
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import Reading, ReadingFlags, device_of, source_of
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate as judge
 from fullrank.evaluation import table
-from fullrank.images import Skipped, train_and_test
+from fullrank.images import DecodeErrors, train_and_test
 from fullrank.loading import load
 from fullrank.terminal import stderr
 
@@ -60,7 +60,7 @@ def evaluate(
     device = device_of(reading.accelerator)
     own = Path(model) / "evaluation.json" if Path(model).is_dir() and part == slice(None) else None
     target = out or own
-    with draft_of(target, overwrite=overwrite or out is None) if target else nullcontext() as draft:
+    with atomic_write(target, overwrite=overwrite or out is None) if target else nullcontext() as draft:
         console.print(splits.statement)
         with console.status("") as status:
             result = judge(
@@ -77,7 +77,7 @@ def evaluate(
                 model=model,
                 statement=splits.statement,
                 workers=reading.workers,
-                skipped=Skipped(tolerate=reading.tolerate),
+                decode_errors=DecodeErrors(max_error_fraction=reading.max_error_fraction),
                 progress=status.update,
             )
         if draft:

@@ -11,10 +11,10 @@ import tyro
 from rich.console import Console
 
 from fullrank.cli.flags import parse
-from fullrank.errors import UserError, perhaps
-from fullrank.methods import builder_of
+from fullrank.errors import UserError, suggest
+from fullrank.methods import method_builder
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, objective_named, photos, read_recipe, with_objective
+from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe, resolve_objective, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -127,12 +127,12 @@ def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -
         like_a_path = "/" in name or "\\" in name or "." in name
         images = "images in a folder, a Parquet file or hf:OWNER/NAME, such as: fullrank pretrain path/to/photos"
         expected = images if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {images}"
-        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{perhaps(name, RECIPES)}")
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
     import torch
 
-    from fullrank.images import survey, train_and_test
+    from fullrank.images import dataset_info, train_and_test
 
-    return photos(name, survey(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
+    return photos(name, dataset_info(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
@@ -140,9 +140,9 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
     name, arguments = take(arguments, "--objective")
     if name is not None and name != recipe.objective:
         recipe = with_objective(recipe, name)
-    objective = objective_named(recipe.objective)
+    objective = resolve_objective(recipe.objective)
     numbers: Any = keywords(objective)
-    surroundings: Any = keywords(builder_of(recipe.objective, objective))
+    surroundings: Any = keywords(method_builder(recipe.objective, objective))
 
     @dataclass(frozen=True)
     class Flags:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call
 from fullrank.errors import UserError
 from fullrank.reproduce import FIGURES, Claim, Result, committed, figure_named, verdict
@@ -67,7 +67,10 @@ def reproduce(
         else:
             if images[figure] and data is None:
                 stderr().print(f"{figure}: on the images of the size's recipe, or else the embedded digits; --data takes {images[figure]}")
-            with draft_of(path, overwrite=overwrite) as draft, stderr().status(f"computing {figure}"):  # it can be written, or says so now
+            with (
+                atomic_write(path, overwrite=overwrite) as draft,
+                stderr().status(f"computing {figure}"),
+            ):  # it can be written, or says so now
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
                 result.write(draft)
             files = [path, *draw(result, out)]

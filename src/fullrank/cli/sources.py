@@ -9,7 +9,7 @@ import tyro
 from fullrank.errors import UserError
 from fullrank.images import Images, open_images, train_and_test
 from fullrank.loading import Model
-from fullrank.recipes import Data
+from fullrank.recipes import DataConfig
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Reading:
     """auto, cpu, cuda or mps."""
     workers: int = 0
     """Processes that decode."""
-    tolerate: float = 0.1
+    max_error_fraction: float = 0.1
     """Share of unreadable files beyond which to stop."""
 
 
@@ -30,14 +30,14 @@ ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
 """Its fields as flags without a prefix."""
 
 
-def source_of(model: Model, data: str | None) -> tuple[str, Data]:
+def source_of(model: Model, data: str | None) -> tuple[str, DataConfig]:
     """Return the source that the user gave, or the run's own, with the names of its splits.
 
     Raises:
         UserError: neither.
     """
     if data is not None:
-        return data, Data(source=data)
+        return data, DataConfig(source=data)
     if model.recipe is None:
         raise UserError(f"model '{model.name}' brings no images; give --data SOURCE")
     return model.recipe.data.source, model.recipe.data

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fullrank.atomic import draft_of
-from fullrank.cli import over_training
+from fullrank.atomic import atomic_write
+from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
 from fullrank.errors import UserError
 from fullrank.evaluation.features import stream
-from fullrank.images import Images, Skipped
+from fullrank.images import DecodeErrors, Images
 from fullrank.loading import Model as Loaded
 from fullrank.loading import load
 from fullrank.report import Spectra
@@ -74,7 +74,7 @@ def spectrum(
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a drawing")
     models = [load(name) for name in (model, against) if name is not None]
     images = images_of(models[0], reading.data, split)
-    with draft_of(out, overwrite=overwrite) if out else nullcontext() as draft:
+    with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
         found = [Measured(loaded.name, measure(loaded, images, reading), training_of(loaded.name)) for loaded in models]
         if out and draft:
             WRITERS[out.suffix](draft, found)
@@ -97,8 +97,8 @@ def measure(loaded: Loaded, images: Images, reading: Reading) -> dict[str, Spect
     if loaded.projector is not None and len(list(loaded.projector.children())):
         parts["projector"] = loaded.projector.to(device)
     found = {part: Accumulator() for part in parts}
-    skipped = Skipped(tolerate=reading.tolerate)
-    for features in stream(loaded.backbone, images, loaded.preprocess, device=device, workers=reading.workers, skipped=skipped):
+    decode_errors = DecodeErrors(max_error_fraction=reading.max_error_fraction)
+    for features in stream(loaded.backbone, images, loaded.preprocess, device=device, workers=reading.workers, decode_errors=decode_errors):
         R = features.X.to(device)
         for part, project in parts.items():
             with torch.inference_mode():
@@ -111,7 +111,7 @@ def training_of(model: str) -> Spectra | None:
     if not Path(model).is_dir():
         return None
     try:
-        return over_training.spectra_of(Run(Path(model)))
+        return spectrum_history.spectra_of(Run(Path(model)))
     except UserError as error:
         stderr().print(f"without the spectra over training: {error}", style="yellow")
         return None
@@ -154,7 +154,7 @@ def show(found: Sequence[Measured], console: Console) -> None:
         console.print("over training: fullrank spectrum RUN, without --against", highlight=False)
     elif training := found[0].training:
         for part in training.eigenvalues:
-            console.print(over_training.table(training, part, title=f"{found[0].name}: {part} over training", width=console.width))
+            console.print(spectrum_history.table(training, part, title=f"{found[0].name}: {part} over training", width=console.width))
 
 
 def table_of(spectra: dict[str, Spectrum]) -> Table:
@@ -177,7 +177,7 @@ def write_npz(path: Path, found: Sequence[Measured]) -> None:
     arrays = {}
     for prefix, one in zip(("", "against_"), found, strict=False):
         own = {name: spectrum.eigenvalues.numpy() for name, spectrum in one.spectra.items()}
-        own |= over_training.arrays_of(one.training) if one.training else {}
+        own |= spectrum_history.arrays_of(one.training) if one.training else {}
         arrays |= {f"{prefix}{name}": values for name, values in own.items()}
     with path.open("wb") as file:  # opened here, because numpy would append its own ending to a name
         np.savez(file, **arrays)
@@ -185,11 +185,11 @@ def write_npz(path: Path, found: Sequence[Measured]) -> None:
 
 def write_json(path: Path, found: Sequence[Measured]) -> None:
     """Write measures and eigenvalues; as JSON has no infinity, a measure that is not finite is null."""
-    first, *against = map(numbers_of, found)
+    first, *against = map(hyperparameters, found)
     path.write_text(json.dumps(first | ({"against": against[0]} if against else {}), indent=2) + "\n")
 
 
-def numbers_of(found: Measured) -> dict[str, Any]:
+def hyperparameters(found: Measured) -> dict[str, Any]:
     """Return the measures of each part, with their conventions and warnings, its eigenvalues, and the curves over training."""
     parts: dict[str, Any] = {"model": found.name}
     for part, spectrum in found.spectra.items():
@@ -199,7 +199,7 @@ def numbers_of(found: Measured) -> dict[str, Any]:
         parts[part] |= {"conventions": {name: reading.convention for name, reading in taken.items()}}
         parts[part] |= {"warnings": {name: reading.warning for name, reading in taken.items() if reading.warning}}
         parts[part] |= {"eigenvalues": spectrum.eigenvalues.tolist()}
-    return parts | ({"training": over_training.numbers_of(found.training)} if found.training else {})
+    return parts | ({"training": spectrum_history.hyperparameters(found.training)} if found.training else {})
 
 
 def write_png(path: Path, found: Sequence[Measured]) -> None:
@@ -209,7 +209,7 @@ def write_png(path: Path, found: Sequence[Measured]) -> None:
     from fullrank.reproduce.draw import STYLE
 
     with rc_context(STYLE):
-        figure = over_training.draw([(one.name, one.spectra, one.training) for one in found])
+        figure = spectrum_history.draw([(one.name, one.spectra, one.training) for one in found])
         figure.savefig(path, format="png")
 
 

@@ -1,6 +1,6 @@
 """How networks learn under joint-embedding objectives: vector fields, closed forms and discretisations, in float64.
 
-One theory a family of modules, imported by name (`from fullrank.dynamics import two_view`), since they share words such as `descend` and
+One theory a family of modules, imported by name (`from fullrank.dynamics import two_view`), since they share names such as `descend` and
 `modes`.
 
     flow                                     gradient flow and gradient descent of any loss

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.pairs import eigenbasis
+from fullrank.dynamics.contrastive_pairs import eigenbasis
 from fullrank.errors import UserError, pick
 
 Formulation = Literal["scaled", "bounded", "product", "orthonormal"]

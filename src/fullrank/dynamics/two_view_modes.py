@@ -14,7 +14,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 
 
-def frossl_modes(
+def frossl_mode_vector_field(
     s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
 ) -> Float[Tensor, "2 K"]:
     """The flow of aligned singular values, s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), for two networks.
@@ -30,7 +30,7 @@ def frossl_modes(
     Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
 
     >>> one = torch.ones(1)
-    >>> frossl_modes(torch.ones(2, 1), one, one, one)
+    >>> frossl_mode_vector_field(torch.ones(2, 1), one, one, one)
     tensor([[0.],
             [0.]])
     """
@@ -137,7 +137,7 @@ def frossl_shared_mode(lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kap
     Raises:
         UserError: λ + γ + 2κ is not positive.
 
-    Source: the sum of both equations of `frossl_modes` at s₁ = s₂; not in the papers.
+    Source: the sum of both equations of `frossl_mode_vector_field` at s₁ = s₂; not in the papers.
 
     >>> frossl_shared_mode(torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([1.0])).limit
     tensor([0.5000])
@@ -169,7 +169,7 @@ def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
 
 
 def frossl_fixed_points(lam: float, gamma: float, kappa: float) -> tuple[Float[Tensor, "P 2"], Bool[Tensor, " P"]]:
-    """All fixed points (s₁, s₂) of one mode of `frossl_modes`, and whether each is linearly stable.
+    """All fixed points (s₁, s₂) of one mode of `frossl_mode_vector_field`, and whether each is linearly stable.
 
     With u = √λ s₁, v = √γ s₂ and ρ = κ/√(λγ): the origin, unstable; ±(1, 1)√((1+ρ)/2), stable iff ρ > −½; ±(1, −1)√((1−ρ)/2), stable
     iff ρ < ½; and for |ρ| < ½ four saddles with uv = −ρ/2, u² + v² = ½.

@@ -3,7 +3,7 @@
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.evaluate import PROBES, evaluate, table
 from fullrank.evaluation.features import Features, extract, standardize
-from fullrank.evaluation.few_labels import FewLabels, few_labels
+from fullrank.evaluation.few_shot import FewShot, few_shot
 from fullrank.evaluation.frozen import fingerprint, frozen
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
@@ -13,13 +13,13 @@ from fullrank.evaluation.score import Score, score
 __all__ = [
     "PROBES",
     "Features",
-    "FewLabels",
+    "FewShot",
     "OnlineProbe",
     "Score",
     "calibrate_batchnorm",
     "evaluate",
     "extract",
-    "few_labels",
+    "few_shot",
     "fingerprint",
     "frozen",
     "knn",

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.evaluation.features import Features, batches, extract
 from fullrank.evaluation.frozen import keep_modes
-from fullrank.images import Images, MemoryImages, Preprocess, Skipped
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
 def raw_pixels(
@@ -18,7 +18,7 @@ def raw_pixels(
     side: int = 32,
     batch: int = 512,
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
 ) -> Features:
     """Return the normalised pixels as features, of images resized to at most `side`.
 
@@ -27,7 +27,7 @@ def raw_pixels(
     torch.Size([1797, 16])
     """
     small = replace(preprocess, size=min(preprocess.size, side))
-    return extract(nn.Flatten(), images, small, batch=batch, workers=workers, skipped=skipped)
+    return extract(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
 
 
 def calibrate_batchnorm(
@@ -39,7 +39,7 @@ def calibrate_batchnorm(
     batch: int = 256,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
     generator: torch.Generator,
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
@@ -56,7 +56,7 @@ def calibrate_batchnorm(
         batch: images a forward pass; one that is left with no more than half is left out, as it would weigh as much as the others.
         device: where the backbone runs.
         workers: processes that decode; 0 is this one.
-        skipped: records images that cannot be read.
+        decode_errors: records images that cannot be read.
         generator: on the CPU; draws the images.
     """
     layers = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
@@ -71,7 +71,7 @@ def calibrate_batchnorm(
             layer.train()
             layer.reset_running_stats()
             layer.momentum = None
-        for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, skipped=skipped):
+        for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             if 2 * len(part.pixels) > batch:  # not "all of them": one unreadable image must not cost its whole batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))

@@ -13,11 +13,11 @@ from torch import nn
 from fullrank.errors import pick
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract, in_words, standardize
-from fullrank.evaluation.few_labels import few_labels
+from fullrank.evaluation.few_shot import few_shot
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
 from fullrank.evaluation.score import Score, count_classes
-from fullrank.images import Images, MemoryImages, Preprocess, Skipped
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _knn(task: Task) -> list[dict[str, Any]]:
 
 
 def _few(task: Task) -> list[dict[str, Any]]:
-    few = few_labels(*task.standard(), seed=task.seed)
+    few = few_shot(*task.standard(), seed=task.seed)
     return [{"probe": "linear, 2 labels a class", "accuracy": few.mean, "sd": few.sd, "n": len(few.accuracies)}]
 
 
@@ -84,7 +84,7 @@ def evaluate(
     statement: str = "",
     batch: int = 512,
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
     progress: Callable[[str], Any] = lambda line: None,
 ) -> dict[str, Any]:
     """Score a backbone by every probe, beside raw pixels and beside the same network untrained; the content of `evaluation.json`.
@@ -106,7 +106,7 @@ def evaluate(
         statement: which images train and which test, in a sentence.
         batch: images a forward pass.
         workers: processes that decode; 0 is this one.
-        skipped: records images that cannot be read; by default a new one, which stops past a tenth.
+        decode_errors: records images that cannot be read; by default a new one, which stops past a tenth.
         progress: told in a few words what begins.
 
     Returns:
@@ -118,7 +118,7 @@ def evaluate(
         UserError: an unknown probe, dimensions that the features have not, or images that cannot be read.
     """
     chosen = [pick(name, PROBES, "probe") for name in probes]
-    skipped = Skipped() if skipped is None else skipped
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     notes = [*label_notes(train, "training"), *label_notes(test, "test")]
     result: dict[str, Any] = {"model": model, "train_images": len(train), "test_images": len(test), "statement": statement, "scores": []}
     if reason := why_not(train, test):
@@ -126,7 +126,7 @@ def evaluate(
     if baselines and untrained is None:
         notes.append("untrained backbone: the model does not say how it is built, so there is none to compare with")
     progress("features of the backbone")
-    reading: dict[str, Any] = {"batch": batch, "workers": workers, "skipped": skipped}
+    reading: dict[str, Any] = {"batch": batch, "workers": workers, "decode_errors": decode_errors}
     options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
     judged = subjects(backbone, untrained, preprocess, train, test, **options, **reading)
     for features, halves in judged:
@@ -135,8 +135,8 @@ def evaluate(
         for name, probe in zip(probes, chosen, strict=True):
             progress(f"{name}: {features}")
             result["scores"] += [{"features": features, **row} for row in probe(task)]
-    if skipped.reasons:
-        notes.append(f"{len(skipped.reasons)} images: they cannot be read")
+    if decode_errors.reasons:
+        notes.append(f"{len(decode_errors.reasons)} images: they cannot be read")
     return result | {"skipped": notes}
 
 

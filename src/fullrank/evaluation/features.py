@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation.frozen import frozen
-from fullrank.images import Images, MemoryImages, Preprocess, Skipped, iterate
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, iterate
 from fullrank.images.iterate import Batch
 
 
@@ -32,7 +32,7 @@ def extract(
     batch: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
 ) -> Features:
     """Return the float32 features of all readable images, in order.
 
@@ -47,7 +47,7 @@ def extract(
         batch: images a forward pass.
         device: where the backbone runs.
         workers: processes that decode; 0 is this one.
-        skipped: records images that cannot be read; by default a new one, which stops past a tenth.
+        decode_errors: records images that cannot be read; by default a new one, which stops past a tenth.
 
     Raises:
         AssertionError: the backbone changed itself.
@@ -58,7 +58,7 @@ def extract(
     >>> extract(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    streamed = stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, skipped=skipped)
+    streamed = stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
     parts = [part_of(features, dimensions) for features in streamed]
     names = [name for part in parts for name in part.names]
     return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names)
@@ -72,12 +72,12 @@ def stream(
     batch: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Features]:
     """Yield the features of one batch after another; arguments, errors and proof are those of `extract`."""
     empty = True
     with frozen(backbone.to(device)):
-        for part in batches(images, preprocess, batch=batch, workers=workers, skipped=skipped):
+        for part in batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             empty = False
             with torch.inference_mode():  # not around the yield, or it would leak into whoever iterates
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
@@ -87,11 +87,11 @@ def stream(
 
 
 def batches(
-    images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, skipped: Skipped | None = None
+    images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
     """Yield pixels of the preprocessed size, from a source or from memory."""
     if isinstance(images, Images):
-        yield from iterate(images, preprocess, batch=batch, workers=workers, skipped=skipped)
+        yield from iterate(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors)
         return
     size = (preprocess.channels, preprocess.size, preprocess.size)
     for rows in torch.arange(len(images)).split(batch):

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from fullrank.errors import UserError
-from fullrank.images.bad import BadImage, reading
+from fullrank.images.decode_error import ImageDecodeError, reading
 from fullrank.images.source import Picture, Pixels
 
 
@@ -16,11 +16,11 @@ def open_bytes(data: bytes, name: str) -> Picture:
     """Open the content of an image file, or of a `.npy` file with an array `(H, W)` or `(H, W, C)`.
 
     Raises:
-        BadImage: neither of them.
+        ImageDecodeError: neither of them.
     """
     with reading(name):
         if not data:
-            raise BadImage(name, "empty file")
+            raise ImageDecodeError(name, "empty file")
         if data.startswith(b"\x93NUMPY"):
             return np.load(io.BytesIO(data), allow_pickle=False)
         return Image.open(io.BytesIO(data))  # from memory: a lazily opened path would hold its file open
@@ -29,7 +29,7 @@ def open_bytes(data: bytes, name: str) -> Picture:
 def open_cell(cell: dict[str, Any] | None, name: str) -> Picture:
     """Open the undecoded content of an image column: the bytes of a file, or the path to one."""
     if cell is None:
-        raise BadImage(name, "no image in this row")
+        raise ImageDecodeError(name, "no image in this row")
     if cell["bytes"] is not None:
         return open_bytes(cell["bytes"], name)
     with reading(name):
@@ -53,7 +53,7 @@ def decode(image: Picture, channels: int, *, shorter: int | None = None, name: s
         name: How errors call the image.
 
     Raises:
-        BadImage: broken file, or pixels that have no 8-bit meaning.
+        ImageDecodeError: broken file, or pixels that have no 8-bit meaning.
         UserError: the file's channels are not those asked for, and no conversion between them is meant.
 
     >>> decode(np.array([[0, 65535]], dtype=np.uint16), 3).getpixel((1, 0))
@@ -94,11 +94,11 @@ def _channels(image: Picture) -> int:
 
 def _bytes_of_array(pixels: np.ndarray, name: str) -> Pixels:
     if pixels.ndim not in (2, 3) or not pixels.size:
-        raise BadImage(name, f"an array of shape {pixels.shape}, not (H, W) or (H, W, C)")
+        raise ImageDecodeError(name, f"an array of shape {pixels.shape}, not (H, W) or (H, W, C)")
     if pixels.dtype == np.uint16:
         pixels = _eight_bits(pixels)
     if pixels.dtype != np.uint8:
-        raise BadImage(name, f"an array of {pixels.dtype}, not uint8 or uint16")
+        raise ImageDecodeError(name, f"an array of {pixels.dtype}, not uint8 or uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -118,7 +118,7 @@ def _picture(pixels: Pixels) -> Picture:
 
 def _convert(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
-        raise BadImage(name, "32-bit float pixels, whose range is not known; store 8 or 16 bits")
+        raise ImageDecodeError(name, "32-bit float pixels, whose range is not known; store 8 or 16 bits")
     if image.mode.startswith("I"):  # I;16, I;16B, … and I, in which Pillow keeps 16-bit PGM
         image = Image.fromarray(_eight_bits(np.asarray(image)))
     elif image.mode == "LAB":

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.errors import UserError
-from fullrank.images.bad import reading
 from fullrank.images.decode import open_bytes
+from fullrank.images.decode_error import reading
 from fullrank.images.names import ALL, OTHER, TRAIN, is_split
 from fullrank.images.source import Images, Picture
 

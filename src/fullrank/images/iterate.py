@@ -9,10 +9,10 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.bad import BadImage
+from fullrank.images.decode_error import ImageDecodeError
+from fullrank.images.decode_errors import DecodeErrors
 from fullrank.images.parallel import parallel
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.skipped import Skipped
 from fullrank.images.source import Images
 
 
@@ -27,7 +27,7 @@ class Batch:
 
 
 def iterate(
-    images: Images, preprocess: Preprocess, *, batch: int = 256, workers: int = 0, skipped: Skipped | None = None
+    images: Images, preprocess: Preprocess, *, batch: int = 256, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
     """Yield all readable images in order; a batch is shorter by those of its images that could not be read.
 
@@ -36,7 +36,7 @@ def iterate(
         preprocess: Makes all images of one size.
         batch: Images a batch.
         workers: Processes that decode; 0 is this one.
-        skipped: Records what could not be read; by default a new one, which stops past a tenth.
+        decode_errors: Records what could not be read; by default a new one, which stops past a tenth.
 
     Raises:
         UserError: too many unreadable images, or channels that cannot be converted.
@@ -46,28 +46,28 @@ def iterate(
     >>> [len(batch.pixels) for batch in iterate(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch=1000)]
     [1000, 797]
     """
-    for pixels, rows in chunks(images, preprocess.pixels, chunk=batch, workers=workers, skipped=skipped):
+    for pixels, rows in chunks(images, preprocess.pixels, chunk=batch, workers=workers, decode_errors=decode_errors):
         indices = torch.tensor(rows)
         yield Batch(pixels, torch.from_numpy(images.labels[rows]), [images.name(row) for row in rows], indices)
 
 
 def chunks(
-    images: Images, pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, skipped: Skipped | None
+    images: Images, pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
     """Yield the pixels of all readable images with their indices, `chunk` images at a time; `pixels(image, name=…)` decodes one."""
-    skipped = Skipped() if skipped is None else skipped
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
     for result in parallel(_Decode(images, pixels), tasks, workers=workers):
-        skipped.add(len(result.rows) + len(result.failures), result.failures)
+        decode_errors.add(len(result.rows) + len(result.failures), result.failures)
         if result.pixels is not None:
             yield result.pixels, result.rows
-    skipped.finish()
+    decode_errors.finish()
 
 
 class _Decoded(NamedTuple):
     pixels: Tensor | None  # None if there is no readable image
     rows: list[int]
-    failures: list[BadImage]
+    failures: list[ImageDecodeError]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Decode:
                 name = self.images.name(row)
                 tensors.append(self.pixels(self.images.open(row), name=name))
                 readable.append(row)
-            except BadImage as bad:
+            except ImageDecodeError as bad:
                 failures.append(bad)
         for tensor, row in zip(tensors, readable, strict=True):
             if tensor.shape != tensors[0].shape:

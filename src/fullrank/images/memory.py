@@ -9,9 +9,9 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images.decode import decode
+from fullrank.images.decode_errors import DecodeErrors
 from fullrank.images.iterate import chunks, mixed_sizes
 from fullrank.images.preprocess import Preprocess, to_tensor
-from fullrank.images.skipped import Skipped
 from fullrank.images.source import Images, Picture
 
 CHUNK = 512  # images that a worker decodes at a time
@@ -33,7 +33,9 @@ class MemoryImages:
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
 
-def load(images: Images, *, channels: int, size: int | None = None, workers: int = 0, skipped: Skipped | None = None) -> MemoryImages:
+def load(
+    images: Images, *, channels: int, size: int | None = None, workers: int = 0, decode_errors: DecodeErrors | None = None
+) -> MemoryImages:
     """Decode all images into one tensor; those that cannot be read are left out and recorded.
 
     Args:
@@ -41,7 +43,7 @@ def load(images: Images, *, channels: int, size: int | None = None, workers: int
         channels: 1 is grey, 3 is colour; any other number must be that of the files.
         size: Shorter side to `size` and centre crop, as `Preprocess` does; None keeps the pixels, which must be of one size then.
         workers: Processes that decode; 0 is this one.
-        skipped: Records what could not be read; by default a new one, which stops past a tenth.
+        decode_errors: Records what could not be read; by default a new one, which stops past a tenth.
 
     Raises:
         UserError: several sizes and no `size`, too many unreadable images, or channels that cannot be converted.
@@ -52,7 +54,7 @@ def load(images: Images, *, channels: int, size: int | None = None, workers: int
     """
     pixels, kept = None, []
     one = partial(_whole, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
-    for part, rows in chunks(images, one, chunk=CHUNK, workers=workers, skipped=skipped):
+    for part, rows in chunks(images, one, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
         if pixels is None:
             pixels = torch.empty(len(images), *part.shape[1:], dtype=torch.uint8)
         elif part.shape[1:] != pixels.shape[1:]:

@@ -40,7 +40,7 @@ class Preprocess:
         A JPEG is decoded at a reduced scale while that keeps the shorter side at 2·`size` or more (what Pillow's own thumbnails do).
 
         Raises:
-            BadImage: the file is broken.
+            ImageDecodeError: the file is broken.
             UserError: its channels cannot become `channels`.
         """
         return to_tensor(fit(decode(image, self.channels, shorter=2 * self.size, name=name), self.size))

@@ -39,7 +39,7 @@ class Images(ABC):
         """Open one image; its pixels are read when they are needed.
 
         Raises:
-            BadImage: the file is no image, or cannot be read.
+            ImageDecodeError: the file is no image, or cannot be read.
         """
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Images":

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.errors import UserError, pick
-from fullrank.images.grammar import open_images
 from fullrank.images.names import TEST, TRAIN
 from fullrank.images.source import Images
+from fullrank.images.source_uri import open_images
 
 
 @dataclass(frozen=True)

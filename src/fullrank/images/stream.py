@@ -12,21 +12,21 @@ from PIL import Image
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.arrivals import StreamedImages
-from fullrank.images.bad import BadImage
 from fullrank.images.decode import decode, orientation
+from fullrank.images.decode_error import ImageDecodeError
+from fullrank.images.decode_errors import DecodeErrors
 from fullrank.images.order import batch_indices
 from fullrank.images.parallel import parallel
-from fullrank.images.skipped import Skipped
 from fullrank.images.source import Images, Picture
-from fullrank.views import Draws, Views
+from fullrank.images.streaming import StreamedImages
+from fullrank.views import AugmentationParams, MultiViewTransform
 
 PATIENCE = 100  # unreadable images in a row after which there is no point in trying the next
 
 
 def stream_batches(
     images: Images | StreamedImages,
-    views: Views,
+    views: MultiViewTransform,
     *,
     seed: int,
     batch: int,
@@ -35,7 +35,7 @@ def stream_batches(
     workers: int = 0,
     rank: int = 0,
     world: int = 1,
-    skipped: Skipped | None = None,
+    decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[UInt8[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step: this process's n = batch / world images, with `views.finish` left to do.
 
@@ -53,14 +53,14 @@ def stream_batches(
         workers: Processes that decode; 0 is this one.
         rank: Number of this process.
         world: How many processes there are.
-        skipped: Records what could not be read; by default a new one, which stops past a tenth.
+        decode_errors: Records what could not be read; by default a new one, which stops past a tenth.
 
     Raises:
         UserError: a batch that does not suit the images or processes, or too many unreadable images.
 
     >>> from fullrank.images import open_images
-    >>> from fullrank.views import View
-    >>> views = Views(View(size=6), mean=(0.3,), std=(0.4,), channels=1)
+    >>> from fullrank.views import ViewConfig
+    >>> views = MultiViewTransform(ViewConfig(size=6), mean=(0.3,), std=(0.4,), channels=1)
     >>> digits = open_images("digits")["all"]
     >>> crops, labels = next(stream_batches(digits, views, seed=0, batch=4, start_step=0, steps=1))
     >>> crops[0].shape, labels.shape
@@ -68,7 +68,7 @@ def stream_batches(
     """
     if batch % world:
         raise UserError(f"a batch of {batch} images cannot be shared by {world} processes; choose a multiple of {world}")
-    skipped = Skipped() if skipped is None else skipped
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     share = slice(rank * batch // world, (rank + 1) * batch // world)
     wanted = range(start_step, start_step + steps)
     if isinstance(images, StreamedImages):
@@ -77,11 +77,11 @@ def stream_batches(
     else:
         tasks = (_Task(step, batch_indices(seed, step, batch, len(images))[share].tolist()) for step in wanted)
     # The workers only crop: what is compiled, or of the user, stays here, since it may not be picklable.
-    views = Views(views.specs, mean=views.mean.tolist(), std=views.std.tolist(), channels=views.channels)
+    views = MultiViewTransform(views.specs, mean=views.mean.tolist(), std=views.std.tolist(), channels=views.channels)
     for done in parallel(_Crop(images, views, seed, batch, share.start), tasks, workers=workers):
-        skipped.add(len(done.labels) + len(done.failures), done.failures)
+        decode_errors.add(len(done.labels) + len(done.failures), done.failures)
         yield done.crops, done.labels
-    skipped.finish()
+    decode_errors.finish()
 
 
 class _Task(NamedTuple):
@@ -92,7 +92,7 @@ class _Task(NamedTuple):
 class _Done(NamedTuple):
     crops: list[Tensor]
     labels: Tensor
-    failures: list[BadImage]
+    failures: list[ImageDecodeError]
 
 
 def _arriving(images: StreamedImages, seed: int, batch: int, steps: range, rank: int, world: int) -> Iterator[_Task]:
@@ -106,7 +106,7 @@ class _Crop:
     """The work of one step on one process; `first` is the place of its first image in the whole batch."""
 
     images: Images | StreamedImages
-    views: Views
+    views: MultiViewTransform
     seed: int
     batch: int
     first: int
@@ -122,7 +122,7 @@ class _Crop:
                     crops.append(self._crops(key, draws, self.first + j))
                     labels.append(self.images.label(key))
                     break
-                except BadImage as bad:
+                except ImageDecodeError as bad:
                     failures.append(bad)
         return _Done([torch.stack(size, dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), failures)
 
@@ -132,14 +132,14 @@ class _Crop:
             return ((keys[j] + k) % len(self.images) for k in count())
         return islice(cycle(keys), j, None)
 
-    def _crops(self, key: Any, draws: Draws, i: int) -> list[Tensor]:
+    def _crops(self, key: Any, draws: AugmentationParams, i: int) -> list[Tensor]:
         name, image = self.images.name(key), self.images.open(key)
         if not _may_wait(image, self.views.channels):
             return self.views.crops(decode(image, self.views.channels, shorter=_shorter(self.views, image), name=name), draws, i)
         try:
             return self.views.crops(image, draws, i)
         except Exception:
-            decode(self.images.open(key), self.views.channels, name=name)  # BadImage if it was the file's fault
+            decode(self.images.open(key), self.views.channels, name=name)  # ImageDecodeError if it was the file's fault
             raise
 
 
@@ -148,7 +148,7 @@ def _may_wait(image: Picture, channels: int) -> bool:
     return isinstance(image, Image.Image) and image.format == "JPEG" and orientation(image) == 1 and channels in (1, 3)
 
 
-def _shorter(views: Views, image: Picture) -> int | None:
+def _shorter(views: MultiViewTransform, image: Picture) -> int | None:
     """The shorter side that a JPEG keeps at least so that no crop, were it the smallest of all, is enlarged."""
     if not isinstance(image, Image.Image):
         return None

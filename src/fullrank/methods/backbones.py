@@ -9,7 +9,7 @@ import tyro
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
-from fullrank.errors import UserError, perhaps
+from fullrank.errors import UserError, suggest
 
 
 def _json_object(words: list[str]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ Json = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backbone:
+class BackboneConfig:
     """Which network maps an image to its representation."""
 
     name: str = "resnet18"
@@ -46,8 +46,8 @@ class Backbone:
     """Without it, the last block of a timm ResNet has no shortcut: its representation comes from its convolutions alone."""
 
 
-def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
-    """Build the network: images (n, channels, S, S) to pooled features (n, D), with D = `features_of(network)`.
+def build_backbone(spec: BackboneConfig, *, channels: int = 3) -> nn.Module:
+    """Build the network: images (n, channels, S, S) to pooled features (n, D), with D = `feature_dim(network)`.
 
     No image is passed through it to learn D, so that the statistics of its BatchNorm are still those of its construction.
     Weights are drawn from torch's global generator, as every `nn.Module` draws them.
@@ -60,11 +60,11 @@ def build_backbone(spec: Backbone, *, channels: int = 3) -> nn.Module:
         UserError: no such model, arguments that it does not take, or a small stem or no last shortcut asked of anything but a timm
             ResNet.
 
-    >>> build_backbone(Backbone(name="resnet18", stem="small"), channels=1).conv1
+    >>> build_backbone(BackboneConfig(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
     """
     if not timm.is_model(spec.name):
-        raise UserError(f"unknown backbone '{spec.name}'; choose a timm model such as resnet18{perhaps(spec.name, timm.list_models())}")
+        raise UserError(f"unknown backbone '{spec.name}'; choose a timm model such as resnet18{suggest(spec.name, timm.list_models())}")
     if spec.arguments.get("features_only") or spec.arguments.get("global_pool") == "":
         raise UserError(f"backbone arguments {spec.arguments} leave out the pooling, expected a network that gives one vector an image")
     try:
@@ -110,7 +110,7 @@ def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
     Raises:
         UserError: any other network.
 
-    >>> type(last_block(build_backbone(Backbone(name="resnet18")), "resnet18")).__name__
+    >>> type(last_block(build_backbone(BackboneConfig(name="resnet18")), "resnet18")).__name__
     'BasicBlock'
     """
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
@@ -133,13 +133,13 @@ def drop_last_shortcut(network: nn.Module, name: str) -> None:
     nn.init.ones_(last.weight)  # pyright: ignore[reportArgumentType]
 
 
-def features_of(network: nn.Module) -> int:
+def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 
     It is timm's `head_hidden_size` and not its `num_features`, which leaves out a layer between pooling and classifier.
 
-    >>> network = build_backbone(Backbone(name="mobilenetv3_small_050"))
-    >>> features_of(network), network.num_features
+    >>> network = build_backbone(BackboneConfig(name="mobilenetv3_small_050"))
+    >>> feature_dim(network), network.num_features
     (1024, 288)
     """
     return int(network.head_hidden_size)  # pyright: ignore[reportArgumentType]  every timm model has it

@@ -66,11 +66,11 @@ def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> d
 
     Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Fig. 10.
 
-    >>> from fullrank.methods import Backbone, JointEmbedding, Projector, build_backbone, build_projector
+    >>> from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
     >>> from fullrank.objectives import simclr
     >>> arguments = {"channels": [4, 4, 4, 4], "layers": [1, 1, 1, 2], "zero_init_last": False}
-    >>> backbone = build_backbone(Backbone(arguments=arguments, stem="small"))
-    >>> method = JointEmbedding(backbone, build_projector(Projector(kind="sub-vector", d0=2), 4), simclr).double()
+    >>> backbone = build_backbone(BackboneConfig(arguments=arguments, stem="small"))
+    >>> method = JointEmbedding(backbone, build_projector(ProjectorConfig(kind="sub-vector", d0=2), 4), simclr).double()
     >>> gradient_ranks(method, [torch.randn(2, 16, 3, 16, 16, dtype=torch.float64)])["representation"]
     (2, 4)
     """

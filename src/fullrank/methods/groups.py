@@ -9,11 +9,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.methods.redrawn import Redrawn, shuffled
+from fullrank.methods.step_random import StepRandomModule, shuffled
 from fullrank.objectives import Terms
 
 
-class Grouped(Redrawn):
+class Grouped(StepRandomModule):
     """An objective of G groups of dimensions, parted at random anew before each step. With I_1 ∪ … ∪ I_G = {1 … D},
 
         ℒ_G(Z) = Σ_g ℒ(Z[…, I_g])

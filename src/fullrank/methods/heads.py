@@ -4,16 +4,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.clock import Clock
 from fullrank.methods.precision import at_least_float32
-from fullrank.methods.projectors import Projector, build_projector
+from fullrank.methods.projectors import ProjectorConfig, build_projector
+from fullrank.methods.training_length import TrainingLength
 from fullrank.objectives.algebra import unit
 
 
-class UnitRows(nn.Module):
+class L2Normalize(nn.Module):
     """z / ‖z‖, in float32 or better.
 
-    >>> UnitRows()(torch.tensor([[3.0, 4.0]]))
+    >>> L2Normalize()(torch.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
     """
 
@@ -22,10 +22,10 @@ class UnitRows(nn.Module):
         return unit(at_least_float32(Z), dim=-1)
 
 
-class ShortRows(nn.Module):
+class ClipToUnitBall(nn.Module):
     """z / max(1, ‖z‖): rows in the unit ball, in float32 or better.
 
-    >>> ShortRows()(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
+    >>> ClipToUnitBall()(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
     tensor([[0.6000, 0.8000],
             [0.3000, 0.4000]])
     """
@@ -65,10 +65,10 @@ class Prototypes(nn.Module):
             return unit(at_least_float32(Z), dim=-1) @ unit(weight, dim=-1).mT
 
 
-def thaw(head: nn.Module, step: int, clock: Clock) -> None:
+def unfreeze_prototypes(head: nn.Module, step: int, training_length: TrainingLength) -> None:
     """Freeze prototypes before the steps of their first epochs, and let them learn from then on."""
     if isinstance(head, Prototypes):
-        head.frozen = step < head.freeze * clock.steps_per_epoch
+        head.frozen = step < head.freeze * training_length.steps_per_epoch
 
 
 def build_predictor(dimensions: int, hidden: int) -> nn.Sequential:
@@ -77,4 +77,4 @@ def build_predictor(dimensions: int, hidden: int) -> nn.Sequential:
     >>> build_predictor(4, 8)(torch.randn(6, 4)).shape
     torch.Size([6, 4])
     """
-    return build_projector(Projector(widths=(hidden, dimensions)), dimensions)
+    return build_projector(ProjectorConfig(widths=(hidden, dimensions)), dimensions)

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.clock import Clock
-from fullrank.methods.heads import thaw
-from fullrank.methods.memory import Memory, no_memory
+from fullrank.methods.heads import unfreeze_prototypes
+from fullrank.methods.objective_state import ObjectiveState, no_memory
 from fullrank.methods.precision import at_least_float32
-from fullrank.methods.redrawn import Redrawn
+from fullrank.methods.step_random import StepRandomModule
+from fullrank.methods.training_length import TrainingLength
 from fullrank.objectives import Terms
-from fullrank.objectives.signature import tensors_of
+from fullrank.objectives.signature import tensor_names
 
 
 class Method(nn.Module):
@@ -29,7 +29,7 @@ class Method(nn.Module):
         memory: what the objective takes beside embeddings.
     """
 
-    clock: Clock = Clock()
+    training_length: TrainingLength = TrainingLength()
     """Set by whoever trains, before the first step."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Method(nn.Module):
         objective: Callable[..., Terms],
         *,
         head: nn.Module | None = None,
-        memory: Memory | None = None,
+        memory: ObjectiveState | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -49,9 +49,9 @@ class Method(nn.Module):
         self.memory = memory or no_memory()
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """Names of the embeddings that the objective takes: its positional arguments, without those that are the method's state."""
-        return tuple(name for name in tensors_of(self.objective) if name not in self.state())
+        return tuple(name for name in tensor_names(self.objective) if name not in self.state())
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Tensor]:
         """Embed this process's share of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry a size, full size first."""
@@ -64,14 +64,14 @@ class Method(nn.Module):
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
         """Return the objective's terms on the embeddings of the whole batch, in float32 or better under any autocast."""
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
-            known = {name: at_least_float32(embeddings[name]) for name in self.needs} | self.state()
-            return self.objective(*(known[name] for name in tensors_of(self.objective)))
+            known = {name: at_least_float32(embeddings[name]) for name in self.inputs} | self.state()
+            return self.objective(*(known[name] for name in tensor_names(self.objective)))
 
     def before_step(self, step: int) -> None:
         """Get ready for optimizer step `step` (from 0): a hook, by default prototypes are frozen or let go, and what is random is drawn."""
-        thaw(self.head, step, self.clock)
+        unfreeze_prototypes(self.head, step, self.training_length)
         for module in self.modules():  # those of a target and of other branches too: all take the same
-            if isinstance(module, Redrawn):
+            if isinstance(module, StepRandomModule):
                 module.before_step(step)
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
@@ -81,4 +81,4 @@ class Method(nn.Module):
             step: its number.
             embeddings: what the objective took, of the whole batch, without gradient.
         """
-        self.memory.follow(embeddings)
+        self.memory.update(embeddings)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
 from fullrank.errors import UserError
-from fullrank.methods.redrawn import Redrawn, shuffled
+from fullrank.methods.step_random import StepRandomModule, shuffled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projector:
+class ProjectorConfig:
     """A map of representations r of D_b dimensions to embeddings z: a perceptron, or one of those that DirectCLR's paper compares."""
 
     kind: Literal["mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"] = "mlp"
@@ -45,13 +45,13 @@ class Projector:
     def dimensions(self, features: int) -> int:
         """Return the dimension D of the embeddings of representations of `features` dimensions.
 
-        >>> [Projector(kind=kind, widths=(64, 16), d0=8).dimensions(32) for kind in ("mlp", "sub-vector", "dropout")]
+        >>> [ProjectorConfig(kind=kind, widths=(64, 16), d0=8).dimensions(32) for kind in ("mlp", "sub-vector", "dropout")]
         [16, 8, 32]
         """
         return {"mlp": (features, *self.widths)[-1], "sub-vector": self.d0}.get(self.kind, features)
 
 
-def build_projector(spec: Projector, features: int, *, seed: int = 0) -> nn.Sequential:
+def build_projector(spec: ProjectorConfig, features: int, *, seed: int = 0) -> nn.Sequential:
     """Build the projector: representations (n, `features`) to embeddings (n, D), D = `spec.dimensions(features)`.
 
     What is fixed at random is drawn like weights, from torch's global generator, and is saved with them.
@@ -66,15 +66,15 @@ def build_projector(spec: Projector, features: int, *, seed: int = 0) -> nn.Sequ
 
     Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Table 2 and Appendix F.
 
-    >>> [type(layer).__name__ for layer in build_projector(Projector(widths=(64, 16)), features=32)]
+    >>> [type(layer).__name__ for layer in build_projector(ProjectorConfig(widths=(64, 16)), features=32)]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
-    >>> build_projector(Projector(kind="sub-vector", d0=2), features=4)(torch.arange(4.0)[None])
+    >>> build_projector(ProjectorConfig(kind="sub-vector", d0=2), features=4)(torch.arange(4.0)[None])
     tensor([[0., 1.]])
     """
     return nn.Sequential(*_layers(spec, features, seed))
 
 
-def _layers(spec: Projector, D_b: int, seed: int) -> Iterator[nn.Module]:
+def _layers(spec: ProjectorConfig, D_b: int, seed: int) -> Iterator[nn.Module]:
     match spec.kind:
         case "mlp":
             yield from _perceptron(spec, (D_b, *spec.widths))
@@ -100,7 +100,7 @@ def _within(d0: int, D_b: int) -> int:
     return d0
 
 
-def _perceptron(spec: Projector, widths: tuple[int, ...]) -> Iterator[nn.Module]:
+def _perceptron(spec: ProjectorConfig, widths: tuple[int, ...]) -> Iterator[nn.Module]:
     for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         last = layer == len(widths) - 1
         norm = spec.output_batchnorm if last else spec.batchnorm
@@ -190,7 +190,7 @@ class SubVector(nn.Module):
         return R[:, : self.d0]
 
 
-class RandomDropout(Redrawn):
+class RandomDropout(StepRandomModule):
     """z = r with all but d0 dimensions set to zero, others at each step, and all of r in eval mode.
 
     The set is one for all samples, views and processes. The dimensions keep their places, so that what looks at one for longer than a

@@ -10,23 +10,23 @@ from fullrank.objectives.terms import Terms
 T = TypeVar("T")
 
 
-def tensors_of(objective: Callable[..., Any]) -> tuple[str, ...]:
+def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the tensors that an objective takes: its positional arguments.
 
     >>> from fullrank.objectives import frossl
-    >>> tensors_of(frossl)
+    >>> tensor_names(frossl)
     ('Z',)
     """
     parameters = inspect.signature(objective).parameters.values()
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
-def numbers_of(objective: Callable[..., Any]) -> dict[str, Any]:
+def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     """Return the numbers of an objective, its keyword-only arguments, with their defaults, or what a `functools.partial` made of them.
 
     >>> from functools import partial
     >>> from fullrank.objectives import vicreg
-    >>> numbers_of(partial(vicreg, covariance=4.0))
+    >>> hyperparameters(partial(vicreg, covariance=4.0))
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
     return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
@@ -37,18 +37,18 @@ def in_step(update: Callable[..., T], objective: Callable[..., Terms]) -> Callab
 
     >>> from functools import partial
     >>> from fullrank.objectives.tico import tico, tico_covariance
-    >>> numbers_of(in_step(tico_covariance, partial(tico, forgetting=0.5)))
+    >>> hyperparameters(in_step(tico_covariance, partial(tico, forgetting=0.5)))
     {'forgetting': 0.5}
     """
-    own = numbers_of(objective)
-    return partial(update, **{name: own[name] for name in numbers_of(update) if name in own})
+    own = hyperparameters(objective)
+    return partial(update, **{name: own[name] for name in hyperparameters(update) if name in own})
 
 
-def views_of(objective: Callable[..., Terms]) -> int | None:
+def required_views(objective: Callable[..., Terms]) -> int | None:
     """Return 2 where the first tensor is annotated as that of exactly two views, "2 N D"; None where any number V ≥ 2 will do.
 
     >>> from fullrank.objectives import frossl, vicreg
-    >>> views_of(frossl), views_of(vicreg)
+    >>> required_views(frossl), required_views(vicreg)
     (None, 2)
     """
     first = next(iter(inspect.signature(objective).parameters.values()))

@@ -1,15 +1,26 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_branch, build_method, check, preprocess_of
+from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
+from fullrank.recipes.dry_run import dry_run
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.keywords import complete, keywords
-from fullrank.recipes.named import function_named, objective_named
+from fullrank.recipes.named import import_function, resolve_objective
 from fullrank.recipes.objective import with_objective
 from fullrank.recipes.photos import photos
-from fullrank.recipes.recipe import Data, Machine, Probe, Recipe, Watch, differences, from_dict, on_devices, read_recipe, to_dict
-from fullrank.recipes.rehearsal import rehearse
+from fullrank.recipes.recipe import (
+    DataConfig,
+    MachineConfig,
+    ProbeConfig,
+    Recipe,
+    SpectrumConfig,
+    differences,
+    from_dict,
+    read_recipe,
+    to_dict,
+    with_devices,
+)
 from fullrank.recipes.stl10 import STL10
 
 RECIPES: dict[str, Recipe] = {
@@ -24,26 +35,26 @@ RECIPES: dict[str, Recipe] = {
 __all__ = [
     "RECIPES",
     "Assembly",
-    "Data",
-    "Machine",
-    "Probe",
+    "DataConfig",
+    "MachineConfig",
+    "ProbeConfig",
     "Recipe",
-    "Watch",
+    "SpectrumConfig",
     "assemble",
-    "build_branch",
+    "build_encoder",
     "build_method",
+    "build_preprocess",
     "check",
     "complete",
     "differences",
+    "dry_run",
     "from_dict",
-    "function_named",
+    "import_function",
     "keywords",
-    "objective_named",
-    "on_devices",
     "photos",
-    "preprocess_of",
     "read_recipe",
-    "rehearse",
+    "resolve_objective",
     "to_dict",
+    "with_devices",
     "with_objective",
 ]

@@ -11,11 +11,11 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Branch, Grouped, Method, build_backbone, build_projector, builder_of, features_of
-from fullrank.objectives.signature import tensors_of, views_of
-from fullrank.recipes.named import function_named, objective_named
+from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim, method_builder
+from fullrank.objectives.signature import required_views, tensor_names
+from fullrank.recipes.named import import_function, resolve_objective
 from fullrank.recipes.recipe import Recipe
-from fullrank.views import Views
+from fullrank.views import MultiViewTransform
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Assembly:
     """The parts of a run."""
 
     method: Method
-    views: Views
+    views: MultiViewTransform
     preprocess: Preprocess
 
 
@@ -33,14 +33,14 @@ def assemble(recipe: Recipe) -> Assembly:
     Raises:
         UserError: a recipe that cannot run, with the field to change.
 
-    >>> from fullrank.recipes import Data
-    >>> parts = assemble(Recipe(data=Data(channels=1, mean=(0.5,), std=(0.25,))))
+    >>> from fullrank.recipes import DataConfig
+    >>> parts = assemble(Recipe(data=DataConfig(channels=1, mean=(0.5,), std=(0.25,))))
     >>> images = torch.zeros(4, 1, 40, 40, dtype=torch.uint8)
     >>> parts.method(parts.views(images, parts.views.draw(0, 0, 4)))["Z"].shape
     torch.Size([2, 4, 1024])
     """
     check(recipe)
-    return Assembly(method=build_method(recipe), views=build_views(recipe), preprocess=preprocess_of(recipe))
+    return Assembly(method=build_method(recipe), views=build_transform(recipe), preprocess=build_preprocess(recipe))
 
 
 def build_method(recipe: Recipe) -> Method:
@@ -49,34 +49,34 @@ def build_method(recipe: Recipe) -> Method:
     Raises:
         UserError: a backbone that timm does not know or cannot build.
     """
-    objective = objective_named(recipe.objective)
-    build = builder_of(recipe.objective, objective)
+    objective = resolve_objective(recipe.objective)
+    build = method_builder(recipe.objective, objective)
     with _seeded(recipe):
         views = sum(view.count for view in recipe.views)
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        return build(partial(_grow, recipe), objective, views, **recipe.method)
+        return build(partial(_make_encoder, recipe), objective, views, **recipe.method)
 
 
-def build_branch(recipe: Recipe) -> Branch:
+def build_encoder(recipe: Recipe) -> Encoder:
     """Build the backbone and projector with which `build_method` begins, alone: what is needed of a run to use it.
 
     Raises:
         UserError: a backbone that timm does not know or cannot build.
 
-    >>> branch = build_branch(Recipe())
+    >>> branch = build_encoder(Recipe())
     >>> torch.equal(branch.projector[0].weight, build_method(Recipe()).projector[0].weight)
     True
     """
     with _seeded(recipe):
-        return _grow(recipe)
+        return _make_encoder(recipe)
 
 
-def _grow(recipe: Recipe) -> Branch:
+def _make_encoder(recipe: Recipe) -> Encoder:
     backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
-    D_b = features_of(backbone)
-    return Branch(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
+    D_b = feature_dim(backbone)
+    return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
 
 
 @contextmanager
@@ -87,18 +87,20 @@ def _seeded(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def build_views(recipe: Recipe) -> Views:
+def build_transform(recipe: Recipe) -> MultiViewTransform:
     """Build the views with the data's statistics.
 
     Raises:
         UserError: an extra step that cannot be imported.
     """
     mean, std = statistics_of(recipe)
-    extra = [function_named(name) for name in recipe.extra]
-    return Views(recipe.views, mean=mean, std=std, channels=recipe.data.channels, extra=extra, compile=recipe.machine.compile)
+    custom_transforms = [import_function(name) for name in recipe.custom_transforms]
+    return MultiViewTransform(
+        recipe.views, mean=mean, std=std, channels=recipe.data.channels, custom_transforms=custom_transforms, compile=recipe.machine.compile
+    )
 
 
-def preprocess_of(recipe: Recipe) -> Preprocess:
+def build_preprocess(recipe: Recipe) -> Preprocess:
     """Return how an image becomes the network's input outside training."""
     mean, std = statistics_of(recipe)
     return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
@@ -120,14 +122,30 @@ def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
 
 LEAST = dict.fromkeys(
     (
-        *("epochs", "checkpoints", "log_every", "watch.batch_every", "machine.devices", "data.channels"),
+        *("epochs", "checkpoints", "log_every", "spectrum.batch_every", "machine.devices", "data.channels"),
         *("projector.d0", "projector.groups"),
     ),
     1,
 ) | dict.fromkeys(
     (
-        *("seed", "optimizer.lr", "optimizer.weight_decay", "optimizer.trust", "probe.lr", "schedule.warmup", "schedule.floor"),
-        *("schedule.period", "schedule.decay", "data.size", "data.images", "data.tolerate", "watch.every", "watch.samples"),
+        *(
+            "seed",
+            "optimizer.lr",
+            "optimizer.weight_decay",
+            "optimizer.trust_coefficient",
+            "probe.lr",
+            "schedule.warmup",
+            "schedule.min_lr_ratio",
+        ),
+        *(
+            "schedule.period",
+            "schedule.decay",
+            "data.size",
+            "data.num_images",
+            "data.max_error_fraction",
+            "spectrum.every",
+            "spectrum.samples",
+        ),
         "machine.micro_batch",
     ),
     0,
@@ -135,11 +153,11 @@ LEAST = dict.fromkeys(
 """The least value of each number of a recipe that has one."""
 
 
-def sizes_of(recipe: Recipe) -> dict[int, int]:
+def view_sizes(recipe: Recipe) -> dict[int, int]:
     """Return how many views there are of each size, largest first.
 
-    >>> from fullrank.views import View
-    >>> sizes_of(Recipe(views=(View(size=24, count=6), View(size=32, count=2))))
+    >>> from fullrank.views import ViewConfig
+    >>> view_sizes(Recipe(views=(ViewConfig(size=24, count=6), ViewConfig(size=32, count=2))))
     {32: 2, 24: 6}
     """
     sizes = sorted({view.size for view in recipe.views}, reverse=True)
@@ -174,14 +192,14 @@ def _check_views(recipe: Recipe) -> None:
     V = sum(view.count for view in recipe.views)
     if V < 2:
         raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
-    objective = objective_named(recipe.objective)
-    if V != 2 and views_of(objective) == 2:
+    objective = resolve_objective(recipe.objective)
+    if V != 2 and required_views(objective) == 2:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
-    sizes = sizes_of(recipe)
-    if len(sizes) > 1 and tensors_of(objective) == ("R",):
+    sizes = view_sizes(recipe)
+    if len(sizes) > 1 and tensor_names(objective) == ("R",):
         got = " and ".join(map(str, sizes))
         raise UserError(f"objective '{recipe.objective}' takes views of one size, got {got} px; give both views one size")
-    if not recipe.projector.absent and tensors_of(objective) == ("R",):
+    if not recipe.projector.absent and tensor_names(objective) == ("R",):
         kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
         raise UserError(f"objective '{recipe.objective}' sees the representation itself; {kind}leave --projector.widths empty")
     V_0 = next(iter(sizes.values()))

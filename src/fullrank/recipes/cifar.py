@@ -2,27 +2,29 @@
 
 from dataclasses import replace
 
-from fullrank.methods import Backbone, Projector
-from fullrank.recipes.recipe import Data, Recipe
-from fullrank.training import Optimizer, Schedule
-from fullrank.views import Blur, Crop, Jitter, View
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig
 
 # FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration: the symmetric views of the small data sets.
-SYMMETRIC = View(size=32, jitter=Jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=Blur(probability=0.5))
+SYMMETRIC = ViewConfig(
+    size=32, jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=BlurConfig(probability=0.5)
+)
 
 CIFAR10 = Recipe(
     name="cifar10",
-    data=Data(source="hf:uoft-cs/cifar10"),
+    data=DataConfig(source="hf:uoft-cs/cifar10"),
     views=(SYMMETRIC,),
-    backbone=Backbone(name="resnet18", stem="small"),
-    projector=Projector(widths=(2048, 2048, 1024)),
-    optimizer=Optimizer(name="lars", lr=0.3, weight_decay=1e-6),
-    schedule=Schedule(warmup=10.0),
+    backbone=BackboneConfig(name="resnet18", stem="small"),
+    projector=ProjectorConfig(widths=(2048, 2048, 1024)),
+    optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
+    schedule=ScheduleConfig(warmup=10.0),
     epochs=1000,
     batch=256,
 )
 
-CIFAR100 = replace(CIFAR10, name="cifar100", data=Data(source="hf:uoft-cs/cifar100"))
+CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
 
 # For two cores: a residual network of widths 32-128, and weaker views than a thousand epochs would want. D/N = 2 with
 # invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2), and D = 256 lets 2560 held-out images tell its spectrum.
@@ -30,11 +32,13 @@ CIFAR10_SMALL = replace(
     CIFAR10,
     name="cifar10-small",
     hyper={"invariance": 2.0},
-    views=(View(size=32, crop=Crop(scale=(0.2, 1.0)), jitter=Jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)),),
-    backbone=Backbone(name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"),
-    projector=Projector(widths=(512, 256)),
-    optimizer=Optimizer(name="adamw", lr=3e-3, weight_decay=1e-4),
-    schedule=Schedule(warmup=1.0),
+    views=(
+        ViewConfig(size=32, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)),
+    ),
+    backbone=BackboneConfig(name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=ProjectorConfig(widths=(512, 256)),
+    optimizer=OptimizerConfig(name="adamw", lr=3e-3, weight_decay=1e-4),
+    schedule=ScheduleConfig(warmup=1.0),
     epochs=8,
     batch=128,
 )
@@ -47,8 +51,8 @@ CIFAR10_PROJECTORS = replace(
     objective="simclr",
     hyper={"temperature": 0.1},
     views=(replace(CIFAR10_SMALL.views[0], size=16),),
-    backbone=Backbone(name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"),
-    projector=Projector(widths=(128, 64), d0=22),
-    schedule=Schedule(warmup=0.5),
+    backbone=BackboneConfig(name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"),
+    projector=ProjectorConfig(widths=(128, 64), d0=22),
+    schedule=ScheduleConfig(warmup=0.5),
     epochs=4,
 )

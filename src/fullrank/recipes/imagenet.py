@@ -2,27 +2,27 @@
 
 from dataclasses import replace
 
-from fullrank.methods import Backbone, Projector
-from fullrank.recipes.recipe import Data, Recipe
-from fullrank.training import Optimizer, Schedule
-from fullrank.views import Blur, Jitter, Solarize, View
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.views import BlurConfig, JitterConfig, SolarizeConfig, ViewConfig
 
-JITTER = Jitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 
 VIEWS = (
-    View(count=1, size=224, jitter=JITTER, blur=Blur(probability=1.0)),
-    View(count=1, size=224, jitter=JITTER, blur=Blur(probability=0.1), solarize=Solarize(probability=0.2)),
+    ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=1.0)),
+    ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=0.1), solarize=SolarizeConfig(probability=0.2)),
 )
 
 # FroSSL's paper, Sec. 6: SGD 1e-2 with warm restarts every 15 epochs, batch 224, SimCLR's asymmetric pair of views.
 IMAGENET = Recipe(
     name="imagenet",
-    data=Data(source="hf:ILSVRC/imagenet-1k"),
+    data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
     views=VIEWS,
-    backbone=Backbone(name="resnet18"),
-    projector=Projector(widths=(2048, 2048, 1024)),
-    optimizer=Optimizer(name="sgd", lr=1e-2, weight_decay=5e-4),
-    schedule=Schedule(name="restarts", warmup=0.0, period=15.0),
+    backbone=BackboneConfig(name="resnet18"),
+    projector=ProjectorConfig(widths=(2048, 2048, 1024)),
+    optimizer=OptimizerConfig(name="sgd", lr=1e-2, weight_decay=5e-4),
+    schedule=ScheduleConfig(name="restarts", warmup=0.0, period=15.0),
     epochs=100,
     batch=224,
 )
@@ -34,11 +34,11 @@ IMAGENET_SIMCLR = replace(
     name="imagenet-simclr",
     objective="simclr",
     hyper={"temperature": 0.1},
-    data=Data(source="hf:ILSVRC/imagenet-1k", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
-    backbone=Backbone(name="resnet50", arguments={"zero_init_last": True}),
-    projector=Projector(widths=(2048, 128), output_batchnorm=True, bias=False),
-    optimizer=Optimizer(name="lars", lr=4.8, weight_decay=1e-6, trust=0.001, clip=False),
-    schedule=Schedule(warmup=10.0, floor=0.001),
+    data=DataConfig(source="hf:ILSVRC/imagenet-1k", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}),
+    projector=ProjectorConfig(widths=(2048, 128), output_batchnorm=True, bias=False),
+    optimizer=OptimizerConfig(name="lars", lr=4.8, weight_decay=1e-6, trust_coefficient=0.001, trust_clip=False),
+    schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
     batch=4096,
 )
 
@@ -47,5 +47,5 @@ IMAGENET_DIRECTCLR = replace(
     name="imagenet-directclr",
     objective="directclr",
     hyper={"d0": 360, "temperature": 0.1},
-    projector=Projector(widths=()),
+    projector=ProjectorConfig(widths=()),
 )

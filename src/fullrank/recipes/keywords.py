@@ -6,8 +6,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fullrank.errors import UserError, perhaps
-from fullrank.recipes.structure import structure
+from fullrank.errors import UserError, suggest
+from fullrank.structure import structure
 
 
 def keywords(function: Callable[..., Any]) -> type:
@@ -41,7 +41,7 @@ def complete(function: Callable[..., Any], values: Mapping[str, Any], what: str)
     numbers = _numbers(function)
     for name in values:
         if name not in numbers:
-            raise UserError(f"{what} has no number '{name}'; it takes {', '.join(numbers) or 'none'}{perhaps(name, numbers)}")
+            raise UserError(f"{what} has no number '{name}'; it takes {', '.join(numbers) or 'none'}{suggest(name, numbers)}")
     given = {name: structure(value, numbers[name][0], f"{what}, {name}") for name, value in values.items()}
     if missing := [name for name, (_, default) in numbers.items() if default is inspect.Parameter.empty and name not in given]:
         raise UserError(f"{what} has no value for {', '.join(missing)}; give each a default in the signature")

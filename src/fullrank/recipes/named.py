@@ -6,34 +6,34 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fullrank.errors import UserError, perhaps, pick
+from fullrank.errors import UserError, pick, suggest
 from fullrank.objectives import OBJECTIVES, Objective
 
 
-def objective_named(name: str) -> Objective:
+def resolve_objective(name: str) -> Objective:
     """Return one of the library's objectives, or a function of the user's own, `package.module:function`.
 
     Raises:
         UserError: there is none of that name.
 
-    >>> objective_named("frossl").__name__
+    >>> resolve_objective("frossl").__name__
     'frossl'
     """
     if ":" in name:
-        return function_named(name)
+        return import_function(name)
     try:
         return pick(name, OBJECTIVES, "objective")
     except UserError as error:
         raise UserError(f"{error}; one of your own is named package.module:function") from None
 
 
-def function_named(name: str) -> Callable[..., Any]:
+def import_function(name: str) -> Callable[..., Any]:
     """Import `package.module:function`; modules of the working directory are found, as they are by `python -m`.
 
     Raises:
         UserError: the name has another form, there is no such module, or it has no such function.
 
-    >>> function_named("math:sqrt")(9.0)
+    >>> import_function("math:sqrt")(9.0)
     3.0
     """
     module_name, colon, function_name = name.partition(":")
@@ -49,5 +49,5 @@ def function_named(name: str) -> Callable[..., Any]:
     if function is not None and not callable(function):
         raise UserError(f"'{name}': {function_name} of module {module_name} is a {type(function).__name__}, expected a function")
     if function is None:
-        raise UserError(f"'{name}': module {module_name} has no function {function_name}{perhaps(function_name, dir(module))}")
+        raise UserError(f"'{name}': module {module_name} has no function {function_name}{suggest(function_name, dir(module))}")
     return function

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fullrank.objectives.signature import tensors_of
-from fullrank.recipes.named import objective_named
+from fullrank.objectives.signature import tensor_names
+from fullrank.recipes.named import resolve_objective
 from fullrank.recipes.recipe import Recipe
 
 NARROW = {"wmse": 64, "corinfomax": 64}
@@ -24,7 +24,7 @@ def with_objective(recipe: Recipe, objective: str) -> Recipe:
     ((2048, 2048, 64), ())
     """
     projector = recipe.projector
-    if tensors_of(objective_named(objective)) == ("R",):
+    if tensor_names(resolve_objective(objective)) == ("R",):
         projector = replace(projector, kind="mlp", widths=())
     elif projector.widths and objective in NARROW:
         projector = replace(projector, widths=(*projector.widths[:-1], min(projector.widths[-1], NARROW[objective])))

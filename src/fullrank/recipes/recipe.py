@@ -10,16 +10,16 @@ from typing import Any, Literal
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.methods import Backbone, Projector, builder_of
+from fullrank.methods import BackboneConfig, ProjectorConfig, method_builder
 from fullrank.recipes.keywords import complete
-from fullrank.recipes.named import objective_named
-from fullrank.recipes.structure import structure
-from fullrank.training import Optimizer, Schedule
-from fullrank.views import View
+from fullrank.recipes.named import resolve_objective
+from fullrank.structure import structure
+from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.views import ViewConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataConfig:
     """Which images, and how they are held."""
 
     source: str = "digits"
@@ -34,22 +34,22 @@ class Data:
     """Mean of each channel, in [0, 1]; empty: measured on the training images, and written into the run's recipe."""
     std: tuple[float, ...] = ()
     """Standard deviation of each channel, likewise."""
-    keep: Literal["auto", "memory", "stream", "remote"] = "auto"
-    """'memory': the whole set as one uint8 tensor on the device; 'stream': decoded anew by workers; 'auto' decides by size.
-    'remote': nothing is downloaded ahead; images of hf:NAME arrive in their own order, shuffled in a buffer, and --data.images says
+    storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
+    """'memory': the whole set as one uint8 tensor on the device; 'disk': decoded anew by workers; 'auto' decides by size.
+    'streaming': nothing is downloaded ahead; images of hf:NAME arrive in their own order, shuffled in a buffer, and --data.num_images says
     how many make an epoch."""
-    images: int = 0
-    """Images of an epoch, for 'remote' alone."""
+    num_images: int = 0
+    """Images of an epoch, for 'streaming' alone."""
     size: int = 0
     """Side at which images are held in memory; 0: as they are, which asks for one size."""
     workers: int = -1
     """Decoding processes of a stream; -1: one a core, less the trainer's."""
-    tolerate: float = 0.1
+    max_error_fraction: float = 0.1
     """Share of unreadable files beyond which the run stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class ProbeConfig:
     """The online linear probe; its loss is never part of the objective."""
 
     lr: float = 1e-2
@@ -57,7 +57,7 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class SpectrumConfig:
     """The spectrum watch."""
 
     every: int = 0
@@ -69,7 +69,7 @@ class Watch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineConfig:
     """Where and how fast; 'auto' takes what the machine offers."""
 
     accelerator: str = "auto"
@@ -105,16 +105,16 @@ class Recipe:
     """The objective's numbers; completed from its signature."""
     method: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """The numbers of what surrounds the objective (queue, prototypes, momentum …); completed from the signature of its builder."""
-    data: Data = field(default_factory=Data)
-    views: tuple[View, ...] = (View(),)
+    data: DataConfig = field(default_factory=DataConfig)
+    views: tuple[ViewConfig, ...] = (ViewConfig(),)
     """The distributions of the views."""
-    extra: tuple[str, ...] = ()
+    custom_transforms: tuple[str, ...] = ()
     """Further steps of the views before normalisation, as package.module:function, called as function(x, generator) with x
     (V, n, C, S, S) in [0, 1]."""
-    backbone: Backbone = field(default_factory=Backbone)
-    projector: Projector = field(default_factory=Projector)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    schedule: Schedule = field(default_factory=Schedule)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    projector: ProjectorConfig = field(default_factory=ProjectorConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     epochs: int = 100
     """Passes over the images."""
     batch: int = 256
@@ -125,18 +125,18 @@ class Recipe:
     """Checkpoints over the run, evenly spaced, the last step's included."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl."""
-    probe: Probe = field(default_factory=Probe)
-    watch: Watch = field(default_factory=Watch)
-    machine: Machine = field(default_factory=Machine)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    spectrum: SpectrumConfig = field(default_factory=SpectrumConfig)
+    machine: MachineConfig = field(default_factory=MachineConfig)
 
     def __post_init__(self) -> None:
         try:
-            objective = objective_named(self.objective)
+            objective = resolve_objective(self.objective)
         except UserError:
             if ":" in self.objective:  # a run's recipe is complete: it can be read where the function is not; who trains is told
                 return
             raise
-        builder = builder_of(self.objective, objective)
+        builder = method_builder(self.objective, objective)
         object.__setattr__(self, "hyper", complete(objective, self.hyper, f"objective '{self.objective}'"))
         object.__setattr__(self, "method", complete(builder, self.method, f"the method of '{self.objective}'"))
 
@@ -146,14 +146,14 @@ class Recipe:
 
         The number of devices is left out, since a run is the same on any.
         """
-        same = on_devices(from_dict(to_dict(self)), 1)
+        same = with_devices(from_dict(to_dict(self)), 1)
         return hashlib.sha256(json.dumps(to_dict(same), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def on_devices(recipe: Recipe, devices: int) -> Recipe:
+def with_devices(recipe: Recipe, devices: int) -> Recipe:
     """Return the recipe for another number of devices.
 
-    >>> on_devices(Recipe(), 2).machine.devices, on_devices(Recipe(), 2).fingerprint == Recipe().fingerprint
+    >>> with_devices(Recipe(), 2).machine.devices, with_devices(Recipe(), 2).fingerprint == Recipe().fingerprint
     (2, True)
     """
     return dataclasses.replace(recipe, machine=dataclasses.replace(recipe.machine, devices=devices))
@@ -206,7 +206,7 @@ def read_recipe(path: Path) -> Recipe:
 def differences(a: Recipe, b: Recipe) -> list[str]:
     """Return one phrase for each field in which two recipes differ, named as its flag.
 
-    >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(View(size=64),)))
+    >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(ViewConfig(size=64),)))
     ['epochs 3 → 5', 'views.0.size 32 → 64']
     """
     left, right = _flat(to_dict(a)), _flat(to_dict(b))

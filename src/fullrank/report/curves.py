@@ -54,15 +54,15 @@ def losses(runs: Sequence[Record]) -> Figure | None:
 def progress(runs: Sequence[Record]) -> Figure | None:
     """Accuracy of the online probe, effective rank and dead dimensions over the steps, a panel each; None where none was logged."""
     accuracy = (
-        Curve(name="accuracy, held-out images", of=_logged("watch", "probe_accuracy"), markers=True),
+        Curve(name="accuracy, held-out images", of=_logged("spectrum", "probe_accuracy"), markers=True),
         Curve(name="accuracy, training batch", of=_logged("train", "probe_train_accuracy"), faint=True),
     )
     batch = Curve(name="effective rank, projector, training batch", of=_logged("train", "effective_rank"), faint=True)
     panels = [Panel(title="accuracy of the online linear probe", curves=accuracy, values=".1%", axis={"tickformat": ".3~p", "nticks": 5})]
-    for measure in ("effective_rank", "dead_dimensions"):
+    for measure in ("effective_rank", "collapsed_dimensions"):
         words = measure.replace("_", " ")
         for part in PARTS:
-            held_out = Curve(name=f"{words}, {part}, held-out images", of=_logged("watch", part, measure), markers=True)
+            held_out = Curve(name=f"{words}, {part}, held-out images", of=_logged("spectrum", part, measure), markers=True)
             curves = (held_out, batch) if (measure, part) == ("effective_rank", "projector") else (held_out,)
             if measure == "effective_rank" or any(value for run in runs for value in held_out.of(run)[1]):
                 panels.append(Panel(title=f"{words}, {part}", curves=curves, axis={"nticks": 5, "rangemode": "tozero"}))
@@ -151,7 +151,7 @@ def _traces(runs: Sequence[Record], panel: Panel) -> list[dict[str, Any]]:
 
 def _last(runs: Sequence[Record]) -> int:
     """The last step of all runs, at which every axis of time ends, so that figures can be read one below the other."""
-    steps = [lines[-1]["step"] for run in runs for lines in (run.train, run.watch, run.warnings) if lines]
+    steps = [lines[-1]["step"] for run in runs for lines in (run.train, run.spectrum_rows, run.warnings) if lines]
     return max([1, *steps, *(int(run.spectra.steps[-1]) for run in runs if run.spectra)])
 
 

@@ -24,7 +24,7 @@ def readings_of(run: Record, part: str) -> "dict[str, Reading]":
 
     >>> from fullrank.report import Spectra
     >>> spectra = Spectra(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
-    >>> nothing = dict(train=(), watch=(), warnings=(), evaluation=None, views=None, skipped=0, notes=())
+    >>> nothing = dict(train=(), spectrum_rows=(), warnings=(), evaluation=None, views=None, decode_errors=0, notes=())
     >>> run = Record(label="run", recipe={}, environment={}, spectra=spectra, **nothing)
     >>> round(readings_of(run, "backbone")["effective rank"].value, 6), readings_of(run, "projector")
     (2.0, {})

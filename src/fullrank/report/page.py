@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.report import tables
 from fullrank.report.compare import comparison
@@ -64,7 +64,7 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     """
     if not runs:
         raise UserError("received no run, expected at least one run directory; give the directory that `fullrank pretrain` wrote")
-    with draft_of(out, overwrite=overwrite) as draft:
+    with atomic_write(out, overwrite=overwrite) as draft:
         draft.write_text(render(_distinct([read_run(run) for run in runs]), images=images), encoding="utf-8")
     return out
 

@@ -38,12 +38,12 @@ class Record:
     environment: dict[str, Any]
     train: tuple[dict[str, Any], ...]
     """The lines of `metrics.jsonl` of kind `train`, by step; of a step that a resumed run logged twice, the later one."""
-    watch: tuple[dict[str, Any], ...]
+    spectrum_rows: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, Any], ...]
     spectra: Spectra | None
     evaluation: dict[str, Any] | None
     views: bytes | None
-    skipped: int
+    decode_errors: int
     """How many files could not be read as images."""
     notes: tuple[str, ...]
     """What is missing or damaged, a sentence each."""
@@ -52,12 +52,12 @@ class Record:
         """Steps and values of one number, without the lines of `kind` that do not have it; null and what is not finite become None.
 
         >>> lines = ({"step": 5, "terms": {"invariance": 0.5}}, {"step": 6})
-        >>> nothing = dict(watch=(), warnings=(), spectra=None, evaluation=None, views=None, skipped=0, notes=())
+        >>> nothing = dict(spectrum_rows=(), warnings=(), spectra=None, evaluation=None, views=None, decode_errors=0, notes=())
         >>> Record(label="run", recipe={}, environment={}, train=lines, **nothing).series("train", "terms", "invariance")
         ([5], [0.5])
         """
         steps, values = [], []
-        for line in {"train": self.train, "watch": self.watch}[kind]:
+        for line in {"train": self.train, "spectrum": self.spectrum_rows}[kind]:
             holder = look_up(line, *keys[:-1])
             if isinstance(holder, dict) and keys[-1] in holder:
                 value = holder[keys[-1]]
@@ -99,12 +99,12 @@ def read_run(path: Path) -> Record:
         recipe=_decode((path / "recipe.json").read_text(encoding="utf-8", errors="replace"), path / "recipe.json"),
         environment=_object(path / "environment.json", notes, "versions, hardware and duration are not known") or {},
         train=_by_step(lines, "train"),
-        watch=_by_step(lines, "watch"),
-        warnings=_by_step(lines, "warning"),
+        spectrum_rows=_by_step(lines, "spectrum"),
+        warnings=_by_step(lines, "alarm"),
         spectra=_spectra(path / "spectrum.npz", notes),
         evaluation=_object(path / "evaluation.json", notes, "fullrank evaluate has not scored this run"),
         views=_picture(path / "views.png", notes),
-        skipped=_count_lines(path / "skipped.jsonl"),
+        decode_errors=_count_lines(path / "decode_errors.jsonl"),
         notes=tuple(notes),
     )
 

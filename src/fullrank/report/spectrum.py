@@ -48,7 +48,7 @@ def stops(runs: Sequence[Record]) -> list[dict[str, Any]]:
 def _caption(run: Record, *, named: bool) -> list[str]:
     """The line of a run for each of its spectra."""
     spectra = _spectra(run)
-    logged = {part: dict(zip(*run.series("watch", part, "effective_rank"), strict=True)) for part in PARTS}
+    logged = {part: dict(zip(*run.series("spectrum", part, "effective_rank"), strict=True)) for part in PARTS}
     lines = []
     for step, n in zip(spectra.steps.tolist(), spectra.samples.tolist(), strict=True):
         ranks = ", ".join(f"{part} {rank:.1f}" for part in PARTS if (rank := logged[part].get(step)) is not None)

@@ -21,7 +21,7 @@ class Verdict:
 
 def verdict(run: Record) -> Verdict:
     """Whether the run is healthy, as far as its own log says: a loss that is not finite, then the alarms raised, then the last spectrum."""
-    if not run.train and not run.watch:
+    if not run.train and not run.spectrum_rows:
         return Verdict(level="unknown", text="There is no log to judge by.")
     steps, values = run.series("train", "loss")
     if values and values[-1] is None:
@@ -61,7 +61,7 @@ def outcome(run: Record) -> dict[str, str]:
 def cautions(run: Record) -> list[str]:
     """What is missing, damaged or too small to be trusted, a sentence each."""
     found = list(run.notes)
-    if run.train and not any(value is not None for value in run.series("watch", "probe_accuracy")[1]):
+    if run.train and not any(value is not None for value in run.series("spectrum", "probe_accuracy")[1]):
         found.append("No online accuracy was logged: images without labels have no probe.")
     bad = [step for step, value in zip(*run.series("train", "loss"), strict=True) if value is None]
     if bad:
@@ -72,14 +72,14 @@ def cautions(run: Record) -> list[str]:
         found.append(f"The log ends in epoch {epoch:.4g} of {epochs}: the run was stopped, or is still under way.")
     if few := [words for part in PARTS if (words := _few(run, part))]:
         found.append(f"The spectrum rests on {' and '.join(few)}: under ten images a dimension, the effective rank comes out too small.")
-    if run.skipped:
-        found.append(f"{count(run.skipped)} files could not be read as images and were skipped; skipped.jsonl lists them.")
+    if run.decode_errors:
+        found.append(f"{count(run.decode_errors)} files could not be read as images and were skipped; decode_errors.jsonl lists them.")
     return found
 
 
 def effective_rank(run: Record, part: str) -> str:
     """`45.2 of 512`, as last measured; empty where it never was."""
-    _, values = run.series("watch", part, "effective_rank")
+    _, values = run.series("spectrum", part, "effective_rank")
     if not values or values[-1] is None:
         return ""
     width = _measure(run, part, "dimensions")
@@ -94,7 +94,7 @@ def _filled(run: Record) -> str:
 
 def _dead(run: Record) -> str:
     """How many dimensions the last spectrum finds dead, empty where none is, and where it has too few images to tell."""
-    found = [f"{count(dead)} dimensions of the {part}" for part in PARTS if (dead := _measure(run, part, "dead_dimensions"))
+    found = [f"{count(dead)} dimensions of the {part}" for part in PARTS if (dead := _measure(run, part, "collapsed_dimensions"))
              and not _few(run, part)]  # fmt: skip
     return f"At the end {' and '.join(found)} are dead." if found else ""
 
@@ -107,12 +107,12 @@ def _few(run: Record, part: str) -> str:
 
 def _measure(run: Record, part: str, key: str) -> int | float | None:
     """A number of the last spectrum measured."""
-    return look_up(run.watch[-1], part, key) if run.watch else None
+    return look_up(run.spectrum_rows[-1], part, key) if run.spectrum_rows else None
 
 
 def last_accuracy(run: Record) -> str:
     """Of the online probe, on held-out images."""
-    _, values = run.series("watch", "probe_accuracy")
+    _, values = run.series("spectrum", "probe_accuracy")
     return percent(values[-1]) if values and values[-1] is not None else NOT_MEASURED
 
 

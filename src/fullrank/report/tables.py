@@ -77,7 +77,7 @@ def differences(runs: Sequence[Record]) -> str:
 
 def warnings(runs: Sequence[Record]) -> str:
     """The alarms of all runs with their remedies; empty where there is no log that could hold one."""
-    if not any(run.train or run.watch for run in runs):
+    if not any(run.train or run.spectrum_rows for run in runs):
         return ""
     raised = [(i, run, warning) for i, run in enumerate(runs) for warning in run.warnings]
     if not raised:

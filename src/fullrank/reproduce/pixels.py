@@ -32,7 +32,7 @@ def pixels(
     (torch.Size([6, 64]), tensor([0, 0, 0, 1, 1, 1]))
     """
     from fullrank.evaluation.baselines import raw_pixels  # here: they bring the training's libraries
-    from fullrank.images import Preprocess, survey, train_and_test
+    from fullrank.images import Preprocess, dataset_info, train_and_test
 
     splits = train_and_test(data or "digits", seed=seed)
     images = splits.test if test else splits.train
@@ -42,7 +42,7 @@ def pixels(
         if len(group) < count:
             raise UserError(f"{images.source} has {len(group)} images{which}, but {count} are needed; give a larger source")
     drawn = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
-    found = survey(images)
+    found = dataset_info(images)
     whole = Preprocess(found.channels, min(side, *found.median), (0.0,) * found.channels, (1.0,) * found.channels)
     features = raw_pixels(images.subset(drawn), whole, side=side)
     return features.X.double(), torch.from_numpy(images.labels[drawn])
@@ -60,19 +60,25 @@ def crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: float = 0.0
     >>> crops(pixels(None, 3, seed=0)[0], area=0.5, seed=0).shape
     torch.Size([2, 3, 64])
     """
-    from fullrank.views import Crop, Jitter, Noise, View, Views  # here: they bring the training's libraries
+    from fullrank.views import (  # here: they bring the training's libraries
+        CropConfig,
+        JitterConfig,
+        MultiViewTransform,
+        NoiseConfig,
+        ViewConfig,
+    )
 
     channels = 1 if math.isqrt(X.shape[1]) ** 2 == X.shape[1] else 3  # 3k² is never a square
     side = math.isqrt(X.shape[1] // channels)
     images = (255 * X).round().to(torch.uint8).reshape(len(X), channels, side, side)
-    crop = View(
+    crop = ViewConfig(
         size=side,
-        crop=Crop(scale=(area, 1.0)),
+        crop=CropConfig(scale=(area, 1.0)),
         flip=0.0,
-        jitter=Jitter(probability=0.0),
+        jitter=JitterConfig(probability=0.0),
         grayscale=0.0,
-        noise=Noise(probability=float(noise > 0), std=noise),
+        noise=NoiseConfig(probability=float(noise > 0), std=noise),
     )
-    views = Views(crop, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
+    views = MultiViewTransform(crop, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
     (Z,) = views(images, views.draw(seed, 0, len(images)))
     return Z.double().flatten(2)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.errors import UserError, pick
 from fullrank.reproduce.catalogue import figure_named
 from fullrank.reproduce.draw import captioned
@@ -91,7 +91,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     >>> result.claims[0].holds
     True
     """
-    from fullrank.run.environment import platform_of  # here: it brings the training's libraries
+    from fullrank.run.environment import platform_info  # here: it brings the training's libraries
 
     figure = figure_named(name)
     chosen = pick(size, figure.sizes, "size")
@@ -102,7 +102,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     start = time.perf_counter()
     rows = rounded(figure.compute(chosen, data=data, seed=seed))
     seconds = round(time.perf_counter() - start, 1)
-    environment = {**platform_of(), **{package: version(package) for package in ("scipy", "matplotlib")}}
+    environment = {**platform_info(), **{package: version(package) for package in ("scipy", "matplotlib")}}
     return Result(name, size, seed, data, seconds, asdict(chosen), environment, rows)
 
 
@@ -135,7 +135,7 @@ def draw(result: Result, folder: Path) -> list[Path]:
     drawing = result.draw()
     paths = [folder / stem(result.name, result.size).with_suffix(ending) for ending in (".svg", ".png")]
     for path in paths:
-        with draft_of(path, overwrite=True) as draft:
+        with atomic_write(path, overwrite=True) as draft:
             drawing.savefig(draft, format=path.suffix[1:], bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)
     return paths
 

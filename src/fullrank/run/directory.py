@@ -18,7 +18,7 @@ import filelock
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from fullrank.atomic import draft_of
+from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.recipes import Recipe, read_recipe
 from fullrank.training import Checkpoint, list_checkpoints
@@ -134,7 +134,7 @@ def write_text(path: Path, text: str) -> None:
     >>> [(file.name, file.read_text()) for file in path.parent.iterdir()]
     [('note.txt', 'all of it')]
     """
-    with draft_of(path, overwrite=True) as draft:
+    with atomic_write(path, overwrite=True) as draft:
         draft.write_text(text)
 
 
@@ -144,7 +144,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def run_lock(path: Path) -> Iterator[None]:
     """Hold the run directory for this process; the lock is released when the process ends, however it ends.
 
     Raises:
@@ -181,7 +181,7 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
     try:
         if path is None:
             return _next_free(name)
-        refuse(path, overwrite=overwrite)
+        validate_output_dir(path, overwrite=overwrite)
         if (path / "recipe.json").exists():
             _clear(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
     return path
 
 
-def refuse(path: Path, *, overwrite: bool = False) -> None:
+def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
     """Say why `path` cannot become the folder of a new run, so that it is known before the images are read. Nothing is written.
 
     Raises:
@@ -210,7 +210,7 @@ def refuse(path: Path, *, overwrite: bool = False) -> None:
             remedy = f"{f'continue it with --resume {path}, replace it with --overwrite, or ' if is_run else ''}give another --out"
             raise UserError(f"{path} holds {'a run' if is_run else 'other files'} already, and is never overwritten unasked; {remedy}")
         if is_run:
-            with locked(path):
+            with run_lock(path):
                 pass
     except OSError as error:  # a folder on the way that cannot even be looked into
         raise _not_writable(path, error) from error
@@ -231,12 +231,12 @@ def _not_writable(path: Path, error: OSError) -> UserError:
 
 
 FOLDERS = ("checkpoints", "tensorboard", "wandb")
-FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "skipped.jsonl", "evaluation.json", "report.html")
+FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
 
 
 def _clear(path: Path) -> None:
     """Remove an old run's own files, and nothing else."""
-    with locked(path):
+    with run_lock(path):
         for folder in FOLDERS:
             shutil.rmtree(path / folder, ignore_errors=True)
         for file in (*FILES, "recipe.json"):  # last: until then it is a run, which may be overwritten

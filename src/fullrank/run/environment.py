@@ -25,7 +25,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     ['command', 'commit', 'datasets', 'duration_seconds']
     """
     return {
-        **platform_of(),
+        **platform_info(),
         "processes": world_size(),
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -33,7 +33,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def platform_of() -> dict[str, Any]:
+def platform_info() -> dict[str, Any]:
     """Return versions, hardware, command and commit: what any measurement should carry."""
     return {
         **{name: version(name) for name in PACKAGES},

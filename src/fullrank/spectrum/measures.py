@@ -179,13 +179,14 @@ def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None
     return torch.where(last > 0, eigenvalues[..., 0] / last, torch.inf)
 
 
-def dead_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, tolerance: float = 1e-6) -> Int[Tensor, "*T"]:
+def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, tolerance: float = 1e-6) -> Int[Tensor, "*T"]:
     """How many dimensions are dead: λ_j ≤ tolerance · λ₁, among the first min(D, n − 1), j = 1, 2, ….
 
     Centred embeddings of n samples have at most n − 1 nonzero eigenvalues: what lies beyond is unobserved, not dead.
     The default tolerance, a ratio of 10⁻³ of standard deviations, is about the rounding noise of embeddings computed in bfloat16.
 
-    >>> dead_dimensions(torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0]), n=100), dead_dimensions(torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0]), n=4)
+    >>> eigenvalues = torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0])
+    >>> collapsed_dimensions(eigenvalues, n=100), collapsed_dimensions(eigenvalues, n=4)
     (tensor(3), tensor(1))
     """
     observed = eigenvalues[..., : max(n - 1, 0)]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from fullrank.distributed import all_sum, world_size
+from fullrank.distributed import all_reduce_sum, world_size
 from fullrank.errors import UserError
 
 
@@ -112,11 +112,11 @@ class Moments:
         """
         if world_size() == 1:
             return self
-        n = all_sum(torch.full_like(self.mean[:1], self.n))
-        mean = all_sum(self.n * self.mean) / n.clamp_min(1)
+        n = all_reduce_sum(torch.full_like(self.mean[:1], self.n))
+        mean = all_reduce_sum(self.n * self.mean) / n.clamp_min(1)
         delta = self.mean - mean
-        scatter = all_sum(self.scatter + self.n * torch.outer(delta, delta))
-        return Moments(n=int(n), mean=mean, scatter=scatter, rounding=all_sum(self.rounding))
+        scatter = all_reduce_sum(self.scatter + self.n * torch.outer(delta, delta))
+        return Moments(n=int(n), mean=mean, scatter=scatter, rounding=all_reduce_sum(self.rounding))
 
     @property
     def covariance(self) -> Float64[Tensor, "D D"]:

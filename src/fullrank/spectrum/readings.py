@@ -143,7 +143,7 @@ MEASURES = {
         detail=range_of_fit,
     ),
     "dead dimensions": Measure(
-        of=Spectrum.dead_dimensions,
+        of=Spectrum.collapsed_dimensions,
         formula="how many of the first min(D, n − 1) have λ_j ≤ 10⁻⁶ λ₁",
         full="0, D − 1",
         misleads="a dimension of 10⁻⁵ λ₁ lives, whatever it is worth",

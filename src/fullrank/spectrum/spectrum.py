@@ -28,7 +28,7 @@ class Spectrum:
     >>> spectrum = Spectrum.from_embeddings(Z)
     >>> spectrum.eigenvalues, spectrum.singular_values
     (tensor([1., 1., 0.], dtype=torch.float64), tensor([2., 2., 0.], dtype=torch.float64))
-    >>> spectrum.effective_rank(), spectrum.dead_dimensions()
+    >>> spectrum.effective_rank(), spectrum.collapsed_dimensions()
     (2.0, 1)
     """
 
@@ -155,9 +155,9 @@ class Spectrum:
         """α-ReQ: the fit λ_j ∝ j^−α over j = first … last, by default the n/10 eigenvalues that n embeddings resolve."""
         return power_law(self.eigenvalues, first=first, last=max(first + 1, self.n // 10) if last is None else last)
 
-    def dead_dimensions(self, tolerance: float = 1e-6) -> int:
+    def collapsed_dimensions(self, tolerance: float = 1e-6) -> int:
         """How many of the observable min(D, n − 1) eigenvalues are at most tolerance · λ₁."""
-        return int(measures.dead_dimensions(self.eigenvalues, n=self.n, tolerance=tolerance))
+        return int(measures.collapsed_dimensions(self.eigenvalues, n=self.n, tolerance=tolerance))
 
 
 def noise_edge(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int) -> float:

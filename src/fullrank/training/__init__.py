@@ -3,13 +3,13 @@
 from fullrank.training.checkpoints import Checkpoint, list_checkpoints, save_checkpoint
 from fullrank.training.feeds import memory_batches
 from fullrank.training.fit import Step, fit
-from fullrank.training.optimizers import Optimizer, build_optimizer, split_parameters
-from fullrank.training.schedules import Schedule, factor
+from fullrank.training.optimizers import OptimizerConfig, build_optimizer, split_parameters
+from fullrank.training.schedules import ScheduleConfig, factor
 
 __all__ = [
     "Checkpoint",
-    "Optimizer",
-    "Schedule",
+    "OptimizerConfig",
+    "ScheduleConfig",
     "Step",
     "build_optimizer",
     "factor",

@@ -6,13 +6,13 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from fullrank.images import MemoryImages, batch_indices
-from fullrank.views import Views
+from fullrank.views import MultiViewTransform
 from fullrank.views.apply import move
 
 
 def memory_batches(
     images: MemoryImages,
-    views: Views,
+    views: MultiViewTransform,
     *,
     seed: int,
     batch: int,
@@ -37,9 +37,9 @@ def memory_batches(
         world: number of processes.
 
     >>> import torch
-    >>> from fullrank.views import View
+    >>> from fullrank.views import ViewConfig
     >>> images = MemoryImages(torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.arange(6), tuple("abcdef"), ())
-    >>> views = Views(View(size=8), mean=(0.5,), std=(0.5,), channels=1)
+    >>> views = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.5,), channels=1)
     >>> [(len(labels), *(tuple(x.shape) for x in xs)) for xs, labels in memory_batches(images, views, seed=0, batch=3, start=0, stop=2)]
     [(3, (2, 3, 1, 8, 8)), (3, (2, 3, 1, 8, 8))]
     """

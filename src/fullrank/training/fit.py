@@ -79,7 +79,7 @@ def fit(
         inner.before_step(index)
         method.train()
         local, backward = embed(fabric, method, views, micro_batch=micro_batch)
-        embeddings = {name: gather(local[name]) for name in inner.needs}
+        embeddings = {name: gather(local[name]) for name in inner.inputs}
         terms = inner.terms(embeddings)
         loss = total(terms)
         backward(loss)

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizer:
+class OptimizerConfig:
     """Which optimizer, at which peak learning rate."""
 
     name: Literal["lars", "sgd", "adamw"] = "lars"
@@ -20,13 +20,13 @@ class Optimizer:
     """Decay of the weights; biases and norms have none."""
     momentum: float = 0.9
     """Momentum of LARS and SGD; the first beta of AdamW."""
-    trust: float = 0.02
+    trust_coefficient: float = 0.02
     """LARS: the adapted step of a weight, as a share of its norm; 0.02 with the clip in most public recipes, 0.001 without it."""
-    clip: bool = True
+    trust_clip: bool = True
     """LARS: keep the adapted learning rate at `lr` or below, as LARC does; without it, `lr` multiplies the adapted step."""
 
 
-def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(spec: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
     """Build the optimizer of all trainable parameters of `module`, in two groups: decayed and not.
 
     For a weight w with gradient g, weight decay β, momentum μ and learning rate γ, LARS with LARC's clip takes
@@ -38,7 +38,7 @@ def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer
 
     Source: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is that of NVIDIA's LARC.
 
-    >>> optimizer = build_optimizer(Optimizer(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    >>> optimizer = build_optimizer(OptimizerConfig(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     >>> [(len(group["params"]), group["weight_decay"], group["always_adapt"]) for group in optimizer.param_groups]
     [(1, 1e-06, True), (3, 0.0, False)]
     """
@@ -54,8 +54,8 @@ def build_optimizer(spec: Optimizer, module: nn.Module) -> torch.optim.Optimizer
         groups,
         lr=spec.lr,
         momentum=spec.momentum,  # pyright: ignore[reportArgumentType]  timm's hint says int
-        trust_coeff=spec.trust,
-        trust_clip=spec.clip,
+        trust_coeff=spec.trust_coefficient,
+        trust_clip=spec.trust_clip,
     )
 
 

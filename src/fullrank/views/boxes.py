@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fullrank.views.draw import Draws
-from fullrank.views.spec import View
+from fullrank.views.draw import AugmentationParams
+from fullrank.views.spec import ViewConfig
 
 
-def boxes(draws: Draws, specs: list[View], height: int, width: int) -> Int64[Tensor, "V n 4"]:
+def boxes(draws: AugmentationParams, specs: list[ViewConfig], height: int, width: int) -> Int64[Tensor, "V n 4"]:
     """The box (top, left, height, width) of each view of each sample, for images of one size.
 
     Ten times an area is drawn uniformly and a ratio log-uniformly; the first pair whose rounded box fits wins, at a
@@ -24,7 +24,7 @@ def boxes(draws: Draws, specs: list[View], height: int, width: int) -> Int64[Ten
     Source: torchvision, `transforms.v2.RandomResizedCrop.make_params`.
 
     >>> from fullrank.views.draw import draw
-    >>> boxes(draw(1, 2, seed=0, step=0), [View()], 32, 48).shape
+    >>> boxes(draw(1, 2, seed=0, step=0), [ViewConfig()], 32, 48).shape
     torch.Size([1, 2, 4])
     """
     scale = torch.tensor([s.crop.scale for s in specs], dtype=torch.float64)[:, None, :, None]  # (V, 1, 2, 1)

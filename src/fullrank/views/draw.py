@@ -32,7 +32,7 @@ WIDTH = 2 * TRIES + len(SINGLE)
 
 
 @dataclass(frozen=True)
-class Draws:
+class AugmentationParams:
     """Uniform numbers in [0, 1) for `n` samples with `V` views each; `first` is the first sample's place in the whole batch."""
 
     uniforms: Float64[Tensor, "V n P"]
@@ -47,10 +47,10 @@ class Draws:
         """The column `name`: (V, n), or (V, n, width) where it is wider than one."""
         return named(self.uniforms, UNIFORMS, name)
 
-    def rows(self, samples: slice) -> "Draws":
+    def rows(self, samples: slice) -> "AugmentationParams":
         return replace(self, uniforms=self.uniforms[:, samples], first=self.first + samples.indices(len(self))[0])
 
-    def views(self, index: list[int]) -> "Draws":
+    def views(self, index: list[int]) -> "AugmentationParams":
         return replace(self, uniforms=self.uniforms[index])
 
 
@@ -64,7 +64,7 @@ def named(table: Tensor, layout: Mapping[str, slice], name: str) -> Tensor:
     return table[..., where.start] if where.stop - where.start == 1 else table[..., where]
 
 
-def draw(views: int, samples: int, *, seed: int, step: int) -> Draws:
+def draw(views: int, samples: int, *, seed: int, step: int) -> AugmentationParams:
     """Draw for the whole batch; each process then takes its rows, so that the number of processes changes nothing.
 
     >>> a, b = draw(2, 8, seed=0, step=1), draw(2, 8, seed=0, step=1)
@@ -74,7 +74,7 @@ def draw(views: int, samples: int, *, seed: int, step: int) -> Draws:
     generator = torch.Generator().manual_seed(mix(seed, step))
     # The sample is the slow axis, so that a batch that is cut short keeps the numbers of the samples that are left.
     uniforms = torch.rand(samples, views, WIDTH, generator=generator, dtype=torch.float64)
-    return Draws(uniforms=uniforms.transpose(0, 1), seed=seed, step=step)
+    return AugmentationParams(uniforms=uniforms.transpose(0, 1), seed=seed, step=step)
 
 
 def mix(*words: int) -> int:

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float32
 from torch import Tensor
 
 from fullrank.views.affine import inverse_affine
-from fullrank.views.draw import Draws, columns
-from fullrank.views.spec import View
+from fullrank.views.draw import AugmentationParams, columns
+from fullrank.views.spec import ViewConfig
 
 BLENDS = 7  # three before the hue, three after it, grayscale
 PARAMETERS = columns(flips=2, transpose=1, affine=1, theta=6, blends=3 * BLENDS, hue=1, sigma=1, threshold=1, std=1, key=1)
@@ -28,7 +28,7 @@ def _slots(order: tuple[int, ...], hue: bool) -> list[int]:
 SLOTS = torch.tensor([[_slots(order, hue) for order in ORDERS] for hue in (False, True)])  # (2, 24, 6)
 
 
-def parameters(draws: Draws, specs: list[View]) -> Float32[Tensor, "V n P"]:
+def parameters(draws: AugmentationParams, specs: list[ViewConfig]) -> Float32[Tensor, "V n P"]:
     """The parameters of everything but the crop's box, which needs the size of the image.
 
     Args:
@@ -36,7 +36,7 @@ def parameters(draws: Draws, specs: list[View]) -> Float32[Tensor, "V n P"]:
         specs: the distribution of each view, length V.
 
     >>> from fullrank.views.draw import draw
-    >>> parameters(draw(1, 4, seed=0, step=0), [View()])[..., PARAMETERS["hue"]].shape
+    >>> parameters(draw(1, 4, seed=0, step=0), [ViewConfig()])[..., PARAMETERS["hue"]].shape
     torch.Size([1, 4, 1])
     """
     each = partial(_each, specs)
@@ -60,13 +60,13 @@ def parameters(draws: Draws, specs: list[View]) -> Float32[Tensor, "V n P"]:
     return torch.cat([part.float() for part in parts], -1)
 
 
-def turns(draws: Draws, specs: list[View]) -> tuple[Bool[Tensor, "V n 2"], Bool[Tensor, "V n"]]:
+def turns(draws: AugmentationParams, specs: list[ViewConfig]) -> tuple[Bool[Tensor, "V n 2"], Bool[Tensor, "V n"]]:
     """Quarter turns and then flips, as flips (along x, along y) and then a transposition.
 
     With F_x, F_y the flips and T the transposition, a turn by 90° is T F_x, by 180° F_x F_y, by 270° T F_y, and F_x T = T F_y.
 
     >>> from fullrank.views.draw import draw
-    >>> flips, transpose = turns(draw(1, 4, seed=0, step=0), [View(flip=1.0)])
+    >>> flips, transpose = turns(draw(1, 4, seed=0, step=0), [ViewConfig(flip=1.0)])
     >>> flips[0, :, 0].all().item(), transpose.any().item()
     (True, False)
     """
@@ -81,15 +81,15 @@ def turns(draws: Draws, specs: list[View]) -> tuple[Bool[Tensor, "V n 2"], Bool[
     return torch.stack(flips, -1), transpose
 
 
-def _each(specs: list[View], number: Callable[[View], float]) -> Tensor:
+def _each(specs: list[ViewConfig], number: Callable[[ViewConfig], float]) -> Tensor:
     """One number of each view's distribution, (V, 1)."""
     return torch.tensor([float(number(s)) for s in specs], dtype=torch.float64)[:, None]
 
 
-Each = Callable[[Callable[[View], float]], Tensor]
+Each = Callable[[Callable[[ViewConfig], float]], Tensor]
 
 
-def _affine(draws: Draws, each: Each, flips: Tensor) -> tuple[Tensor, Tensor]:
+def _affine(draws: AugmentationParams, each: Each, flips: Tensor) -> tuple[Tensor, Tensor]:
     """Whether, and the map (V, n, 2, 3) that gives the flipped result when it meets an image that is flipped already.
 
     A flip F after the map A is F A = (F A F) F, so the flips can be part of the crop and F A F stands in for A.
@@ -108,7 +108,7 @@ def _affine(draws: Draws, each: Each, flips: Tensor) -> tuple[Tensor, Tensor]:
     return draws["affine"] < each(lambda s: s.affine.probability), theta
 
 
-def _colour(draws: Draws, each: Each) -> tuple[Tensor, Tensor]:
+def _colour(draws: AugmentationParams, each: Each) -> tuple[Tensor, Tensor]:
     """The blends (V, n, 7, 3) and the hue's shift (V, n)."""
 
     def factor(name: str) -> Tensor:

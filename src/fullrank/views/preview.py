@@ -8,14 +8,14 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from fullrank.views.views import Views
+from fullrank.views.views import MultiViewTransform
 
 GAP = 3  # pixels between cells
 
 
 def preview(
     images: Sequence[Image.Image | np.ndarray] | Tensor,
-    views: Views,
+    views: MultiViewTransform,
     *,
     seed: int = 0,
     step: int = 0,
@@ -32,8 +32,8 @@ def preview(
         side: of a cell in pixels; images are fitted into it, enlarged without smoothing.
         path: where to write the picture as well.
 
-    >>> from fullrank.views.spec import View
-    >>> views = Views(View(size=8), mean=(0.5,), std=(0.25,), channels=1)
+    >>> from fullrank.views.spec import ViewConfig
+    >>> views = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
     >>> preview([np.zeros((20, 30, 1), dtype=np.uint8)] * 4, views, side=16).size
     (54, 73)
     """
@@ -54,7 +54,7 @@ def preview(
     return grid
 
 
-def _shown(x: Tensor, views: Views) -> Image.Image:
+def _shown(x: Tensor, views: MultiViewTransform) -> Image.Image:
     x = x.cpu() * views.std[:, None, None] + views.mean[:, None, None]
     return _picture(x.mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy())
 

@@ -6,7 +6,7 @@ from fullrank.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crop:
+class CropConfig:
     """A random box of the image, resized to the size of the view (torchvision's RandomResizedCrop)."""
 
     probability: float = 1.0
@@ -18,7 +18,7 @@ class Crop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Affine:
+class AffineConfig:
     """Rotation, translation, zoom and shear about the centre, bilinear, black outside (torchvision's RandomAffine)."""
 
     probability: float = 0.0
@@ -34,7 +34,7 @@ class Affine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Jitter:
+class JitterConfig:
     """Brightness, contrast, saturation and hue, in an order that each view draws for itself (torchvision's ColorJitter)."""
 
     probability: float = 0.8
@@ -50,7 +50,7 @@ class Jitter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blur:
+class BlurConfig:
     """Gaussian blur (torchvision's GaussianBlur, reflected border, kernel cut at four times the largest sigma)."""
 
     probability: float = 0.0
@@ -60,7 +60,7 @@ class Blur:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solarize:
+class SolarizeConfig:
     """Values at or above the threshold are inverted (torchvision's RandomSolarize)."""
 
     probability: float = 0.0
@@ -70,7 +70,7 @@ class Solarize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class NoiseConfig:
     """Gaussian noise, independent for each value, clamped to [0, 1] (torchvision's GaussianNoise)."""
 
     probability: float = 0.0
@@ -80,13 +80,13 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class ViewConfig:
     """The distribution of one view; the default is the usual symmetric recipe for small images.
 
     The order is fixed: crop, affine, quarter turns, flips, jitter, grayscale, blur, solarize, noise, normalisation.
     A probability of 0 switches a step off.
 
-    >>> View(size=96, blur=Blur(probability=0.5)).crop.scale
+    >>> ViewConfig(size=96, blur=BlurConfig(probability=0.5)).crop.scale
     (0.08, 1.0)
     """
 
@@ -94,9 +94,9 @@ class View:
     """How many views are drawn from this distribution."""
     size: int = 32
     """Side of the view in pixels."""
-    crop: Crop = field(default_factory=Crop)
+    crop: CropConfig = field(default_factory=CropConfig)
     """Random resized crop."""
-    affine: Affine = field(default_factory=Affine)
+    affine: AffineConfig = field(default_factory=AffineConfig)
     """Rotation, translation, zoom, shear."""
     quarter_turns: float = 0.0
     """Probability of a turn by 90, 180 or 270 degrees, each as likely."""
@@ -104,15 +104,15 @@ class View:
     """Probability of a flip left to right."""
     vertical_flip: float = 0.0
     """Probability of a flip top to bottom."""
-    jitter: Jitter = field(default_factory=Jitter)
+    jitter: JitterConfig = field(default_factory=JitterConfig)
     """Brightness, contrast, saturation, hue."""
     grayscale: float = 0.2
     """Probability that the colours are removed; needs RGB, does nothing to grey images."""
-    blur: Blur = field(default_factory=Blur)
+    blur: BlurConfig = field(default_factory=BlurConfig)
     """Gaussian blur."""
-    solarize: Solarize = field(default_factory=Solarize)
+    solarize: SolarizeConfig = field(default_factory=SolarizeConfig)
     """Inversion of bright values."""
-    noise: Noise = field(default_factory=Noise)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
     """Gaussian noise."""
 
     def __post_init__(self):
@@ -134,7 +134,7 @@ class View:
 def numbers(view, prefix: str = ""):
     """Yield the dotted name and the value of each leaf of a nested dataclass.
 
-    >>> dict(numbers(View()))["blur.sigma"]
+    >>> dict(numbers(ViewConfig()))["blur.sigma"]
     (0.1, 2.0)
     """
     for f in fields(view):

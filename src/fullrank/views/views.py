@@ -13,14 +13,14 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.views.apply import EAGER, apply_, move
 from fullrank.views.boxes import boxes
-from fullrank.views.draw import Draws, draw, mix, named
+from fullrank.views.draw import AugmentationParams, draw, mix, named
 from fullrank.views.parameters import PARAMETERS, parameters, turns
 from fullrank.views.resample import crop
-from fullrank.views.spec import View
+from fullrank.views.spec import ViewConfig
 from fullrank.views.tone import normalize_
 from fullrank.views.worker import GAP, cut, pixels, side
 
-Extra = Callable[[Tensor, torch.Generator], Tensor]
+CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
 CACHE = 2**20  # bytes of float32 that a CPU works on at a time, about what a core's cache holds
 MEMORY = 2**31  # the same elsewhere: few launches, and room for the temporary results
 
@@ -31,7 +31,7 @@ class Group:
 
     size: int
     index: list[int]  # places among all views
-    specs: list[View]  # one a view
+    specs: list[ViewConfig]  # one a view
 
     @property
     def radius(self) -> int:
@@ -40,10 +40,10 @@ class Group:
 
 
 Chunk = tuple[slice, slice]  # of the views, of the samples
-Prepare = Callable[[Group, Draws, Tensor], Callable[[Chunk], Tensor]]  # makes a function of a chunk: its crops, in [0, 1]
+Prepare = Callable[[Group, AugmentationParams, Tensor], Callable[[Chunk], Tensor]]  # makes a function of a chunk: its crops, in [0, 1]
 
 
-class Views:
+class MultiViewTransform:
     """Augmented versions of images, as batched tensor functions with the distribution of torchvision's transforms.
 
     Images are uint8; colours are computed in float32 in [0, 1]. All that is random is drawn for the global batch from
@@ -54,14 +54,14 @@ class Views:
         mean: of each channel, for the normalisation.
         std: of each channel, for the normalisation.
         channels: of the images.
-        extra: further steps `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and a CPU
+        custom_transforms: further steps `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and a CPU
             generator. A process draws for its own samples, so what is random in an extra step depends on their number.
         compile: fuse the steps with torch.compile; worth it where a run is long.
 
     Raises:
         UserError: a colour step that the number of channels does not allow, or a mean or std of the wrong length.
 
-    >>> views = Views(View(size=8), mean=(0.5,), std=(0.25,), channels=1)
+    >>> views = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
     >>> images = torch.zeros(4, 1, 10, 12, dtype=torch.uint8)
     >>> [x.shape for x in views(images, views.draw(0, 0, 4))]
     [torch.Size([2, 4, 1, 8, 8])]
@@ -69,16 +69,16 @@ class Views:
 
     def __init__(
         self,
-        specs: View | Sequence[View],
+        specs: ViewConfig | Sequence[ViewConfig],
         *,
         mean: Sequence[float],
         std: Sequence[float],
         channels: int,
-        extra: Sequence[Extra] = (),
+        custom_transforms: Sequence[CustomTransform] = (),
         compile: bool = False,
     ):
-        self.specs = (specs,) if isinstance(specs, View) else tuple(specs)
-        self.channels, self.extra = channels, tuple(extra)
+        self.specs = (specs,) if isinstance(specs, ViewConfig) else tuple(specs)
+        self.channels, self.custom_transforms = channels, tuple(custom_transforms)
         self.mean, self.std = (torch.tensor(t, dtype=torch.float32) for t in (mean, std))
         _check(self.specs, mean=len(self.mean), std=len(self.std), channels=channels)
         each = [spec for spec in self.specs for _ in range(spec.count)]
@@ -91,29 +91,29 @@ class Views:
         functions = {"crop": crop, "normalize_": normalize_, **EAGER}
         self.steps = {name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()}
 
-    def draw(self, seed: int, step: int, n: int) -> Draws:
+    def draw(self, seed: int, step: int, n: int) -> AugmentationParams:
         """Draw every random number of the global batch of n samples."""
         return draw(self.count, n, seed=seed, step=step)
 
-    def rows(self, draws: Draws, samples: slice) -> Draws:
+    def rows(self, draws: AugmentationParams, samples: slice) -> AugmentationParams:
         """The share of one process: some of the samples."""
         return draws.rows(samples)
 
-    def __call__(self, images: UInt8[Tensor, "n C H W"], draws: Draws) -> list[Float32[Tensor, "_ n C _ _"]]:
+    def __call__(self, images: UInt8[Tensor, "n C H W"], draws: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
         """The views of images in memory, on their device.
 
         Returns:
             For each size, largest first, the normalised views (V_k, n, C, s, s), in the order of the specs.
         """
 
-        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[Chunk], Tensor]:
+        def prepare(group: Group, own: AugmentationParams, table: Tensor) -> Callable[[Chunk], Tensor]:
             box = move(boxes(own, group.specs, images.shape[-2], images.shape[-1]).float(), images.device)
             flips = named(table, PARAMETERS, "flips")
             return lambda part: self.steps["crop"](images[part[1]], box[part].contiguous(), flips[part].contiguous(), size=group.size)
 
         return self._run(images.device, draws, prepare)
 
-    def crops(self, image: Image.Image | np.ndarray, draws: Draws, i: int) -> list[UInt8[Tensor, "_ C _ _"]]:
+    def crops(self, image: Image.Image | np.ndarray, draws: AugmentationParams, i: int) -> list[UInt8[Tensor, "_ C _ _"]]:
         """Sample i's crops from one image, a Pillow image (decoded or not) or an array (H, W, C) of uint8; for `finish`.
 
         A large JPEG is decoded at a half, a quarter or an eighth of its size where the boxes leave enough pixels; the
@@ -131,18 +131,18 @@ class Views:
             out.append(cut(decoded, (b * scale).round().long(), flips, size=group.size))
         return out
 
-    def finish(self, crops: list[UInt8[Tensor, "_ n C _ _"]], draws: Draws) -> list[Float32[Tensor, "_ n C _ _"]]:
+    def finish(self, crops: list[UInt8[Tensor, "_ n C _ _"]], draws: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
         """Everything after the crop, for batches of `crops`, (V_k, n, C, s, s) a size; returns what `__call__` returns."""
         left = iter(crops)
 
-        def prepare(group: Group, own: Draws, table: Tensor) -> Callable[[Chunk], Tensor]:
+        def prepare(group: Group, own: AugmentationParams, table: Tensor) -> Callable[[Chunk], Tensor]:
             pixels = next(left)
             return lambda part: pixels[part].to(torch.float32).mul_(1 / 255)
 
         return self._run(crops[0].device, draws, prepare)
 
     @torch.no_grad()
-    def _run(self, device: torch.device, draws: Draws, prepare: Prepare) -> list[Tensor]:
+    def _run(self, device: torch.device, draws: AugmentationParams, prepare: Prepare) -> list[Tensor]:
         mean, std = move(self.mean, device), move(self.std, device)
         out = []
         with torch.autocast(device.type, enabled=False):
@@ -156,15 +156,15 @@ class Views:
                 for part in _chunks(views):
                     x = crop_part(part).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s), small enough for the cache
                     apply_(x, host[part].flatten(0, 1), table[part].flatten(0, 1), radius=group.radius, steps=self.steps)
-                    if not self.extra:
+                    if not self.custom_transforms:
                         self.steps["normalize_"](x, mean, std)
                     views[part] = x.view_as(views[part])
-                out.append(normalize_(self._extra(views, draws, k), mean, std) if self.extra else views)
+                out.append(normalize_(self._extra(views, draws, k), mean, std) if self.custom_transforms else views)
         return out
 
-    def _extra(self, x: Tensor, draws: Draws, k: int) -> Tensor:
+    def _extra(self, x: Tensor, draws: AugmentationParams, k: int) -> Tensor:
         generator = torch.Generator().manual_seed(mix(draws.seed, draws.first, k, draws.step))
-        for step in self.extra:
+        for step in self.custom_transforms:
             x = step(x, generator)
         return x
 
@@ -179,7 +179,7 @@ def _chunks(x: Tensor) -> Iterator[Chunk]:
             yield slice(view, view + views), slice(row, row + rows)
 
 
-def _check(specs: Sequence[View], *, mean: int, std: int, channels: int):
+def _check(specs: Sequence[ViewConfig], *, mean: int, std: int, channels: int):
     for name, length in (("mean", mean), ("std", std)):
         if length != channels:
             raise UserError(f"{name} has {length} numbers and the images have {channels} channels; give one number a channel")

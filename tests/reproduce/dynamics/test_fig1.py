@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.dynamics.pairs import eigenbasis, pair_matrix
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.reproduce.dynamics.fig1 import FIGURE, VARIANCE, moons
 
 

@@ -11,8 +11,8 @@ from statistics import linear_regression, mean
 import torch
 from torch import Tensor
 
+from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import THEORY, subplots

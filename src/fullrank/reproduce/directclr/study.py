@@ -20,13 +20,13 @@ from fullrank.evaluation import Features, extract, linear_probe, standardize
 from fullrank.evaluation.features import part_of
 from fullrank.images import Images, load, train_and_test
 from fullrank.loading import load_run
-from fullrank.methods import Projector, gradient_ranks
+from fullrank.methods import ProjectorConfig, gradient_ranks
 from fullrank.pretraining import pretrain
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.reproduce.figure import Rows
 from fullrank.run import Run, read_json, write_json
 from fullrank.spectrum import Spectrum
-from fullrank.training import Schedule
+from fullrank.training import ScheduleConfig
 
 RANKED = 192  # images of the batch whose gradient's rank is taken: two views of them are more than the paper's d0 = 360
 SHOWN = 256  # eigenvalues of a spectrum that are kept, at most
@@ -63,8 +63,8 @@ class Size:
 
 def shortened(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
     """The recipe without what only a longer run has a use for."""
-    watch = replace(recipe.watch, every=10**9)  # the spectrum of the end is taken here, from all held-out images
-    return replace(recipe, epochs=epochs, schedule=Schedule(warmup=warmup), checkpoints=1, watch=watch)
+    spectrum = replace(recipe.spectrum, every=10**9)  # the spectrum of the end is taken here, from all held-out images
+    return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
 
 
 SIZES = {
@@ -74,7 +74,7 @@ SIZES = {
             objective="simclr",
             hyper={"temperature": 0.1},
             backbone=replace(RECIPES["digits"].backbone, arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 2], "output_stride": 8}),
-            projector=Projector(widths=(16, 8), d0=4),
+            projector=ProjectorConfig(widths=(16, 8), d0=4),
         ),
         seeds=1,
         sweep=(2,),
@@ -189,7 +189,7 @@ def spectrum(Z: Float[Tensor, "n D"]) -> Rows:
         "index": index.tolist(),
         "eigenvalues": found.eigenvalues[index - 1].tolist(),
         "effective_rank": found.effective_rank(),
-        "dead": found.dead_dimensions(),
+        "dead": found.collapsed_dimensions(),
         "D": found.D,
     }
 

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, unconstrained
 from fullrank.dynamics.flow import descend
 from fullrank.dynamics.optimum import minimum
 from fullrank.dynamics.orthonormal import projected_iterates
-from fullrank.dynamics.pairs import eigenbasis, pair_matrix, unconstrained
 from fullrank.dynamics.trace import orthonormal_weights, scaled_loss, trace_loss
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.pairs import eigenbasis, pair_matrix
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import discretised, orthonormal_weights, projected_step, stable_step
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.dynamics.fig1 import moons

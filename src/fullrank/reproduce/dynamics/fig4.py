@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.dynamics.pairs import eigenbasis, pair_matrix
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import discretised, embed, gradients, orthonormal_weights, output_flow, projected_step, stable_step
 from fullrank.errors import UserError
 from fullrank.reproduce.draw import subplots

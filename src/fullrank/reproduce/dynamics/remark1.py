@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained
 from fullrank.dynamics.flow import descend, flow
-from fullrank.dynamics.pairs import pair_matrix, unconstrained
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
 from fullrank.reproduce.draw import THEORY, subplots

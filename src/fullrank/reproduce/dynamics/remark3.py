@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.fixed_projector import collapsed, projected_weights
 from fullrank.dynamics.flow import gradient, iterates
-from fullrank.dynamics.pairs import pair_matrix
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.reproduce.draw import THEORY, subplots

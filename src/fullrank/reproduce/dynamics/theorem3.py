@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.optimum import limit, limit_projector
-from fullrank.dynamics.pairs import pair_matrix
 from fullrank.dynamics.trace import integrated, orthonormal_weights, output_flow, projected_step, stable_step
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

@@ -28,14 +28,14 @@ from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.evaluation.frozen import keep_modes
 from fullrank.images import MemoryImages, channel_statistics, load, train_and_test
-from fullrank.methods import Backbone, Method, Projector
+from fullrank.launch import launch_fabric
+from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.run import launch
 from fullrank.spectrum import Spectrum, saturation
-from fullrank.training import Optimizer, build_optimizer, fit, memory_batches
+from fullrank.training import OptimizerConfig, build_optimizer, fit, memory_batches
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -147,7 +147,7 @@ def turned(contender: Contender, recipe: Recipe, *, lr: float, seed: int) -> Rec
         recipe,
         hyper=recipe.hyper | hyper,
         projector=replace(recipe.projector, widths=(*hidden, D)),
-        optimizer=Optimizer(name="sgd", lr=lr, momentum=0.0, weight_decay=0.0),
+        optimizer=OptimizerConfig(name="sgd", lr=lr, momentum=0.0, weight_decay=0.0),
         seed=seed,
     )
 
@@ -157,7 +157,7 @@ def run(
 ) -> dict[str, Any]:
     """Train once: the spectra over training, what they say at the end, and the accuracy of a linear probe; None where it diverged."""
     recipe = turned(contender, recipe, lr=lr, seed=seed)
-    parts, fabric = assemble(recipe), launch(recipe)
+    parts, fabric = assemble(recipe), launch_fabric(recipe)
     bare = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     method, optimizer = fabric.setup(bare, build_optimizer(recipe.optimizer, bare))
     images = train.to(fabric.device)
@@ -311,14 +311,14 @@ def number(value: float | None) -> str:
 # The last block keeps its map at 2 × 2 or more, and a projector of the paper's depth.
 NARROW = replace(
     RECIPES["cifar10-projectors"],
-    backbone=Backbone(name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"),
-    projector=Projector(widths=(256, 256)),
+    backbone=BackboneConfig(name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=ProjectorConfig(widths=(256, 256)),
     batch=128,
 )
 TINY = replace(
     RECIPES["digits"],
-    backbone=Backbone(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
-    projector=Projector(widths=(64, 64)),
+    backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=ProjectorConfig(widths=(64, 64)),
     batch=64,
 )
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)

@@ -1,0 +1,1 @@
+"""What happens between two training steps: logging, spectrum evaluation, collapse detection, checkpoints, progress."""

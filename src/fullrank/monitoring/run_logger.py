@@ -1,0 +1,293 @@
+"""What the first process does between two steps: the probe learns, the spectrum is watched, rows are logged, checkpoints are written."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from rich.console import Console
+from torch import Tensor
+
+from fullrank.data import TrainingData
+from fullrank.errors import UserError
+from fullrank.evaluation import OnlineProbe
+from fullrank.launch.devices import resolve_precision
+from fullrank.methods import Method
+from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end
+from fullrank.monitoring.progress import Bar, forecast
+from fullrank.monitoring.spectrum_evaluation import SpectrumFile, intraclass_correlation, look
+from fullrank.recipes import Recipe, build_preprocess, to_dict
+from fullrank.run.directory import Run, read_json, read_rows, write_json
+from fullrank.run.metrics_writer import Log
+from fullrank.spectrum import Spectrum
+from fullrank.training import Step, save_checkpoint
+
+FORECAST_AFTER = 20  # steps, counted by this process
+LEADING = 16  # eigenvalues of the training batch in a row
+
+
+def checkpoint_steps(total: int, count: int) -> set[int]:
+    """Return the steps of a run's checkpoints: evenly spaced, the last step's included.
+
+    >>> sorted(checkpoint_steps(10, 4))
+    [2, 5, 8, 10]
+    """
+    return {round(total * (i + 1) / count) for i in range(count)}
+
+
+class RunLogger:
+    """Looks at each step and writes the run directory. It never touches weights, gradients or global random state.
+
+    Args:
+        path: the run directory.
+        recipe: complete.
+        fabric: launched.
+        method: the bare method, not fabric's wrapper.
+        optimizer: the bare optimizer.
+        probe: the online probe.
+        data: for the held-out images.
+        done: steps already taken.
+        total: steps of the run.
+        wandb: log to W&B too.
+        console: where to print.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        recipe: Recipe,
+        fabric: Fabric,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        probe: OnlineProbe,
+        data: TrainingData,
+        *,
+        done: int,
+        total: int,
+        wandb: bool,
+        console: Console,
+    ) -> None:
+        self.path, self.recipe, self.fabric, self.data, self.console = path, recipe, fabric, data, console
+        self.method, self.optimizer, self.probe = method, optimizer, probe
+        self.done, self.total = done, total
+        self.steps_per_epoch = data.num_images // recipe.batch
+        self.preprocess = build_preprocess(recipe)
+        self.held_out = data.held_out
+        self.watch_every = data.plan.every
+        self.saves = checkpoint_steps(total, recipe.checkpoints)
+        before = Run(path)
+        self.environment = read_json(path / "environment.json")
+        kept = done if done else -1  # a run that was stopped before its first checkpoint keeps nothing of what it logged
+        self.spectra = SpectrumFile(path / "spectrum.npz", after=kept, before=before.spectra)
+        data.decode_errors.reasons |= {row["name"]: row["reason"] for row in read_rows(path / "decode_errors.jsonl")} if done else {}
+        self.log = Log(path, after=kept, wandb=wandb, name=recipe.name)
+        warmup = round(recipe.schedule.warmup * self.steps_per_epoch)
+        self.watchman = CollapseDetector(burn_in_end(steps=total, warmup=warmup), to_dict(recipe))
+        for row in before.metrics:
+            self.watchman.see(row)  # what was raised before the run was stopped is not raised again
+        self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
+        self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
+        self.rank: float | None = None
+        self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
+        self.watch_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
+        self.watch_seconds = 0.0
+
+    def __enter__(self) -> "RunLogger":
+        self.started = time.perf_counter()
+        self.bar.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.bar.__exit__()
+        # On a full disk, what ended the run says more than what the closing then runs into.
+        with suppress(OSError, UserError) if kind else nullcontext():
+            self.log.close()
+            self.note_skipped()
+            self.note_times()
+        if count := len(self.data.decode_errors.reasons):
+            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; listed in {self.path / 'decode_errors.jsonl'}")
+
+    def note_skipped(self) -> None:
+        """Write the list of files that could not be read."""
+        self.data.decode_errors.write(self.path / "decode_errors.jsonl")
+
+    def note_times(self) -> None:
+        """Write how long the run took so far, before it was resumed and since, and which share of that the watch."""
+        seconds = self.seconds_before + self.seconds
+        watched = self.watch_seconds_before + self.watch_seconds
+        times = {"duration_seconds": round(seconds, 2), "spectrum_share": round(watched / seconds, 4)}
+        write_json(self.path / "environment.json", self.environment | times)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of this process in the loop."""
+        return time.perf_counter() - self.started
+
+    def after(self, step: Step, *, waited: float) -> None:
+        """Look at one step."""
+        last = step.step == self.total
+        self.unchecked.append((step.step, step.terms))
+        known = step.labels.where(step.labels < len(self.probe.b), -1)  # a remote stream may bring a label that nobody announced
+        probed = self.probe.step(step.R.flatten(0, 1), known.repeat(len(step.R)))
+        if step.step % self.recipe.log_every == 0 or last:
+            self.row(step, probed)
+        if step.step % self.watch_every == 0 or last:
+            self.check_finite()
+            self.check_weights(step.step)
+            self.watch(step.step, step.R)
+        if step.step in self.saves:
+            self.checkpoint(step.step)
+        if step.step - self.done == FORECAST_AFTER and not last:
+            seconds = self.seconds - self.watch_seconds
+            left = self.total - step.step
+            self.console.print(forecast(steps_left=left, seconds=seconds, steps=FORECAST_AFTER, waited=waited, device=self.fabric.device))
+        self.bar.advance(step.step)
+
+    def row(self, step: Step, probed: dict[str, Any]) -> None:
+        """Write the row of a training step."""
+        terms = self.check_finite()
+        row = self.head(step.step, "train") | {
+            "loss": sum(terms.values()),
+            "terms": terms,
+            "lr": step.lr,
+            "images_per_second": round(self.bar.speed(step.step), 1),
+        }
+        accuracy = float(probed["accuracy"])
+        if not math.isnan(accuracy):  # NaN: no image of this batch has a label
+            row |= {"probe_loss": float(probed["loss"]), "probe_train_accuracy": accuracy}
+        every = max(self.recipe.spectrum.batch_every, self.recipe.log_every)
+        if step.step % every < self.recipe.log_every:
+            row |= self.batch_spectrum(step)
+        self.note(row)
+        self.bar.note(terms, self.rank)
+
+    def batch_spectrum(self, step: Step) -> dict[str, Any]:
+        """Return the leading eigenvalues of the first view's embeddings of this batch; at most N − 1 are nonzero."""
+        started = time.perf_counter()
+        Z = step.embeddings["Z"][0]
+        with self.finite(step.step, "training images"):
+            spectrum = Spectrum.from_embeddings(Z)
+        self.rank = spectrum.effective_rank()
+        self.watch_seconds += time.perf_counter() - started
+        return {
+            "effective_rank": self.rank,
+            "max_rank": min(spectrum.n - 1, spectrum.D),
+            "leading_eigenvalues": [float(f"{value:.6g}") for value in spectrum.eigenvalues[:LEADING].tolist()],
+        }
+
+    def watch(self, step: int, R: Tensor | None = None) -> None:
+        """Measure the held-out images, and how far the views of a training image agree.
+
+        Args:
+            step: steps taken so far.
+            R: (V, n, D_b) representations of the last batch; None before the first.
+        """
+        started = time.perf_counter()
+        with self.fabric.autocast(), self.finite(step, "held-out images"):
+            seen = look(self.method, self.held_out, self.preprocess)
+        self.spectra.append(step, seen.spectra)
+        measures = seen.measures()
+        row = self.head(step, "spectrum") | measures
+        if R is not None and (agreed := intraclass_correlation(R)) is not None:
+            row["intraclass_correlation"] = agreed
+        if bool((self.data.held_out_labels >= 0).any()):
+            row["probe_accuracy"] = self.probe.accuracy(seen.features, self.data.held_out_labels.to(seen.features.device))
+        self.note(row)
+        self.watch_seconds += time.perf_counter() - started
+
+    def head(self, step: int, kind: str) -> dict[str, Any]:
+        """Return what every row begins with."""
+        return {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": kind}
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Write a row, and raise the alarms that it gives cause for."""
+        self.log.write(row)
+        for alarm in self.watchman.see(row):
+            self.warn(row["step"], alarm.kind, alarm.where, alarm.message, alarm.remedy)
+            self.console.print(f"warning at step {row['step']}: {alarm.message}; {alarm.remedy}", style="yellow")
+
+    def warn(self, step: int, kind: str, where: str, message: str, remedy: str) -> None:
+        """Write the row of an alarm."""
+        self.log.write(self.head(step, "alarm") | {"alarm": kind, "where": where, "message": message, "remedy": remedy})
+
+    def check_finite(self) -> dict[str, float]:
+        """Read the terms of all steps since the last call, in one transfer, and return the last step's.
+
+        Raises:
+            UserError: a term is NaN or infinite.
+        """
+        names = list(self.unchecked[-1][1])
+        values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unchecked]).tolist()
+        for (step, _), row in zip(self.unchecked, values, strict=True):
+            for name, value in zip(names, row, strict=True):
+                if not math.isfinite(value):
+                    raise self.broken(step, "loss", f"the loss is not finite at step {step}: term '{name}' is {value}")
+        del self.unchecked[:-1]
+        return dict(zip(names, values[-1], strict=True))
+
+    def check_weights(self, step: int) -> None:
+        """Look for broken weights: a finite loss may have an infinite gradient, and its step breaks what the next loss is taken on.
+
+        Raises:
+            UserError: a weight or buffer is NaN or infinite.
+        """
+        for name, tensor in self.method.state_dict().items():
+            if not tensor.isfinite().all():
+                raise self.broken(step, "weights", f"weights '{name}' are not finite after step {step}")
+
+    @contextmanager
+    def finite(self, step: int, whose: str) -> Iterator[None]:
+        """Say at which step a spectrum found embeddings that are not finite.
+
+        Raises:
+            UserError: it did.
+        """
+        try:
+            yield
+        except UserError as error:
+            raise self.broken(step, "embeddings", f"the embeddings of {whose} are not finite at step {step}") from error
+
+    def broken(self, step: int, where: str, what: str) -> UserError:
+        """Raise the last alarm: log what broke, why, and what to try; return the error that says so and where to go on from."""
+        recipe = self.recipe
+        # What is not finite before any weight has moved was not brought about by the learning rate.
+        if step == 0 or (step == 1 and where == "loss"):
+            cause = "the objective or the views, as no step was taken before"
+            remedy = "check the numbers of the objective (--hyper) and of the views (--views)"
+        else:
+            cause = "steps that are too large"
+            exact = ", or --machine.precision 32-true" if resolve_precision(recipe) == "bf16-mixed" else ""
+            remedy = (
+                f"start a new run with a lower --optimizer.lr (now {recipe.optimizer.lr:g}) or a longer --schedule.warmup (now "
+                f"{recipe.schedule.warmup:g} epochs){exact}"
+            )
+        own = f", or mend the objective (fullrank check {recipe.objective})" if ":" in recipe.objective else ""
+        whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
+        left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
+        found = f"{what}; probably {cause}"
+        self.warn(step, "not finite", where, found, remedy + own)
+        return UserError(f"{found}; {remedy}{own}; {left}")
+
+    def checkpoint(self, step: int) -> None:
+        """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it.
+
+        Raises:
+            UserError: loss or weights are not finite, or the disk is full.
+        """
+        self.check_finite()
+        self.check_weights(step)
+        self.log.flush()
+        self.data.decode_errors.exchange()
+        self.note_skipped()
+        self.note_times()
+        save_checkpoint(
+            self.path / "checkpoints",
+            step,
+            weights=self.method.state_dict(),
+            state={"step": step, "optimizer": self.optimizer.state_dict(), "probe": self.probe.state_dict()},
+            meta={"recipe": self.recipe.fingerprint, "images": self.data.num_images},
+        )

@@ -1,0 +1,137 @@
+"""The rows of a run's log, as typed records: the logger writes them, and everything else reads them.
+
+`metrics.jsonl` holds one JSON object a row, with its kind: "train", "spectrum" or "alarm". Fields that are None are left out of the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fullrank.errors import UserError
+from fullrank.spectrum import Spectrum
+from fullrank.structure import structure
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRow:
+    """One logged training step."""
+
+    kind: ClassVar[str] = "train"
+    step: int
+    epoch: float
+    loss: float
+    terms: dict[str, float]
+    """The objective's weighted terms, which sum to the loss."""
+    lr: float
+    images_per_second: float
+    probe_loss: float | None = None
+    """Loss of the online probe; None where no image of the batch has a label."""
+    probe_train_accuracy: float | None = None
+    effective_rank: float | None = None
+    """Effective rank of the embeddings of this batch's first view; None at steps that do not measure it."""
+    max_rank: int | None = None
+    """The largest value that it can take, min(N − 1, D)."""
+    leading_eigenvalues: tuple[float, ...] | None = None
+    """The largest eigenvalues of the same embeddings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectrumMetrics:
+    """The metrics of one spectrum."""
+
+    effective_rank: float
+    condition_number: float | None
+    """None where it is infinite."""
+    entropy: float
+    collapsed_dimensions: int
+    dimensions: int
+    samples: int
+    relative_variance: float | None = None
+    """Share of the mean square Σ‖z‖²/n that is variance: 0 where all embeddings are equal; None where the mean is unknown."""
+
+    @classmethod
+    def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
+        """Compute the metrics of a spectrum."""
+        condition = spectrum.condition_number()
+        square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
+        return cls(
+            effective_rank=spectrum.effective_rank(),
+            condition_number=condition if np.isfinite(condition) else None,
+            entropy=spectrum.entropy(),
+            collapsed_dimensions=spectrum.collapsed_dimensions(),
+            dimensions=spectrum.D,
+            samples=spectrum.n,
+            relative_variance=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectrumRow:
+    """One spectrum evaluation on held-out images."""
+
+    kind: ClassVar[str] = "spectrum"
+    step: int
+    epoch: float
+    backbone: SpectrumMetrics
+    projector: SpectrumMetrics
+    intraclass_correlation: float | None = None
+    """Of the representations of the last batch's views; None before the first step."""
+    probe_accuracy: float | None = None
+    """Accuracy of the online probe on the held-out images; None where they have no labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmRow:
+    """One alarm: what was observed, against which threshold, and the probable cause. `fullrank.monitoring` puts it into words."""
+
+    kind: ClassVar[str] = "alarm"
+    step: int
+    epoch: float
+    alarm: str
+    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views' or 'not finite'."""
+    where: str
+    """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
+    metric: str
+    """What was observed: 'loss', 'effective rank', 'relative variance', …"""
+    observed: float | None
+    threshold: float | None
+    cause: str
+    """The probable cause, a key of the table of causes and remedies."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the cause and the observation need to be put into words: terms, numbers of images and dimensions, settings."""
+
+
+Row = TrainRow | SpectrumRow | AlarmRow
+KINDS: dict[str, type[Row]] = {row.kind: row for row in (TrainRow, SpectrumRow, AlarmRow)}
+
+
+def row_to_json(row: Row) -> dict[str, Any]:
+    """Return a row as the object that metrics.jsonl holds.
+
+    >>> row_to_json(TrainRow(step=1, epoch=0.1, loss=2.0, terms={"variance": 2.0}, lr=0.3, images_per_second=10.0))["kind"]
+    'train'
+    """
+    return {"kind": row.kind} | {name: value for name, value in asdict(row).items() if value is not None}
+
+
+def row_from_json(value: Mapping[str, Any], *, source: str = "row") -> Row:
+    """Build a row from an object of metrics.jsonl.
+
+    Args:
+        value: the object.
+        source: what an error calls it, such as the file and the line.
+
+    Raises:
+        UserError: an unknown kind, or a field that is missing, unknown or of the wrong type.
+
+    >>> row_from_json({"kind": "test", "step": 1}, source="metrics.jsonl, line 1")
+    Traceback (most recent call last):
+    fullrank.errors.UserError: metrics.jsonl, line 1: got a row of kind 'test', expected one of train, spectrum, alarm
+    """
+    fields = dict(value)
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UserError(f"{source}: got a row of kind {kind!r}, expected one of {', '.join(KINDS)}")
+    return structure(fields, KINDS[kind], source)

@@ -1,0 +1,75 @@
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+
+from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector, feature_dim
+from fullrank.objectives import frossl
+
+
+@pytest.fixture
+def method():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        backbone = build_backbone(BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
+        return JointEmbedding(
+            backbone, build_projector(ProjectorConfig(widths=(12, 6)), feature_dim(backbone)), partial(frossl, invariance=2.0)
+        )
+
+
+@pytest.fixture
+def views():
+    """Two views of 16 px, three of 8 px, of different brightness, as real views are."""
+    rng = torch.Generator().manual_seed(0)
+    scale = torch.arange(1.0, 4.0).view(-1, 1, 1, 1, 1)
+    return [scale[:2] * torch.rand(2, 10, 3, 16, 16, generator=rng), scale * torch.rand(3, 10, 3, 8, 8, generator=rng)]
+
+
+def test_shapes_of_views_of_two_sizes(method, views):
+    embeddings = method(views)
+    assert {name: tuple(tensor.shape) for name, tensor in embeddings.items()} == {"R": (2, 10, 16), "Z": (5, 10, 6)}
+
+
+def test_representations_are_those_of_the_full_size_views(method, views):
+    method.eval()
+    embeddings = method(views)
+    torch.testing.assert_close(embeddings["R"], torch.stack([method.backbone(view) for view in views[0]]))
+    torch.testing.assert_close(embeddings["Z"][:2], method.projector(embeddings["R"].flatten(0, 1)).unflatten(0, (2, 10)))
+    torch.testing.assert_close(embeddings["Z"][4], method.projector(method.backbone(views[1][2])))
+
+
+def test_batch_norm_sees_one_view_at_a_time(method, views):
+    alone, together = deepcopy(method), deepcopy(method)
+    Z = method(views)["Z"]
+    for v, view in enumerate([*views[0], *views[1]]):
+        torch.testing.assert_close(Z[v], alone.projector(alone.backbone(view)))
+    assert int(method.backbone.bn1.num_batches_tracked) == 5
+    mixed = together.projector(together.backbone(views[0].flatten(0, 1))).unflatten(0, (2, 10))
+    assert (Z[:2] - mixed).abs().max() > 0.01
+
+
+def test_the_terms_take_the_numbers_of_the_partial(method, views):
+    embeddings = method(views)
+    assert method.inputs == ("Z",)
+    terms, expected = method.terms(embeddings), frossl(embeddings["Z"], invariance=2.0)
+    assert all(torch.equal(terms[name], expected[name]) for name in expected)
+
+
+def test_under_bfloat16_the_terms_are_float32_and_within_a_percent(method, views):
+    exact = deepcopy(method)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        embeddings = method(views)
+        terms = method.terms(embeddings)
+    assert embeddings["Z"].dtype == torch.bfloat16
+    assert all(term.dtype == torch.float32 for term in terms.values())
+    expected = exact.terms(exact(views))
+    loss, wanted = (torch.stack(list(each.values())).sum().item() for each in (terms, expected))
+    assert loss == pytest.approx(wanted, rel=0.01)
+    assert loss != wanted
+
+
+def test_every_parameter_gets_a_gradient(method, views):
+    torch.stack(list(method.terms(method(views)).values())).sum().backward()
+    assert all(parameter.grad is not None for parameter in method.parameters())
+    assert sum(parameter.grad.norm() for parameter in method.parameters()) > 0

@@ -1,0 +1,182 @@
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.images import Preprocess
+from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
+from fullrank.monitoring.collapse_detector import MISSING, missing_share
+from fullrank.monitoring.spectrum_evaluation import Measures, SpectrumFile, intraclass_correlation, look
+from fullrank.objectives import frossl
+from fullrank.run import Run
+from fullrank.spectrum import Spectrum
+
+PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A method whose BatchNorm has statistics, with dropout that would be random, and a layer that is frozen in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        backbone = build_backbone(
+            BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1], "drop_rate": 0.5}, stem="small")
+        )
+        method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(12, 6)), 16), frossl)
+        for _ in range(3):
+            method([torch.randn(2, 16, 3, 12, 12)])
+    method.backbone.bn1.eval()
+    return method
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return torch.randint(0, 256, (70, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 32), (70, 512), (10, 4)])  # 10 are fewer than the backbone's dimensions
+def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, count, batch):
+    pixels = pixels[:count]
+    seen = look(trained, pixels, PREPROCESS, batch=batch)
+    still = deepcopy(trained).eval()
+    with torch.no_grad():
+        R = still.backbone(PREPROCESS.normalize(pixels))
+        Z = still.projector(R)
+    torch.testing.assert_close(seen.features, R)
+    for name, whole in (("backbone", R), ("projector", Z)):
+        expected = Spectrum.from_embeddings(whole)
+        assert (seen.spectra[name].n, seen.spectra[name].D) == (count, whole.shape[1])
+        largest = expected.eigenvalues[0].item()
+        torch.testing.assert_close(seen.spectra[name].eigenvalues, expected.eigenvalues, rtol=1e-4, atol=1e-6 * largest)
+        assert largest > 0
+        assert len(seen.spectra[name].about_origin) == min(count, whole.shape[1])
+
+
+def test_a_look_leaves_modes_buffers_gradients_and_randomness_as_they_were(trained, pixels):
+    before = deepcopy(trained)
+    random = torch.get_rng_state()
+    seen = look(trained, pixels, PREPROCESS)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert [m.training for m in trained.modules()] == [m.training for m in before.modules()]
+    assert {m.training for m in trained.modules()} == {True, False}
+    assert all(torch.equal(value, before.state_dict()[name]) for name, value in trained.state_dict().items())
+    assert all(parameter.grad is None for parameter in trained.parameters())
+    assert not seen.features.requires_grad
+
+
+def test_a_look_under_bfloat16_keeps_features_that_a_probe_can_take(trained, pixels):
+    exact = look(trained, pixels, PREPROCESS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = look(trained, pixels, PREPROCESS)
+    assert rounded.features.dtype == torch.float32
+    ratio = rounded.spectra["backbone"].eigenvalues[0] / exact.spectra["backbone"].eigenvalues[0]
+    assert ratio.item() == pytest.approx(1, abs=0.05)
+
+
+def test_a_look_at_a_method_in_double_precision(trained, pixels):
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        seen = look(deepcopy(trained).double(), pixels, PREPROCESS)
+    finally:
+        torch.set_default_dtype(default)
+    assert seen.features.dtype == torch.float64
+
+
+def test_measures_are_those_of_the_spectrum():
+    spectrum = Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 1.0]), n=100)
+    found = Measures.of(spectrum)
+    assert found.effective_rank == spectrum.effective_rank()
+    assert found.condition_number == pytest.approx(4)
+    assert found.entropy == spectrum.entropy()
+    assert (found.collapsed_dimensions, found.dimensions, found.samples) == (0, 3, 100)
+
+
+def test_a_condition_number_that_json_cannot_hold_is_none():
+    found = Measures.of(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
+    assert found.condition_number is None
+    assert found.collapsed_dimensions == 1
+
+
+@pytest.mark.parametrize(("dead", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
+def test_dead_dimensions_count_where_the_images_can_tell(dead, n, expected):
+    spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - dead) + [0.0] * dead), n=n)
+    found = Measures.of(spectrum)
+    assert (missing_share(found.collapsed_dimensions, found.dimensions, found.samples) > MISSING) is expected
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
+def test_spread_is_the_share_of_the_mean_square_that_is_not_the_means(distance):
+    Z = distance + torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = sum(Z) / 50
+    expected = sum((z - mean) @ (z - mean) for z in Z) / sum(z @ z for z in Z)
+    assert Measures.of(Spectrum.from_embeddings(Z)).relative_variance == pytest.approx(expected.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_embeddings_that_are_all_equal_have_no_spread(value):
+    assert Measures.of(Spectrum.from_embeddings(torch.full((50, 4), value))).relative_variance == 0
+
+
+def test_eigenvalues_alone_do_not_know_the_spread():
+    assert Measures.of(Spectrum.from_eigenvalues(torch.ones(3), n=50)).relative_variance is None
+
+
+@pytest.mark.parametrize("V", [2, 3, 8])
+def test_agreement_is_the_intraclass_correlation(V):
+    R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
+    R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = sum(r for view in R for r in view) / (20 * V)
+    between = sum((R[v, i] - mean) @ (R[w, i] - mean) for i in range(20) for v in range(V) for w in range(V) if v != w)
+    square = sum((R[v, i] - mean) @ (R[v, i] - mean) for i in range(20) for v in range(V))
+    assert intraclass_correlation(R) == pytest.approx((between / (V - 1) / square).item())
+
+
+def test_equal_views_agree_and_strangers_do_not():
+    generator = torch.Generator().manual_seed(0)
+    R = torch.randn(1, 4000, 8, generator=generator)
+    assert intraclass_correlation(R.expand(3, -1, -1)) == pytest.approx(1)
+    assert intraclass_correlation(torch.randn(2, 4000, 8, generator=generator)) == pytest.approx(0, abs=0.02)
+
+
+def test_agreement_needs_two_views_of_something():
+    assert intraclass_correlation(torch.randn(1, 6, 3)) is None
+    assert intraclass_correlation(torch.ones(2, 6, 3)) is None
+
+
+def test_agreement_ignores_scale_shift_and_rotation():
+    generator = torch.Generator().manual_seed(0)
+    R = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator)
+    Q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator)).Q
+    assert intraclass_correlation(7 * R @ Q + 2) == pytest.approx(intraclass_correlation(R))
+
+
+def two(scale):
+    return {
+        "backbone": Spectrum.from_eigenvalues(scale * torch.tensor([3.0, 2.0, 1.0]), n=50),
+        "projector": Spectrum.from_eigenvalues(scale * torch.tensor([1.0, 0.5]), n=50),
+    }
+
+
+def test_spectra_are_appended_and_can_be_read_at_any_time(tmp_path):
+    file = SpectrumFile(tmp_path / "spectrum.npz")
+    for count, step in enumerate((0, 10, 20), start=1):
+        file.append(step, two(1 + step))
+        arrays = Run(tmp_path).spectra
+        assert arrays["steps"].tolist() == [0, 10, 20][:count]
+        assert arrays["samples"].tolist() == [50] * count
+        assert (arrays["backbone"].shape, arrays["projector"].shape) == ((count, 3), (count, 2))
+        np.testing.assert_allclose(arrays["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
+        assert [path.name for path in tmp_path.iterdir()] == ["spectrum.npz"]
+
+
+def test_on_resume_later_spectra_are_dropped(tmp_path):
+    file = SpectrumFile(tmp_path / "spectrum.npz")
+    for step in (0, 10, 20, 30):
+        file.append(step, two(1.0))
+    resumed = SpectrumFile(tmp_path / "spectrum.npz", after=15, before=Run(tmp_path).spectra)
+    resumed.append(20, two(7.0))
+    arrays = Run(tmp_path).spectra
+    assert arrays["steps"].tolist() == [0, 10, 20]
+    np.testing.assert_allclose(arrays["projector"][:, 0], [1, 1, 7])

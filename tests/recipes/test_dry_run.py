@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.recipes import DataConfig, Recipe, build_method, dry_run, with_objective
+from fullrank.views import ViewConfig
+
+TINY = Recipe(
+    data=DataConfig(channels=1, mean=(0.5,), std=(0.25,)),
+    views=(ViewConfig(count=2, size=8), ViewConfig(count=1, size=6)),
+    backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+    projector=ProjectorConfig(widths=(16, 6)),
+    batch=8,
+)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch, request):
+    """`own(body)`: a recipe with an objective of the user's own, of that body."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def recipe(body):
+        module = f"own_{abs(hash((request.node.name, body)))}"
+        (tmp_path / f"{module}.py").write_text(f"import torch\n\ndef loss(Z, *, weight=1.0):\n    {body}\n")
+        return replace(TINY, objective=f"{module}:loss", hyper={}, method={})
+
+    return recipe
+
+
+def rehearsed(recipe):
+    dry_run(build_method(recipe), recipe)
+
+
+def test_shapes_that_the_objective_cannot_take_are_found():
+    recipe = replace(with_objective(TINY, "wmse"), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(widths=(16,)))
+    with pytest.raises(UserError, match="16"):
+        rehearsed(recipe)
+
+
+@pytest.mark.parametrize("objective", ["dino", "frossl"])
+def test_the_method_is_left_as_it_was(objective):
+    recipe = with_objective(TINY, objective)
+    method = build_method(recipe)
+    before, state = {name: value.clone() for name, value in method.state_dict().items()}, torch.get_rng_state()
+    dry_run(method, recipe)
+    assert method.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+
+
+def test_a_function_of_the_users_own_may_read_values(own):
+    rehearsed(own("return {'sum': weight * Z.sum() if Z.sum().item() > 0 else -Z.sum()}"))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("return Z.sum()", r"returns a bare tensor \(\), expected named scalars; return"),
+        ("return Z.sum(), Z.mean()", "returns a tuple, expected named scalars"),
+        ("return {'x': 1.0}", "returns 'x' is a float"),
+        ("return {'x': Z.mean(0)}", r"returns 'x' has the shape \(8, 6\)"),
+        ("return {}", "returns no term"),
+        ("return {'x': Z.detach().sum()}", "returns a loss without gradient"),
+        ("return {'x': Z @ Z}", r"fails on Z \(3, 8, 6\): RuntimeError: .*; see fullrank check"),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_one_line(own, body, expected):
+    with pytest.raises(UserError, match=f"^objective 'own_.*:loss' {expected}") as caught:
+        rehearsed(own(body))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,68 @@
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.structure import structure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float = 1.0
+    kind: Literal["a", "b"] = "a"
+
+    def __post_init__(self):
+        if self.rate < 0:
+            raise UserError(f"rate is {self.rate}, but has to be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    inner: Inner = field(default_factory=Inner)
+    several: tuple[Inner, ...] = ()
+    widths: tuple[int, ...] = (1,)
+    name: str | None = None
+    anything: dict[str, Any] = field(default_factory=dict)
+
+
+def test_what_fits_is_built():
+    values = {"inner": {"rate": 2}, "several": [{"kind": "b"}], "widths": [3, 4], "name": "x", "anything": {"k": [1, {"l": None}]}}
+    expected = Outer(inner=Inner(rate=2.0), several=(Inner(kind="b"),), widths=(3, 4), name="x", anything={"k": [1, {"l": None}]})
+    assert structure(values, Outer, "it") == expected
+    assert isinstance(structure(values, Outer, "it").inner.rate, float)
+
+
+def test_what_is_left_out_takes_its_default():
+    assert structure({}, Outer, "it") == Outer()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"inner": {"rate": "1.0"}}, "it.inner.rate: got '1.0', expected float"),
+        ({"inner": {"rate": None}}, "it.inner.rate: got None, expected float"),
+        ({"inner": {"rate": -1.0}}, "it.inner: rate is -1.0, but has to be positive"),
+        ({"inner": {"kind": "c"}}, "it.inner.kind: got 'c', expected one of 'a', 'b'"),
+        ({"inner": 3}, "it.inner: expected an object"),
+        ({"inner": [1]}, "it.inner: expected an object"),
+        ({"several": [{}, {"rate": "x"}]}, "it.several[1].rate: got 'x', expected float"),
+        ({"several": 3}, "it.several: expected a list"),
+        ({"widths": [1, 2.5]}, "it.widths[1]: got 2.5, expected int"),
+        ({"widths": [True]}, "it.widths[0]: got True, expected int"),
+        ({"name": 3}, "it.name: got 3, expected str"),
+        ({"innner": {}}, "it: there is no field 'innner'; perhaps you meant 'inner'?"),
+        ({"inner": {"rat": 1.0}}, "it.inner: there is no field 'rat'; perhaps you meant 'rate'?"),
+        ({"zebra": 1, "xylophone": 2}, "it: there is no field 'xylophone'; there is no field 'zebra'"),
+        ({"widths": [0.5], "name": 1}, "it.widths[0]: got 0.5, expected int; it.name: got 1, expected str"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(values, expected):
+    with pytest.raises(UserError) as caught:
+        structure(values, Outer, "it")
+    assert str(caught.value) == expected
+
+
+def test_a_scalar_alone_is_named_as_it_is_called():
+    with pytest.raises(UserError, match=r"^weight: got 'x', expected float$"):
+        structure("x", float, "weight")

@@ -1,0 +1,108 @@
+"""What a run says when memory is short, or when its batches are embedded in pieces."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+from timm.models.resnet import ResNet
+from torch import nn
+
+from fullrank import pretrain
+from fullrank.errors import UserError
+from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_note, smaller
+
+
+@pytest.fixture
+def tiny(small):
+    """Two steps of 256 images."""
+    return replace(small, batch=256, epochs=1)
+
+
+@pytest.fixture
+def room(monkeypatch):
+    """`room(images, error)`: a backbone that has memory for so many images at once in training; returns the sizes that it has seen."""
+
+    def make(images, error):
+        forward, sizes = ResNet.forward, []
+
+        def limited(self, x):
+            if self.training and len(x) > images:
+                raise error
+            if self.training:
+                sizes.append(len(x))
+            return forward(self, x)
+
+        monkeypatch.setattr(ResNet, "forward", limited)
+        return sizes
+
+    return make
+
+
+def train(recipe, path, micro_batch):
+    console = Console(file=io.StringIO(), width=1000)
+    run = pretrain(replace(recipe, machine=replace(recipe.machine, micro_batch=micro_batch)), out=path, console=console)
+    return run, console.file.getvalue()
+
+
+CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+CPU = RuntimeError(
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+)
+
+
+@pytest.mark.parametrize("error", [CUDA, CPU], ids=["cuda", "cpu"])
+def test_who_follows_the_line_comes_to_a_size_that_fits(tiny, room, tmp_path, error):
+    sizes, micro_batch = room(80, error), 0
+    for tried, half in ((256, 128), (128, 64)):
+        with pytest.raises(UserError, match=f"^out of memory with {tried} images embedded at once; give ") as failure:
+            train(tiny, tmp_path / str(tried), micro_batch)
+        micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
+        assert micro_batch == half
+    run, said = train(tiny, tmp_path / "run", micro_batch)
+    assert set(sizes) == {64}
+    assert run.checkpoint().step == 5
+    assert said.count("BatchNorm normalises each of 4 pieces of a batch by itself and moves its statistics 4 times a step") == 1
+
+
+def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
+    room(80, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        train(tiny, tmp_path / "run", 0)
+
+
+def test_an_undivided_run_and_one_without_batchnorm_say_nothing():
+    with_norm, without = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    assert [has_batchnorm(module) for module in (with_norm, without)] == [True, False]
+    assert micro_batch_note(with_norm, share=64, micro_batch=0) is None
+    assert micro_batch_note(with_norm, share=64, micro_batch=64) is None
+    assert micro_batch_note(without, share=64, micro_batch=1) is None
+    assert "2 pieces" in micro_batch_note(with_norm, share=64, micro_batch=63)
+
+
+@pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
+def test_batchnorm_takes_no_single_image(share, micro_batch):
+    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm takes 2 images or more; change"):
+        micro_batch_note(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
+
+
+def test_what_cannot_be_halved_is_answered_by_other_remedies():
+    assert "--machine.micro_batch 1," in smaller(3, batchnorm=False)
+    for line in (smaller(1, batchnorm=False), smaller(3, batchnorm=True)):
+        assert "micro_batch" not in line
+        assert "--batch" in line
+    assert "neither loss nor gradient" in smaller(256, batchnorm=False)
+    assert "BatchNorm's statistics" in smaller(256, batchnorm=True)
+
+
+def test_the_cpu_allocator_is_known_by_what_it_says():
+    with pytest.raises(RuntimeError) as failure:
+        torch.empty(10**15)
+    assert is_out_of_memory(failure.value)
+
+
+def test_a_negative_number_is_refused(tiny, tmp_path):
+    with pytest.raises(UserError, match=r"machine.micro_batch is -1, but has to be at least 0; change --machine.micro_batch"):
+        train(tiny, tmp_path / "run", -1)
