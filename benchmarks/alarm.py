@@ -36,6 +36,7 @@ from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.environment import platform_info
+from fullrank.run.rows import row_to_json
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 
 EPOCHS = 20
@@ -133,19 +134,20 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
 
 def few(path: Path, features: str) -> float | None:
     """Accuracy of 2 labels a class on one kind of features; None where the run ended before its end."""
-    scores = (Run(path).evaluation or {}).get("scores", [])
-    found = [score["accuracy"] for score in scores if score["features"] == features and score["probe"] == "linear, 2 labels a class"]
+    evaluation = Run(path).evaluation
+    scores = evaluation.scores if evaluation else ()
+    found = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
     return found[0] if found else None
 
 
 def row(path: Path, kind: str, objective: str, seed: int, *, against: Path) -> dict[str, Any]:
     """One run: what is left of the gain of the healthy run `against`, and the alarms that its log raises."""
     run = Run(path)
-    rows = run.metrics
+    rows = [row_to_json(row) for row in run.metrics]
     start = judged_from(rows, run.recipe)
     total = steps_per_epoch(rows) * run.recipe.epochs
     raised = [(step, alarm.kind, alarm.where, alarm.cause) for step, alarm in alarms(run)]
-    raised += [(row["step"], row["alarm"], row["where"], row["message"]) for row in rows if row.get("alarm") == "not finite"]
+    raised += [(row["step"], row["alarm"], row["where"], row["cause"]) for row in rows if row.get("alarm") == "not finite"]
     accuracy, untrained, best = few(path, "backbone"), few(against, "untrained backbone"), few(against, "backbone")
     kept = None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
     return {
@@ -155,7 +157,7 @@ def row(path: Path, kind: str, objective: str, seed: int, *, against: Path) -> d
         "few_shot": accuracy,
         "kept": None if kept is None else round(kept, 3),
         "degraded": kind != "healthy" and (kept is None or kept < KEPT),
-        "commit": read_json(path / "environment.json")["commit"],
+        "commit": run.environment["commit"],
         "extremes": extremes([row for row in rows if row["kind"] == "spectrum" and row["step"] >= start]),
         "alarms": [{"share": round(step / total, 3), "alarm": name, "where": where, "cause": cause} for step, name, where, cause in raised],
     }

@@ -78,14 +78,14 @@ def row(runs: list[Run]) -> dict:
             "margin": statistics.mean(margins),
             "interval": [statistics.mean(margins) - half, statistics.mean(margins) + half],
         }
-    watched = [[r for r in run.metrics if r["kind"] == "spectrum"][-1] for run in runs]
-    found["effective_rank"] = {place: [w[place]["effective_rank"] for w in watched] for place in ("backbone", "projector")}
-    found["seconds"] = [read_json(run.path / "environment.json")["duration_seconds"] for run in runs]
+    watched = [run.metrics.spectrum[-1] for run in runs]
+    found["effective_rank"] = {place: [getattr(w, place).effective_rank for w in watched] for place in ("backbone", "projector")}
+    found["seconds"] = [run.environment["duration_seconds"] for run in runs]
     return found
 
 
 def score(run: Run, features: str, probe: str) -> float:
-    return next(s["accuracy"] for s in run.evaluation["scores"] if (s["features"], s["probe"]) == (features, probe))
+    return next(s.accuracy for s in run.evaluation.scores if (s.features, s.probe) == (features, probe))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from fullrank.evaluation.result import Evaluation
 from fullrank.run import Run, read_json, write_json
 
 ENVIRONMENT = ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
@@ -51,32 +52,32 @@ def whole_run(options: argparse.Namespace, seed: int) -> Path:
 
 def collect(runs: list[Path], name: str | None) -> dict:
     evaluations = [Run(path).evaluation for path in runs]
-    environments = [read_json(path / "environment.json") for path in runs]
+    environments = [Run(path).environment for path in runs]
     recipe = read_json(runs[0] / "recipe.json")
     return {
         "data": name or recipe["data"]["source"],
         "scores": list(table(evaluations)),
         "seeds": [environment["seed"] for environment in environments],
-        "train_images": evaluations[0]["train_images"],
-        "test_images": evaluations[0]["test_images"],
+        "train_images": evaluations[0].train_images,
+        "test_images": evaluations[0].test_images,
         "minutes": [round(environment["duration_seconds"] / 60, 1) for environment in environments],
         "spectrum_share": [environment["spectrum_share"] for environment in environments],
-        "spectra": [len(Run(path).spectra["steps"]) for path in runs],
+        "spectra": [len(Run(path).spectra.steps) for path in runs],
         "commit": sorted({str(environment["commit"]) for environment in environments}),
         "environment": {key: environments[0][key] for key in ENVIRONMENT},
         "recipe": recipe | {"seed": None, "data": recipe["data"] | {"source": name or recipe["data"]["source"]}},
     }
 
 
-def table(evaluations: list[dict]):
+def table(evaluations: list[Evaluation]):
     """Yield mean and sd over seeds; a score that is itself a mean (over draws of labels) counts once a seed."""
-    for row in evaluations[0]["scores"]:
-        same = [s for e in evaluations for s in e["scores"] if (s["features"], s["probe"]) == (row["features"], row["probe"])]
-        values = [score["accuracy"] for score in same]
+    for row in evaluations[0].scores:
+        same = [s for e in evaluations for s in e.scores if (s.features, s.probe) == (row.features, row.probe)]
+        values = [score.accuracy for score in same]
         sd = statistics.stdev(values) if len(values) > 1 else None
         yield {
-            "features": row["features"],
-            "probe": row["probe"],
+            "features": row.features,
+            "probe": row.probe,
             "mean": statistics.mean(values),
             "sd": sd,
             "n": len(values),

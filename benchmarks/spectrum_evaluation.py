@@ -23,7 +23,7 @@ from fullrank.methods import Method, ProjectorConfig
 from fullrank.monitoring.evaluation_plan import plan, work_of
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
-from fullrank.run import Run, read_json, write_json
+from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
 from fullrank.spectrum import Accumulator, Spectrum
 from fullrank.training import build_optimizer
@@ -121,13 +121,13 @@ def embeddings(method: Method, images: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def noted(run: Run) -> dict[str, Any]:
     """The share of its wall time that a run noted, and how many looks it took."""
-    recipe, environment = run.recipe, read_json(run.path / "environment.json")
-    looks = [row for row in run.metrics if row["kind"] == "spectrum"]
+    recipe, environment = run.recipe, run.environment
+    looks = run.metrics.spectrum
     return {
         "recipe": recipe.name,
-        "D": looks[-1]["projector"]["dimensions"],
-        "samples": looks[-1]["projector"]["samples"],
-        "steps": looks[-1]["step"],
+        "D": looks[-1].projector.dimensions,
+        "samples": looks[-1].projector.samples,
+        "steps": looks[-1].step,
         "looks": len(looks),
         "share": environment["spectrum_share"],
         "seconds": environment["duration_seconds"],

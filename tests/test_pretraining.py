@@ -44,7 +44,7 @@ def test_a_run_directory_holds_what_the_architecture_promises(run):
 def test_the_stored_recipe_is_complete_and_comes_back_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
-    assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust", "clip"}
+    assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust_coefficient", "trust_clip"}
     assert run.recipe == from_dict(stored)
     measured = replace(small.data, mean=run.recipe.data.mean, std=run.recipe.data.std)
     assert run.recipe == replace(small, data=measured)
@@ -81,14 +81,14 @@ def test_the_log_has_a_row_for_every_step_and_the_report_reads_them(run):
 
 def test_a_run_of_twenty_steps_has_twenty_spectra(run):
     spectra = run.spectra
-    assert len(spectra["steps"]) >= 20
-    assert spectra["steps"][0] == 0
-    assert spectra["steps"][-1] == 22
-    assert spectra["steps"].tolist() == [row["step"] for row in run.metrics if row["kind"] == "spectrum"]
-    assert spectra["backbone"].shape == (len(spectra["steps"]), 16)
-    assert spectra["projector"].shape == (len(spectra["steps"]), 24)
-    assert (np.diff(spectra["projector"], axis=1) <= 1e-7).all()
-    assert set(spectra["samples"].tolist()) == {100}
+    assert len(spectra.steps) >= 20
+    assert spectra.steps[0] == 0
+    assert spectra.steps[-1] == 22
+    assert spectra.steps.tolist() == [row.step for row in run.metrics.spectrum]
+    assert spectra.eigenvalues["backbone"].shape == (len(spectra.steps), 16)
+    assert spectra.eigenvalues["projector"].shape == (len(spectra.steps), 24)
+    assert (np.diff(spectra.eigenvalues["projector"], axis=1) <= 1e-7).all()
+    assert set(spectra.samples.tolist()) == {100}
 
 
 def test_the_views_are_shown(run):
@@ -98,7 +98,7 @@ def test_the_views_are_shown(run):
 
 
 def test_training_lowers_the_loss(run):
-    losses = [row["loss"] for row in run.metrics if row["kind"] == "train"]
+    losses = [row.loss for row in run.metrics.train]
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
 
 
@@ -111,16 +111,16 @@ def test_labels_never_reach_the_weights(run, small, train, monkeypatch):
 
     monkeypatch.setattr(run_data, "train_and_test", unlabelled)
     blind = train(small)
-    assert not any("probe_loss" in row or "probe_accuracy" in row for row in blind.metrics)
+    assert not any("probe_loss" in row or "probe_accuracy" in row for row in blind.metrics.to_dicts())
     assert same_weights(run, blind)
 
 
 def test_looking_and_probing_otherwise_does_not_change_the_weights(run, small, train):
-    assert run.spectra["steps"].tolist() == list(range(23))
+    assert run.spectra.steps.tolist() == list(range(23))
     other = train(
         replace(small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=SpectrumConfig(every=9, samples=30, batch_every=1))
     )
-    assert other.spectra["steps"].tolist() == [0, 9, 18, 22]
+    assert other.spectra.steps.tolist() == [0, 9, 18, 22]
     assert same_weights(run, other)
 
 
@@ -171,7 +171,7 @@ def test_a_data_set_without_class_names_has_its_probe(small, train, tmp_path):
     table.to_parquet(tmp_path / "digits.parquet")
     data = replace(small.data, source=str(tmp_path / "digits.parquet"))
     run = train(replace(small, data=data, batch=32, epochs=1))
-    assert all(np.isfinite(row["probe_loss"]) for row in run.metrics if row["kind"] == "train")
+    assert all(np.isfinite(row.probe_loss) for row in run.metrics.train)
 
 
 def test_a_preview_is_drawn_without_training(small, tmp_path, monkeypatch):
@@ -253,15 +253,18 @@ def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_pa
         patch.setattr(RunLogger, "after", cut)
         with pytest.raises(KeyboardInterrupt):
             fullrank.pretrain(remote, out=tmp_path / "run", console=Console(file=said, soft_wrap=True, markup=False))
-    assert f"train with {tmp_path / 'set'} [train] as it arrives (64 images an epoch), watch with 30 images of [test]" in said.getvalue()
+    assert (
+        f"train with {tmp_path / 'set'} [train] as it arrives (64 images an epoch), evaluate the spectrum on 30 images of [test]"
+        in said.getvalue()
+    )
     assert "a run that resumes begins a new epoch of the stream" in said.getvalue()
     run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
-    assert [row["step"] for row in run.metrics if row["kind"] == "train"] == list(range(1, 13))
-    assert all("probe_loss" in row for row in run.metrics if row["kind"] == "train")
+    assert [row.step for row in run.metrics.train] == list(range(1, 13))
+    assert all(row.probe_loss is not None for row in run.metrics.train)
     assert run.checkpoint().step == 12
 
 
 def test_a_stream_has_to_say_how_long_an_epoch_is(remote, tmp_path):
-    with pytest.raises(UserError, match=r"arrives without a length; give the images of an epoch with --data\.images"):
+    with pytest.raises(UserError, match=r"arrives without a length; give the images of an epoch with --data\.num_images"):
         fullrank.pretrain(replace(remote, data=replace(remote.data, num_images=0)), out=tmp_path / "run", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()

@@ -60,22 +60,22 @@ def as_json(tmp_path):
 
 def assert_same_but_for_rounding(run, other, tolerance):
     """The same curve, and ‖w − w'‖ ≤ `tolerance` ‖w‖ for all weights and statistics."""
-    rows, others = ([row for row in each.metrics if row["kind"] == "train"] for each in (run, other))
-    assert [row["step"] for row in rows] == [row["step"] for row in others] == list(range(1, STEPS + 1))
+    rows, others = (each.metrics.train for each in (run, other))
+    assert [row.step for row in rows] == [row.step for row in others] == list(range(1, STEPS + 1))
     for row, same in zip(rows, others, strict=True):
-        assert row["loss"] == pytest.approx(same["loss"], rel=tolerance)
+        assert row.loss == pytest.approx(same.loss, rel=tolerance)
     weights, same = run.checkpoint().weights(), other.checkpoint().weights()
     assert weights.keys() == same.keys()
     w, v = (torch.cat([weights[name].flatten().double() for name in weights]) for weights in (weights, same))
     assert (w - v).norm() <= tolerance * w.norm()
-    assert (run.spectra["steps"] == other.spectra["steps"]).all()
+    assert (run.spectra.steps == other.spectra.steps).all()
 
 
 def when_logged(path, step, act):
     """Act in another thread as soon as the run at `path` has logged `step`; return that thread."""
 
     def wait():
-        while f'{{"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
+        while f'"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
             time.sleep(0.005)
         act()
 
@@ -99,7 +99,7 @@ def test_the_command_line_makes_one_run_with_one_log(calm, train, as_json, tmp_p
     assert out == ""
     assert_same_but_for_rounding(Run(path), train(recipe), 1e-5)
     assert [entry.name for entry in path.parent.iterdir()] == ["two"]
-    assert max(Counter((row["step"], row["kind"]) for row in Run(path).metrics).values()) == 1
+    assert max(Counter(re.findall(r'"kind": "\w+", "step": \d+', (path / "metrics.jsonl").read_text())).values()) == 1
     assert len(list((path / "tensorboard").iterdir())) == 1
     assert Run(path).recipe.machine.devices == 2
     assert json.loads((path / "environment.json").read_text())["processes"] == 2
@@ -133,7 +133,7 @@ def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(
     assert re.fullmatch(named + told, said.splitlines()[-1])
     assert "Traceback" not in said
 
-    reached = max(row["step"] for row in Run(path).metrics)
+    reached = max(row.step for row in Run(path).metrics)
     assert saved <= reached < STEPS - 2
     when_logged(path, reached + 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert main(["pretrain", "--resume", str(path)]) == 143

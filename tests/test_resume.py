@@ -51,7 +51,7 @@ def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run
     assert 4 <= Run(path).checkpoint().step < 22
     status, _ = stop(start("--resume", path), path, 13, signal.SIGKILL)
     assert status == -signal.SIGKILL
-    assert max(row["step"] for row in Run(path).metrics) > Run(path).checkpoint().step  # steps that are taken again
+    assert max(row.step for row in Run(path).metrics) > Run(path).checkpoint().step  # steps that are taken again
     fullrank.pretrain(resume=path, console=QUIET)
     assert_same(run.path, path)
 
@@ -213,7 +213,7 @@ def test_a_damaged_log_is_named_by_its_line_and_left_alone(copy):
     lines = path.read_text().splitlines()
     lines[6] = lines[6][:20]
     path.write_text(text := "\n".join(lines) + "\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl is corrupted at line 7 .* mend or remove that line"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 7: .* fix or remove the line"):
         fullrank.pretrain(resume=copy, console=QUIET)
     assert path.read_text() == text
 

@@ -73,7 +73,7 @@ def pretrain(
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig
     >>> small = replace(RECIPES["digits"], epochs=1, backbone=BackboneConfig(name="test_resnet"), projector=ProjectorConfig(widths=(16,)))
     >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
-    >>> run.checkpoint().step, run.metrics[-1]["kind"]
+    >>> run.checkpoint().step, run.metrics[-1].kind
     (11, 'spectrum')
     """
     console = console or stderr()

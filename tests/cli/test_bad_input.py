@@ -212,8 +212,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fu
     run = Run(Path("run"))
     assert run.checkpoint().step == 11
     assert package.load("run@11").backbone is not None
-    assert max(row["step"] for row in run.metrics if row["kind"] == "train") == 13
-    assert (run.metrics[-1]["kind"], run.metrics[-1]["alarm"], run.metrics[-1]["step"]) == ("warning", "not finite", 14)
+    assert max(row.step for row in run.metrics.train) == 13
+    assert (run.metrics[-1].kind, run.metrics[-1].alarm, run.metrics[-1].step) == ("alarm", "not finite", 14)
     assert all(weight.isfinite().all() for weight in run.checkpoint().weights().values())
 
 
@@ -275,9 +275,9 @@ def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_l
 
 
 def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
-    row = RunLogger.row
+    row = RunLogger.log_train
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "row", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
+        patch.setattr(RunLogger, "log_train", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     assert (

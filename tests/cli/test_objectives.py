@@ -19,7 +19,7 @@ def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_
     path = tmp_path / "run"
     assert main(["pretrain", str(recipe), "--objective", name, *half, "--out", str(path)]) == 0
     run = Run(path)
-    terms = [row["terms"] for row in run.metrics if row["kind"] == "train"]
+    terms = [row.terms for row in run.metrics.train]
     assert len(terms) == 11
     assert run.recipe.objective == name
     page = (path / "report.html").read_text(encoding="utf-8")
@@ -29,5 +29,5 @@ def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_
 def test_a_run_with_target_prototypes_and_centre_is_evaluated_by_its_backbone_alone(small, train, capsys):
     run = train(replace(with_objective(small, "dino"), epochs=1, checkpoints=1))
     assert main(["evaluate", str(run.path)]) == 0
-    assert "untrained backbone" in {score["features"] for score in run.evaluation["scores"]}
+    assert "untrained backbone" in {score.features for score in run.evaluation.scores}
     capsys.readouterr()

@@ -14,8 +14,7 @@ import fullrank as package
 from fullrank.cli import spectrum_history
 from fullrank.cli.spectrum import Measured, write_json, write_png
 from fullrank.images import train_and_test
-from fullrank.report import Spectra
-from fullrank.run import Run
+from fullrank.run import Run, SpectrumHistory
 from fullrank.spectrum import MEASURES, Spectrum
 
 
@@ -51,24 +50,25 @@ def test_shows_and_writes_how_the_spectra_of_a_run_came_about(fullrank, run, tmp
     for file in ("spectrum.npz", "spectrum.json"):
         _, out, _ = fullrank("spectrum", run.path, "--out", tmp_path / file)
     with np.load(tmp_path / "spectrum.npz") as arrays:
-        assert arrays["steps"].tolist() == spectra["steps"].tolist()
-        np.testing.assert_array_equal(arrays["projector_over_training"], spectra["projector"])
+        assert arrays["steps"].tolist() == spectra.steps.tolist()
+        np.testing.assert_array_equal(arrays["projector_over_training"], spectra.eigenvalues["projector"])
     training = json.loads((tmp_path / "spectrum.json").read_text())["training"]
-    assert training["steps"] == spectra["steps"].tolist()
-    last = Spectrum.from_eigenvalues(torch.from_numpy(spectra["projector"][-1]), n=int(spectra["samples"][-1]))
+    assert training["steps"] == spectra.steps.tolist()
+    last = Spectrum.from_eigenvalues(torch.from_numpy(spectra.eigenvalues["projector"][-1]), n=int(spectra.samples[-1]))
     assert training["projector"]["effective rank"][-1] == pytest.approx(last.effective_rank())
     assert training["projector"]["dead dimensions"][-1] == last.collapsed_dimensions()
     for part in ("backbone", "projector"):
         assert f"{run.path}: {part} over training" in " ".join(out.split()).replace("/ ", "/")
     rows = [line for line in out.splitlines() if "│" in line and line.split("│")[1].strip().replace(",", "").isdecimal()]
-    assert [int(line.split("│")[1]) for line in rows[:2]] == spectra["steps"].tolist()[:2] or len(spectra["steps"]) > 8
+    assert [int(line.split("│")[1]) for line in rows[:2]] == spectra.steps.tolist()[:2] or len(spectra.steps) > 8
     assert f"{last.effective_rank():.3g}" in rows[-1]
     assert "95 % at" in out
 
 
 def test_what_else_the_file_of_spectra_holds_is_passed_by(copy, run):
-    np.savez(copy / "spectrum.npz", **Run(run.path).spectra, backbone_about_origin=np.ones((2, 16)))
-    found, expected = spectrum_history.spectra_of(Run(copy)), spectrum_history.spectra_of(Run(run.path))
+    kept = Run(run.path).spectra
+    np.savez(copy / "spectrum.npz", steps=kept.steps, samples=kept.samples, **kept.eigenvalues, backbone_about_origin=np.ones((2, 16)))
+    found, expected = Run(copy).spectra, Run(run.path).spectra
     assert list(found.eigenvalues) == ["backbone", "projector"]
     np.testing.assert_array_equal(found.eigenvalues["backbone"], expected.eigenvalues["backbone"])
 
@@ -76,7 +76,7 @@ def test_what_else_the_file_of_spectra_holds_is_passed_by(copy, run):
 def rising(D=128, T=20):
     """Spectra that grow, the later eigenvalues the later."""
     steps, j = np.arange(T) * 10, np.arange(1, D + 1)
-    return Spectra(steps=steps, samples=np.full(T, 4 * D), eigenvalues={"backbone": np.exp(-8 * j / (1 + steps[:, None])) / j})
+    return SpectrumHistory(steps=steps, samples=np.full(T, 4 * D), eigenvalues={"backbone": np.exp(-8 * j / (1 + steps[:, None])) / j})
 
 
 def printed(table, width):
@@ -162,13 +162,13 @@ def test_no_step_is_given_for_a_curve_that_fell_to_its_last_value_or_is_zero():
 )
 def test_a_curve_rose_that_began_below_its_last_value_and_hardly_passed_it(curve, step):
     eigenvalues = {"backbone": np.array(curve)[:, None]}
-    spectra = Spectra(steps=np.arange(len(curve)) * 10, samples=np.full(len(curve), 9), eigenvalues=eigenvalues)
+    spectra = SpectrumHistory(steps=np.arange(len(curve)) * 10, samples=np.full(len(curve), 9), eigenvalues=eigenvalues)
     assert spectrum_history.reached(spectra, "backbone", 1) == step
 
 
 def test_draws_what_has_collapsed(tmp_path):
     none = rising().eigenvalues["backbone"] * 0
-    spectra = Spectra(steps=np.arange(20), samples=np.full(20, 512), eigenvalues={"backbone": none})
+    spectra = SpectrumHistory(steps=np.arange(20), samples=np.full(20, 512), eigenvalues={"backbone": none})
     write_png(tmp_path / "a.png", [Measured("a", now(none[-1]), spectra)])
     assert size(tmp_path / "a.png")[0] > 0
     first = next(line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if line.startswith("│"))

@@ -20,7 +20,7 @@ from fullrank.monitoring.collapse_detector import (
     outweighing,
     replay,
 )
-from fullrank.monitoring.spectrum_evaluation import Measures
+from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
 
 SETTLED = 20
@@ -271,13 +271,17 @@ def test_a_rank_that_is_less_than_images_resolve_is_missing(n, rank):
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 20])
 @pytest.mark.parametrize("where", ["backbone", "projector"])
 def test_noise_is_no_collapse_however_few_the_images_and_dimensions(n, D, where):
-    measured = asdict(Measures.of(Spectrum.from_embeddings(torch.randn(n, D, generator=torch.Generator().manual_seed(0)))))
+    measured = asdict(
+        SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(torch.randn(n, D, generator=torch.Generator().manual_seed(0))))
+    )
     assert collapse(measured, where) is None
 
 
 def test_eight_images_tell_a_collapse_in_four_dimensions():
     line, point = torch.randn(8, 1, generator=torch.Generator().manual_seed(0)) * torch.ones(4), torch.ones(8, 4)
-    (rank, *_), (spread, *_) = (collapse(asdict(Measures.of(Spectrum.from_embeddings(Z))), "projector") for Z in (line, point))
+    (rank, *_), (spread, *_) = (
+        collapse(asdict(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z))), "projector") for Z in (line, point)
+    )
     assert (rank, spread) == ("dimensional collapse", "complete collapse")
 
 

@@ -15,6 +15,7 @@ from fullrank.monitoring.run_logger import RunLogger
 from fullrank.monitoring.spectrum_evaluation import Look, intraclass_correlation
 from fullrank.recipes import SpectrumConfig
 from fullrank.run import Run, write_json
+from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, build_optimizer
 
@@ -52,24 +53,24 @@ def step(k, *, value=1.0, labels=None):
 
 
 def rows(path, kind):
-    return [row for row in Run(path).metrics if row["kind"] == kind]
+    return [row for row in Run(path).metrics if row.kind == kind]
 
 
 def test_a_row_holds_the_terms_and_what_the_probe_learns(recorder, tmp_path):
     with recorder() as look:
         look.after(step(1), waited=0.0)
     (row,) = rows(tmp_path, "train")
-    assert row["terms"] == {"variance": 2.0, "invariance": 1.0}
-    assert row["loss"] == 3.0
-    assert row["lr"] == 0.1
-    assert row["epoch"] == round(1 / 11, 4)
-    assert row["probe_loss"] == pytest.approx(2.3026, abs=1e-3)  # log 10: it has learnt nothing yet
+    assert row.terms == {"variance": 2.0, "invariance": 1.0}
+    assert row.loss == 3.0
+    assert row.lr == 0.1
+    assert row.epoch == round(1 / 11, 4)
+    assert row.probe_loss == pytest.approx(2.3026, abs=1e-3)  # log 10: it has learnt nothing yet
 
 
 def test_without_labels_there_is_no_probe(recorder, tmp_path):
     with recorder() as look:
         look.after(step(1, labels=torch.full((N,), -1)), waited=0.0)
-    assert not any(key.startswith("probe") for key in rows(tmp_path, "train")[0])
+    assert not any(key.startswith("probe") for key in row_to_json(rows(tmp_path, "train")[0]))
 
 
 def test_a_label_that_nobody_announced_counts_as_none(recorder, tmp_path):
@@ -116,7 +117,7 @@ def test_the_log_is_on_the_disk_before_a_checkpoint(recorder, tmp_path, monkeypa
     seen = []
 
     def save(folder, k, **contents):
-        seen.append((k, rows(tmp_path, "train")[-1]["step"]))
+        seen.append((k, rows(tmp_path, "train")[-1].step))
 
     monkeypatch.setattr(module, "save_checkpoint", save)
     with recorder(total=6, checkpoints=2) as look:
@@ -139,24 +140,26 @@ def test_it_warns_once_a_place_and_not_before_spectra_settle_nor_again_on_resumi
         for k in (0, 11, 49, 55, 66):
             look.watch(k)
     (row,) = rows(tmp_path, "alarm")
-    assert (row["step"], row["epoch"], row["alarm"], row["where"]) == (55, 5.0, "dimensional collapse", "projector")
-    assert "effective rank 1.000 of 8 dimensions" in row["message"]
-    assert "--optimizer.lr (now" in row["remedy"]
-    assert f"warning at step 55: {row['message']}; {row['remedy']}" in capsys.readouterr().out
+    assert (row.step, row.epoch, row.alarm, row.where) == (55, 5.0, "dimensional collapse", "projector")
+    assert "effective rank 1.000 of 8 dimensions" in row.details["found"]
+    assert "--optimizer.lr (now" in row.details["remedy"]
+    out = capsys.readouterr().out
+    assert "warning at step 55: dimensional collapse, projector" in out
+    assert row.details["remedy"] in out
     with recorder(total=220, done=60) as resumed:
         resumed.watch(77)
     assert len(rows(tmp_path, "alarm")) == 1
     with recorder(total=220, done=50) as earlier:  # the warning came later, and is taken back
         earlier.watch(66)
-    assert [row["step"] for row in rows(tmp_path, "alarm")] == [66]
+    assert [row.step for row in rows(tmp_path, "alarm")] == [66]
 
 
 def test_a_diverging_loss_is_an_alarm_and_no_end(recorder, tmp_path):
     with recorder() as look:
         for k in range(1, 5):
             look.after(step(k, value=1e3 if k >= 3 else 1.0), waited=0.0)
-    assert [(row["step"], row["alarm"]) for row in rows(tmp_path, "alarm")] == [(3, "divergence")]
-    assert rows(tmp_path, "train")[-1]["step"] == 4
+    assert [(row.step, row.alarm) for row in rows(tmp_path, "alarm")] == [(3, "divergence")]
+    assert rows(tmp_path, "train")[-1].step == 4
 
 
 def test_what_is_not_finite_is_an_alarm_and_the_end(recorder, tmp_path):
@@ -165,17 +168,18 @@ def test_what_is_not_finite_is_an_alarm_and_the_end(recorder, tmp_path):
         with pytest.raises(UserError, match="not finite at step 2"):
             look.after(step(2, value=float("inf")), waited=0.0)
     (row,) = rows(tmp_path, "alarm")
-    assert (row["step"], row["alarm"], row["where"]) == (2, "not finite", "loss")
-    assert row["message"] == "the loss is not finite at step 2: term 'invariance' is inf; probably steps that are too large"
-    assert "--optimizer.lr" in row["remedy"]
+    assert (row.step, row.alarm, row.where) == (2, "not finite", "loss")
+    assert row.details["found"] == "the loss is not finite at step 2: term 'invariance' is inf"
+    assert row.cause == "steps that are too large"
+    assert "--optimizer.lr" in row.details["remedy"]
 
 
 def test_what_is_not_finite_before_the_first_step_is_not_laid_to_its_size(recorder, tmp_path):
     with recorder() as look, pytest.raises(UserError, match=r"at step 1: .* taken before; check the numbers of the objective \(--hyper\)"):
         look.after(step(1, value=float("nan")), waited=0.0)
     (row,) = rows(tmp_path, "alarm")
-    assert row["message"].endswith("is nan; probably the objective or the views, as no step was taken before")
-    assert "--optimizer.lr" not in row["remedy"]
+    assert row.cause == "the objective or the views, as no step was taken before"
+    assert "--optimizer.lr" not in row.details["remedy"]
 
 
 def test_an_alarm_needs_no_label(recorder, parts, tmp_path, monkeypatch):
@@ -183,8 +187,8 @@ def test_an_alarm_needs_no_label(recorder, parts, tmp_path, monkeypatch):
     with recorder(total=220) as look:
         look.data = replace(look.data, held_out_labels=torch.full_like(look.data.held_out_labels, -1))
         look.watch(60)
-    assert "probe_accuracy" not in rows(tmp_path, "spectrum")[0]
-    assert [(row["alarm"], row["where"]) for row in rows(tmp_path, "alarm")] == [("dimensional collapse", "backbone")]
+    assert rows(tmp_path, "spectrum")[0].probe_accuracy is None
+    assert [(row.alarm, row.where) for row in rows(tmp_path, "alarm")] == [("dimensional collapse", "backbone")]
 
 
 def test_looks_between_steps_know_how_far_the_views_agree(recorder, tmp_path):
@@ -192,7 +196,7 @@ def test_looks_between_steps_know_how_far_the_views_agree(recorder, tmp_path):
         look.watch(0)
         for k in range(1, 5):
             look.after(step(k), waited=0.0)
-    found = {row["step"]: row.get("intraclass_correlation") for row in rows(tmp_path, "spectrum")}
+    found = {row.step: row.intraclass_correlation for row in rows(tmp_path, "spectrum")}
     assert found == {0: None, 2: pytest.approx(intraclass_correlation(step(2).R)), 4: pytest.approx(intraclass_correlation(step(4).R))}
 
 

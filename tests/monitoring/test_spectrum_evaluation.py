@@ -1,15 +1,14 @@
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.monitoring.collapse_detector import MISSING, missing_share
-from fullrank.monitoring.spectrum_evaluation import Measures, SpectrumFile, intraclass_correlation, look
+from fullrank.monitoring.spectrum_evaluation import intraclass_correlation, look
 from fullrank.objectives import frossl
-from fullrank.run import Run
+from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
 
 PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
@@ -86,7 +85,7 @@ def test_a_look_at_a_method_in_double_precision(trained, pixels):
 
 def test_measures_are_those_of_the_spectrum():
     spectrum = Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 1.0]), n=100)
-    found = Measures.of(spectrum)
+    found = SpectrumMetrics.from_spectrum(spectrum)
     assert found.effective_rank == spectrum.effective_rank()
     assert found.condition_number == pytest.approx(4)
     assert found.entropy == spectrum.entropy()
@@ -94,7 +93,7 @@ def test_measures_are_those_of_the_spectrum():
 
 
 def test_a_condition_number_that_json_cannot_hold_is_none():
-    found = Measures.of(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
+    found = SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
     assert found.condition_number is None
     assert found.collapsed_dimensions == 1
 
@@ -102,7 +101,7 @@ def test_a_condition_number_that_json_cannot_hold_is_none():
 @pytest.mark.parametrize(("dead", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
 def test_dead_dimensions_count_where_the_images_can_tell(dead, n, expected):
     spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - dead) + [0.0] * dead), n=n)
-    found = Measures.of(spectrum)
+    found = SpectrumMetrics.from_spectrum(spectrum)
     assert (missing_share(found.collapsed_dimensions, found.dimensions, found.samples) > MISSING) is expected
 
 
@@ -111,16 +110,16 @@ def test_spread_is_the_share_of_the_mean_square_that_is_not_the_means(distance):
     Z = distance + torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mean = sum(Z) / 50
     expected = sum((z - mean) @ (z - mean) for z in Z) / sum(z @ z for z in Z)
-    assert Measures.of(Spectrum.from_embeddings(Z)).relative_variance == pytest.approx(expected.item(), rel=1e-9)
+    assert SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)).relative_variance == pytest.approx(expected.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_embeddings_that_are_all_equal_have_no_spread(value):
-    assert Measures.of(Spectrum.from_embeddings(torch.full((50, 4), value))).relative_variance == 0
+    assert SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(torch.full((50, 4), value))).relative_variance == 0
 
 
 def test_eigenvalues_alone_do_not_know_the_spread():
-    assert Measures.of(Spectrum.from_eigenvalues(torch.ones(3), n=50)).relative_variance is None
+    assert SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.ones(3), n=50)).relative_variance is None
 
 
 @pytest.mark.parametrize("V", [2, 3, 8])
@@ -150,33 +149,3 @@ def test_agreement_ignores_scale_shift_and_rotation():
     R = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator)
     Q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator)).Q
     assert intraclass_correlation(7 * R @ Q + 2) == pytest.approx(intraclass_correlation(R))
-
-
-def two(scale):
-    return {
-        "backbone": Spectrum.from_eigenvalues(scale * torch.tensor([3.0, 2.0, 1.0]), n=50),
-        "projector": Spectrum.from_eigenvalues(scale * torch.tensor([1.0, 0.5]), n=50),
-    }
-
-
-def test_spectra_are_appended_and_can_be_read_at_any_time(tmp_path):
-    file = SpectrumFile(tmp_path / "spectrum.npz")
-    for count, step in enumerate((0, 10, 20), start=1):
-        file.append(step, two(1 + step))
-        arrays = Run(tmp_path).spectra
-        assert arrays["steps"].tolist() == [0, 10, 20][:count]
-        assert arrays["samples"].tolist() == [50] * count
-        assert (arrays["backbone"].shape, arrays["projector"].shape) == ((count, 3), (count, 2))
-        np.testing.assert_allclose(arrays["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
-        assert [path.name for path in tmp_path.iterdir()] == ["spectrum.npz"]
-
-
-def test_on_resume_later_spectra_are_dropped(tmp_path):
-    file = SpectrumFile(tmp_path / "spectrum.npz")
-    for step in (0, 10, 20, 30):
-        file.append(step, two(1.0))
-    resumed = SpectrumFile(tmp_path / "spectrum.npz", after=15, before=Run(tmp_path).spectra)
-    resumed.append(20, two(7.0))
-    arrays = Run(tmp_path).spectra
-    assert arrays["steps"].tolist() == [0, 10, 20]
-    np.testing.assert_allclose(arrays["projector"][:, 0], [1, 1, 7])

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from fullrank.report import Spectra, read_run
+from fullrank.report import read_run
 from fullrank.report.curves import INDICES, POINTS, eigenvalues, losses, progress
+from fullrank.run import SpectrumHistory
 
 
 def curve(figure, run, quantity):
@@ -25,7 +26,7 @@ def test_a_loss_that_hardly_moves_is_no_stairs(make_record):
 
 
 def test_all_axes_of_time_end_at_the_last_step(make_record):
-    spectra = Spectra(steps=np.array([0, 80]), samples=np.full(2, 9), eigenvalues={"backbone": np.ones((2, 2))})
+    spectra = SpectrumHistory(steps=np.array([0, 80]), samples=np.full(2, 9), eigenvalues={"backbone": np.ones((2, 2))})
     train = ({"step": 70, "loss": 1.0},)
     watch = ({"step": 80, "backbone": {"effective_rank": 2.0}},)
     runs = [make_record(train=train, watch=watch, spectra=spectra), make_record(train=({"step": 30, "loss": 1.0},))]
@@ -112,7 +113,7 @@ def test_some_eigenvalues_are_followed_over_the_steps(make_run):
 
 def test_rounding_errors_are_gaps_among_the_eigenvalues(make_record):
     table = np.array([[1.0, 0.5], [1.0, 1e-11], [2.0, 0.0], [np.nan, np.nan], [1e12, 1.0], [1.0, 0.4]])
-    spectra = Spectra(steps=np.arange(6), samples=np.full(6, 9), eigenvalues={"projector": table})
+    spectra = SpectrumHistory(steps=np.arange(6), samples=np.full(6, 9), eigenvalues={"projector": table})
     figure = eigenvalues([make_record(label="a", spectra=spectra)])
     assert curve(figure, "a", "λ2 of the projector")["y"] == [0.5, None, None, None, None, 0.4]  # of each step by itself
     assert figure["layout"]["yaxis"]["type"] == "log"

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.report import Spectra, measured
+from fullrank.report import measured
 from fullrank.report.measured import measures, readings_of
+from fullrank.run import SpectrumHistory
 from fullrank.spectrum import Spectrum, readings
 
 
 def spectra(n, **eigenvalues):
     tables = {part: np.stack([np.ones(len(values)), values]) for part, values in eigenvalues.items()}
-    return Spectra(steps=np.array([0, 10]), samples=np.array([n, n]), eigenvalues=tables)
+    return SpectrumHistory(steps=np.array([0, 10]), samples=np.array([n, n]), eigenvalues=tables)
 
 
 def rows(html):

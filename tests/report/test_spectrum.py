@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
-from fullrank.report import Spectra, read_run
+from fullrank.report import read_run
 from fullrank.report.spectrum import EIGENVALUES, NUMBERS, POSITIONS, captions, positions, spectrum, stops
+from fullrank.run import SpectrumHistory
 
 
 def spectra(steps, **eigenvalues):
-    return Spectra(steps=np.array(steps), samples=np.full(len(steps), 100), eigenvalues=eigenvalues)
+    return SpectrumHistory(steps=np.array(steps), samples=np.full(len(steps), 100), eigenvalues=eigenvalues)
 
 
 def test_the_frames_hold_the_eigenvalues_of_the_file(make_run):

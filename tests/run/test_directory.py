@@ -1,5 +1,4 @@
 import contextlib
-import json
 import os
 import stat
 import subprocess
@@ -11,9 +10,10 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.recipes import RECIPES, to_dict
-from fullrank.run import Run, create, read_json, run_lock, write_json
-from fullrank.run.directory import FILES, FOLDERS, read_rows, validate_output_dir, write_text
+from fullrank.run import Run, create, run_lock, write_json
+from fullrank.run.directory import FILES, FOLDERS, validate_output_dir
 from fullrank.training import save_checkpoint
 
 HOLD = """
@@ -198,74 +198,9 @@ def test_a_lock_that_cannot_be_written_is_said(tmp_path):
         raise AssertionError("got in")
 
 
-def test_rows_are_read_in_order(tmp_path):
-    rows = [{"step": 1, "terms": {"a": 0.5}}, {"step": 2}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_rows(tmp_path / "metrics.jsonl") == Run(tmp_path).metrics == rows
-
-
-@pytest.mark.parametrize("cut", range(1, len('{"step": 22}')))
-def test_a_half_written_last_line_is_passed_over(tmp_path, cut):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n' + '{"step": 22}'[:cut])
-    assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 1}]
-
-
-def test_a_last_line_that_lacks_its_newline_alone_is_kept(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 22}')
-    assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 22}]
-
-
-@pytest.mark.parametrize(
-    ("lines", "number"),
-    [
-        (["{", '{"step": 2}'], 1),
-        (['{"step": 1}', "nonsense", '{"step": 3}'], 2),
-        (['{"step": 1}', "[2]", '{"step": 3}'], 2),
-        (['{"step": 1}', "", '{"step": 3}'], 2),
-        (['{"step": 1}', "\xff\x00", '{"step": 3}'], 2),
-        (['{"step": 1}', "{"], 2),
-        (['{"step": 1}', "7"], 2),
-    ],
-)
-def test_any_other_damage_is_named_with_its_line(tmp_path, lines, number):
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes("".join(line + "\n" for line in lines).encode("latin-1"))
-    with pytest.raises(UserError, match=f"^{path} is corrupted at line {number} .*; mend or remove that line$"):
-        read_rows(path)
-
-
-def test_a_file_that_is_not_there_has_no_rows(tmp_path):
-    assert read_rows(tmp_path / "metrics.jsonl") == []
-
-
-@pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"\xff\xfe"])
-def test_damaged_json_is_named(tmp_path, content):
-    (tmp_path / "evaluation.json").write_bytes(content)
-    with pytest.raises(UserError, match=f"^{tmp_path / 'evaluation.json'} cannot be read .*; restore it, or start a new run$"):
-        read_json(tmp_path / "evaluation.json")
-
-
-def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "environment.json"
-    write_json(path, {"a": 1})
-    whole = Path.write_text
-
-    def cut_short(self, text):
-        whole(self, text[:3])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", cut_short)
-        with pytest.raises(KeyboardInterrupt):
-            write_json(path, {"a": 2})
-    assert read_json(path) == {"a": 1}
-    write_text(path, '{"a": 3}')
-    assert read_json(path) == {"a": 3}
-
-
 def test_an_empty_run_has_nothing(tmp_path):
     run = Run(tmp_path)
-    assert (run.metrics, run.spectra, run.evaluation, run.checkpoints) == ([], {}, None, [])
+    assert (len(run.metrics), run.spectra, run.evaluation, run.environment, run.checkpoints) == (0, None, None, {}, [])
     with pytest.raises(UserError, match=f"no run at {tmp_path}"):
         _ = run.recipe
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint yet"):
@@ -274,12 +209,17 @@ def test_an_empty_run_has_nothing(tmp_path):
 
 def test_a_run_gives_its_files_back(tmp_path):
     run = Run(tmp_path)
+    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
+    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,))
     write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
-    write_json(tmp_path / "evaluation.json", {"knn": 0.5})
+    write_json(tmp_path / "evaluation.json", evaluation.to_json())
+    write_json(tmp_path / "environment.json", {"seed": 3})
     np.savez(tmp_path / "spectrum.npz", steps=np.array([0, 5]), samples=np.array([9, 9]), backbone=np.ones((2, 3), np.float32))
     assert run.recipe == RECIPES["cifar10"]
-    assert run.evaluation == {"knn": 0.5}
-    assert {name: array.shape for name, array in run.spectra.items()} == {"steps": (2,), "samples": (2,), "backbone": (2, 3)}
+    assert run.evaluation == evaluation
+    assert run.environment == {"seed": 3}
+    assert run.spectra.steps.tolist() == [0, 5]
+    assert run.spectra.eigenvalues["backbone"].shape == (2, 3)
 
 
 def test_checkpoints_are_found_by_step(tmp_path):
@@ -289,20 +229,3 @@ def test_checkpoints_are_found_by_step(tmp_path):
     assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; it has 5, 12"):
         run.checkpoint(7)
-
-
-DAMAGES = {
-    "half": lambda content: content[: len(content) // 2],
-    "empty": lambda content: b"",
-    "garbage": lambda content: b"garbage",
-    "a hole": lambda content: content[:60] + bytes(40) + content[100:],
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_spectrum_is_named(tmp_path, damage):
-    path = tmp_path / "spectrum.npz"
-    np.savez_compressed(path, steps=np.arange(50), backbone=np.random.default_rng(0).random((50, 9), np.float32))
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=f"^{path} cannot be read .*remove it and measure with `fullrank spectrum`$"):
-        _ = Run(tmp_path).spectra

@@ -23,8 +23,7 @@ from fullrank.evaluation.features import stream
 from fullrank.images import DecodeErrors, Images
 from fullrank.loading import Model as Loaded
 from fullrank.loading import load
-from fullrank.report import Spectra
-from fullrank.run import Run
+from fullrank.run import Run, SpectrumHistory
 from fullrank.spectrum import MEASURES, Accumulator, Spectrum, readings
 from fullrank.spectrum.readings import FEW
 from fullrank.terminal import stderr
@@ -45,7 +44,7 @@ class Measured:
 
     name: str
     spectra: dict[str, Spectrum]
-    training: Spectra | None = None
+    training: SpectrumHistory | None = None
 
 
 def spectrum(
@@ -106,12 +105,12 @@ def measure(loaded: Loaded, images: Images, reading: Reading) -> dict[str, Spect
     return {part: accumulator.spectrum() for part, accumulator in found.items()}
 
 
-def training_of(model: str) -> Spectra | None:
+def training_of(model: str) -> SpectrumHistory | None:
     """Return the spectra that a run took while it trained; where they cannot be read, say so and go on without."""
     if not Path(model).is_dir():
         return None
     try:
-        return spectrum_history.spectra_of(Run(Path(model)))
+        return Run(Path(model)).spectra
     except UserError as error:
         stderr().print(f"without the spectra over training: {error}", style="yellow")
         return None

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.report import Spectra
 from fullrank.report.figures import COLOURS, above_rounding, thin
 from fullrank.report.read import PARTS
-from fullrank.run import Run
+from fullrank.run import SpectrumHistory
 from fullrank.spectrum import Spectrum, measures, saturation
 
 if TYPE_CHECKING:
@@ -30,23 +29,11 @@ NAME = 36
 """How many characters of a model's name fit above a drawing, and into its legend."""
 
 
-def spectra_of(run: Run) -> Spectra | None:
-    """Return the spectra that a run took while it trained, or None where it has none yet.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    arrays = run.spectra
-    if not arrays:
-        return None
-    return Spectra(steps=arrays["steps"], samples=arrays["samples"], eigenvalues={part: arrays[part] for part in PARTS if part in arrays})
-
-
-def curves(spectra: Spectra, part: str) -> dict[str, Float[np.ndarray, " T"]]:
+def curves(spectra: SpectrumHistory, part: str) -> dict[str, Float[np.ndarray, " T"]]:
     """Return effective rank and dead dimensions at each step.
 
-    >>> steps = Spectra(steps=np.array([0, 9]), samples=np.array([50, 50]), eigenvalues={"backbone": np.array([[1.0, 0.0], [2.0, 2.0]])})
-    >>> curves(steps, "backbone")
+    >>> eigenvalues = {"backbone": np.array([[1.0, 0.0], [2.0, 2.0]])}
+    >>> curves(SpectrumHistory(steps=np.array([0, 9]), samples=np.array([50, 50]), eigenvalues=eigenvalues), "backbone")
     {'effective rank': array([1., 2.]), 'dead dimensions': array([1., 0.])}
     """
     eigenvalues = torch.from_numpy(spectra.eigenvalues[part]).double()
@@ -54,14 +41,14 @@ def curves(spectra: Spectra, part: str) -> dict[str, Float[np.ndarray, " T"]]:
     return {"effective rank": measures.effective_rank(eigenvalues).numpy(), "dead dimensions": np.array(dead, dtype=float)}
 
 
-def reached(spectra: Spectra, part: str, j: int) -> int | None:
+def reached(spectra: SpectrumHistory, part: str, j: int) -> int | None:
     """Return the step at which the j-th eigenvalue reached 95 % of its last value for good; None where it did not rise to that value.
 
     It rose where it began below those 95 % and was never more than twice its last value: of one that dropped, or is zero, the step
     would say nothing.
 
     >>> rose_fell_died = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
-    >>> found = Spectra(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": rose_fell_died})
+    >>> found = SpectrumHistory(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": rose_fell_died})
     >>> [reached(found, "backbone", j) for j in (1, 2, 3)]
     [None, 5, None]
     """
@@ -71,7 +58,7 @@ def reached(spectra: Spectra, part: str, j: int) -> int | None:
     return int(spectra.steps[at]) if rose else None
 
 
-def table(spectra: Spectra, part: str, *, title: str, width: int = 120) -> Table:
+def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) -> Table:
     """Lay some steps out: effective rank, dead dimensions, eigenvalues; and when each of these reached 95 % of its last value (`reached`).
 
     As many eigenvalues are shown as fit into `width` characters.
@@ -92,19 +79,19 @@ def table(spectra: Spectra, part: str, *, title: str, width: int = 120) -> Table
     return found
 
 
-def arrays_of(spectra: Spectra) -> dict[str, np.ndarray]:
+def arrays_of(spectra: SpectrumHistory) -> dict[str, np.ndarray]:
     """Return steps, samples and the eigenvalues of each part over training, as .npz holds them."""
     of_parts = {f"{part}_over_training": values for part, values in spectra.eigenvalues.items()}
     return {"steps": spectra.steps, "samples": spectra.samples, **of_parts}
 
 
-def hyperparameters(spectra: Spectra) -> dict[str, Any]:
+def hyperparameters(spectra: SpectrumHistory) -> dict[str, Any]:
     """Return steps, and the curves of each part, as JSON holds them."""
     parts = {part: {name: curve.tolist() for name, curve in curves(spectra, part).items()} for part in spectra.eigenvalues}
     return {"steps": spectra.steps.tolist(), "samples": spectra.samples.tolist(), **parts}
 
 
-def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], Spectra | None]]) -> "matplotlib.figure.Figure":
+def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | None]]) -> "matplotlib.figure.Figure":
     """Draw a column a part: eigenvalues over the steps of each run, effective rank of all, and the eigenvalues of every model as it is.
 
     Args:
@@ -135,7 +122,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], Spectra | None]]) -
     return figure
 
 
-def _eigenvalues(ax: "Axes", spectra: Spectra, part: str) -> None:
+def _eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
     """Some eigenvalues over the steps, the larger the darker; dotted where the 14th has risen to 95 % of its last value for good."""
     from matplotlib import colormaps
 
@@ -153,7 +140,7 @@ def _eigenvalues(ax: "Axes", spectra: Spectra, part: str) -> None:
     ax.legend()
 
 
-def _effective_ranks(ax: "Axes", trained: Sequence[tuple[str, Spectra, str]], part: str) -> None:
+def _effective_ranks(ax: "Axes", trained: Sequence[tuple[str, SpectrumHistory, str]], part: str) -> None:
     """Effective rank of every run over its steps, in the colour that it has in the other axes."""
     for name, over, colour in trained:
         if part in over.eigenvalues:

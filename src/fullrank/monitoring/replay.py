@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fullrank.monitoring.collapse_detector import FIRST_STEPS, Alarm, Row, burn_in_end, replay
 from fullrank.recipes import Recipe, to_dict
 from fullrank.run.directory import Run
+from fullrank.run.rows import row_to_json
 
 
 def alarms(run: Run) -> list[tuple[int, Alarm]]:
@@ -16,7 +17,7 @@ def alarms(run: Run) -> list[tuple[int, Alarm]]:
     Raises:
         UserError: a recipe or a log that cannot be read.
     """
-    rows, recipe = run.metrics, run.recipe
+    rows, recipe = [row_to_json(row) for row in run.metrics], run.recipe
     return replay(rows, burn_in_end=judged_from(rows, recipe), recipe=to_dict(recipe))
 
 

@@ -19,10 +19,13 @@ from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end
 from fullrank.monitoring.progress import Bar, forecast
-from fullrank.monitoring.spectrum_evaluation import SpectrumFile, intraclass_correlation, look
+from fullrank.monitoring.spectrum_evaluation import intraclass_correlation, look
 from fullrank.recipes import Recipe, build_preprocess, to_dict
-from fullrank.run.directory import Run, read_json, read_rows, write_json
-from fullrank.run.metrics_writer import Log
+from fullrank.run.directory import Run
+from fullrank.run.files import read_json, read_jsonl, write_json
+from fullrank.run.metrics import MetricsWriter
+from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
 
@@ -82,16 +85,16 @@ class RunLogger:
         before = Run(path)
         self.environment = read_json(path / "environment.json")
         kept = done if done else -1  # a run that was stopped before its first checkpoint keeps nothing of what it logged
-        self.spectra = SpectrumFile(path / "spectrum.npz", after=kept, before=before.spectra)
-        data.decode_errors.reasons |= {row["name"]: row["reason"] for row in read_rows(path / "decode_errors.jsonl")} if done else {}
-        self.log = Log(path, after=kept, wandb=wandb, name=recipe.name)
+        self.spectra = SpectrumFile(path / "spectrum.npz", after=kept)
+        data.decode_errors.reasons |= {row["name"]: row["reason"] for row in read_jsonl(path / "decode_errors.jsonl")[0]} if done else {}
+        self.log = MetricsWriter(path, after=kept, wandb=wandb, name=recipe.name)
         warmup = round(recipe.schedule.warmup * self.steps_per_epoch)
         self.watchman = CollapseDetector(burn_in_end(steps=total, warmup=warmup), to_dict(recipe))
         for row in before.metrics:
-            self.watchman.see(row)  # what was raised before the run was stopped is not raised again
+            self.watchman.see(row_to_json(row))  # what was raised before the run was stopped is not raised again
         self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
         self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
-        self.rank: float | None = None
+        self.effective_rank: float | None = None
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
         self.watch_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.watch_seconds = 0.0
@@ -134,7 +137,7 @@ class RunLogger:
         known = step.labels.where(step.labels < len(self.probe.b), -1)  # a remote stream may bring a label that nobody announced
         probed = self.probe.step(step.R.flatten(0, 1), known.repeat(len(step.R)))
         if step.step % self.recipe.log_every == 0 or last:
-            self.row(step, probed)
+            self.log_train(step, probed)
         if step.step % self.watch_every == 0 or last:
             self.check_finite()
             self.check_weights(step.step)
@@ -147,36 +150,38 @@ class RunLogger:
             self.console.print(forecast(steps_left=left, seconds=seconds, steps=FORECAST_AFTER, waited=waited, device=self.fabric.device))
         self.bar.advance(step.step)
 
-    def row(self, step: Step, probed: dict[str, Any]) -> None:
+    def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
         terms = self.check_finite()
-        row = self.head(step.step, "train") | {
-            "loss": sum(terms.values()),
-            "terms": terms,
-            "lr": step.lr,
-            "images_per_second": round(self.bar.speed(step.step), 1),
-        }
         accuracy = float(probed["accuracy"])
-        if not math.isnan(accuracy):  # NaN: no image of this batch has a label
-            row |= {"probe_loss": float(probed["loss"]), "probe_train_accuracy": accuracy}
+        labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
         every = max(self.recipe.spectrum.batch_every, self.recipe.log_every)
-        if step.step % every < self.recipe.log_every:
-            row |= self.batch_spectrum(step)
-        self.note(row)
-        self.bar.note(terms, self.rank)
+        row = TrainRow(
+            step=step.step,
+            epoch=self.epoch(step.step),
+            loss=sum(terms.values()),
+            terms=terms,
+            lr=step.lr,
+            images_per_second=round(self.bar.speed(step.step), 1),
+            probe_loss=float(probed["loss"]) if labelled else None,
+            probe_train_accuracy=accuracy if labelled else None,
+            **(self.batch_spectrum(step) if step.step % every < self.recipe.log_every else {}),
+        )
+        self.log_row(row)
+        self.bar.note(terms, self.effective_rank)
 
     def batch_spectrum(self, step: Step) -> dict[str, Any]:
-        """Return the leading eigenvalues of the first view's embeddings of this batch; at most N − 1 are nonzero."""
+        """Return the fields of a row that describe the spectrum of this batch's first view; at most N − 1 eigenvalues are nonzero."""
         started = time.perf_counter()
         Z = step.embeddings["Z"][0]
         with self.finite(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(Z)
-        self.rank = spectrum.effective_rank()
+        self.effective_rank = spectrum.effective_rank()
         self.watch_seconds += time.perf_counter() - started
         return {
-            "effective_rank": self.rank,
+            "effective_rank": self.effective_rank,
             "max_rank": min(spectrum.n - 1, spectrum.D),
-            "leading_eigenvalues": [float(f"{value:.6g}") for value in spectrum.eigenvalues[:LEADING].tolist()],
+            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in spectrum.eigenvalues[:LEADING].tolist()),
         }
 
     def watch(self, step: int, R: Tensor | None = None) -> None:
@@ -190,29 +195,44 @@ class RunLogger:
         with self.fabric.autocast(), self.finite(step, "held-out images"):
             seen = look(self.method, self.held_out, self.preprocess)
         self.spectra.append(step, seen.spectra)
-        measures = seen.measures()
-        row = self.head(step, "spectrum") | measures
-        if R is not None and (agreed := intraclass_correlation(R)) is not None:
-            row["intraclass_correlation"] = agreed
-        if bool((self.data.held_out_labels >= 0).any()):
-            row["probe_accuracy"] = self.probe.accuracy(seen.features, self.data.held_out_labels.to(seen.features.device))
-        self.note(row)
+        labelled = bool((self.data.held_out_labels >= 0).any())
+        row = SpectrumRow(
+            step=step,
+            epoch=self.epoch(step),
+            **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in seen.spectra.items()},
+            intraclass_correlation=None if R is None else intraclass_correlation(R),
+            probe_accuracy=self.probe.accuracy(seen.features, self.data.held_out_labels.to(seen.features.device)) if labelled else None,
+        )
+        self.log_row(row)
         self.watch_seconds += time.perf_counter() - started
 
-    def head(self, step: int, kind: str) -> dict[str, Any]:
-        """Return what every row begins with."""
-        return {"step": step, "epoch": round(step / self.steps_per_epoch, 4), "kind": kind}
+    def epoch(self, step: int) -> float:
+        """Return the epochs that `step` steps make."""
+        return round(step / self.steps_per_epoch, 4)
 
-    def note(self, row: dict[str, Any]) -> None:
-        """Write a row, and raise the alarms that it gives cause for."""
+    def log_row(self, row: Row) -> None:
+        """Write a row and the alarms that it raises."""
         self.log.write(row)
-        for alarm in self.watchman.see(row):
-            self.warn(row["step"], alarm.kind, alarm.where, alarm.message, alarm.remedy)
-            self.console.print(f"warning at step {row['step']}: {alarm.message}; {alarm.remedy}", style="yellow")
+        for alarm in self.watchman.see(row_to_json(row)):
+            details = {"found": alarm.found, "expected": alarm.expected, "remedy": alarm.remedy}
+            self.log_alarm(row.step, alarm.kind, alarm.where, alarm.cause, details)
+            self.console.print(f"warning at step {row.step}: {alarm.message}; {alarm.remedy}", style="yellow")
 
-    def warn(self, step: int, kind: str, where: str, message: str, remedy: str) -> None:
+    def log_alarm(self, step: int, alarm: str, where: str, cause: str, details: dict[str, Any]) -> None:
         """Write the row of an alarm."""
-        self.log.write(self.head(step, "alarm") | {"alarm": kind, "where": where, "message": message, "remedy": remedy})
+        self.log.write(
+            AlarmRow(
+                step=step,
+                epoch=self.epoch(step),
+                alarm=alarm,
+                where=where,
+                metric="",
+                observed=None,
+                threshold=None,
+                cause=cause,
+                details=details,
+            )
+        )
 
     def check_finite(self) -> dict[str, float]:
         """Read the terms of all steps since the last call, in one transfer, and return the last step's.
@@ -269,7 +289,7 @@ class RunLogger:
         whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
         left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
         found = f"{what}; probably {cause}"
-        self.warn(step, "not finite", where, found, remedy + own)
+        self.log_alarm(step, "not finite", where, cause, {"found": what, "remedy": remedy + own})
         return UserError(f"{found}; {remedy}{own}; {left}")
 
     def checkpoint(self, step: int) -> None:

@@ -1,9 +1,7 @@
 """The spectrum watch: eigenvalues of held-out images over training."""
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -17,45 +15,12 @@ from fullrank.spectrum.moments import float64
 
 
 @dataclass(frozen=True)
-class Measures:
-    """What one spectrum says, in numbers."""
-
-    effective_rank: float
-    condition_number: float | None
-    entropy: float
-    collapsed_dimensions: int
-    dimensions: int
-    samples: int
-    relative_variance: float | None
-    """Share of the mean square Σ‖z‖²/n that is not the mean's: 0 where all embeddings are equal; None where the mean is unknown."""
-
-    @classmethod
-    def of(cls, spectrum: Spectrum) -> "Measures":
-        """Take the measures of a spectrum; a condition number that is not finite is None, as JSON has no infinity."""
-        condition = spectrum.condition_number()
-        square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
-        return cls(
-            effective_rank=spectrum.effective_rank(),
-            condition_number=condition if np.isfinite(condition) else None,
-            entropy=spectrum.entropy(),
-            collapsed_dimensions=spectrum.collapsed_dimensions(),
-            dimensions=spectrum.D,
-            samples=spectrum.n,
-            relative_variance=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
-        )
-
-
-@dataclass(frozen=True)
 class Look:
     """One look at the held-out images."""
 
     spectra: dict[str, Spectrum]
     features: Float[Tensor, "n D_b"]
     """(n, D_b) representations in eval mode."""
-
-    def measures(self) -> dict[str, dict[str, float | int | None]]:
-        """Return the measures of each spectrum, as a row of metrics.jsonl holds them."""
-        return {name: asdict(Measures.of(spectrum)) for name, spectrum in self.spectra.items()}
 
 
 @torch.no_grad()
@@ -101,28 +66,3 @@ def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
     A = A - A.mean((0, 1))
     V, square = len(A), A.square().sum()
     return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()
-
-
-class SpectrumFile:
-    """`spectrum.npz`, rewritten whole at each look, so that a reader never finds half of one.
-
-    Args:
-        path: the file.
-        after: on resume, spectra of later steps are dropped.
-        before: what the file held.
-    """
-
-    def __init__(self, path: Path, *, after: int = 0, before: dict[str, np.ndarray] | None = None) -> None:
-        self._path = path
-        self._rows: list[dict[str, np.ndarray]] = []
-        if before:
-            self._rows = [{name: values[t] for name, values in before.items()} for t in np.flatnonzero(before["steps"] <= after)]
-
-    def append(self, step: int, spectra: dict[str, Spectrum]) -> None:
-        """Add the eigenvalues of one look."""
-        row = {"steps": np.array(step), "samples": np.array(min(s.n for s in spectra.values()))}
-        row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
-        self._rows.append(row)
-        draft = self._path.with_name(".spectrum.draft.npz")
-        np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})  # pyright: ignore[reportArgumentType]
-        draft.replace(self._path)

@@ -22,8 +22,8 @@ WARNED = "†"
 def readings_of(run: Record, part: str) -> "dict[str, Reading]":
     """Return every measure of the last spectrum that its eigenvalues decide; empty without one, or where its number of images is not known.
 
-    >>> from fullrank.report import Spectra
-    >>> spectra = Spectra(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
+    >>> from fullrank.run import SpectrumHistory
+    >>> spectra = SpectrumHistory(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
     >>> nothing = dict(train=(), spectrum_rows=(), warnings=(), evaluation=None, views=None, decode_errors=0, notes=())
     >>> run = Record(label="run", recipe={}, environment={}, spectra=spectra, **nothing)
     >>> round(readings_of(run, "backbone")["effective rank"].value, 6), readings_of(run, "projector")

@@ -9,23 +9,13 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from jaxtyping import Float, Int
 from PIL import Image, UnidentifiedImageError
 
 from fullrank.errors import UserError
+from fullrank.run import SpectrumHistory
 
 PARTS = ("backbone", "projector")
 """The two places at which a spectrum is taken, as the files name them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spectra:
-    """Eigenvalues of the centred covariance over training, descending, as `spectrum.npz` holds them."""
-
-    steps: Int[np.ndarray, " T"]
-    samples: Int[np.ndarray, " T"]
-    eigenvalues: dict[str, Float[np.ndarray, "T _"]]
-    """By part: `backbone`, `projector` or both; they may differ in width."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +30,7 @@ class Record:
     """The lines of `metrics.jsonl` of kind `train`, by step; of a step that a resumed run logged twice, the later one."""
     spectrum_rows: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, Any], ...]
-    spectra: Spectra | None
+    spectra: SpectrumHistory | None
     evaluation: dict[str, Any] | None
     views: bytes | None
     decode_errors: int
@@ -153,7 +143,7 @@ def _by_step(lines: list[dict[str, Any]], kind: str) -> tuple[dict[str, Any], ..
     return tuple(sorted(latest.values(), key=lambda line: line["step"]))
 
 
-def _spectra(path: Path, notes: list[str]) -> Spectra | None:
+def _spectra(path: Path, notes: list[str]) -> SpectrumHistory | None:
     if not path.is_file():
         notes.append(f"{path.name} is missing: the spectrum cannot be drawn.")
         return None
@@ -172,7 +162,7 @@ def _spectra(path: Path, notes: list[str]) -> Spectra | None:
     if any(len(array) != len(steps) for array in (samples, *eigenvalues.values())):
         notes.append(f"{path.name} holds another number of spectra than of steps: the spectrum cannot be drawn.")
         return None
-    return Spectra(steps=steps.astype(np.int64), samples=samples.astype(np.int64), eigenvalues=eigenvalues)
+    return SpectrumHistory(steps=steps.astype(np.int64), samples=samples.astype(np.int64), eigenvalues=eigenvalues)
 
 
 def _picture(path: Path, notes: list[str]) -> bytes | None:

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from fullrank.report.figures import GAP, PANEL, Figure, layout, line, log_range, plain, significant, thin, title
-from fullrank.report.read import PARTS, Record, Spectra
+from fullrank.report.read import PARTS, Record
 from fullrank.report.summary import count
+from fullrank.run import SpectrumHistory
 
 # What keeps the page small: positions of the slider, eigenvalues of a spectrum, and eigenvalues of all runs together.
 POSITIONS = 60
@@ -79,12 +80,12 @@ def spectrum(runs: Sequence[Record], part: str) -> Figure | None:
     return {"data": [*last, *first], "layout": _axes(part, list(tables.values()), runs=len(runs)), "frames": frames}
 
 
-def _spectra(run: Record) -> Spectra:
+def _spectra(run: Record) -> SpectrumHistory:
     assert run.spectra is not None
     return run.spectra
 
 
-def _state(spectra: Spectra, table: Float[np.ndarray, "T k"], k: int) -> dict[str, Any]:
+def _state(spectra: SpectrumHistory, table: Float[np.ndarray, "T k"], k: int) -> dict[str, Any]:
     return {"step": int(spectra.steps[k]), "y": [significant(value) for value in table[k].tolist()]}
 
 

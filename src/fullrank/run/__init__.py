@@ -1,7 +1,20 @@
-"""The files of a run: its directory, its log of metrics, and the environment that it ran in."""
+"""The files of a run: its directory, metrics and spectrum history, and the environment that it ran in."""
 
-from fullrank.run.directory import Run, create, read_json, resume_command, run_lock, write_json
+from fullrank.run.directory import Run, create, resume_command, run_lock
 from fullrank.run.environment import describe
-from fullrank.run.metrics_writer import Log
+from fullrank.run.files import read_json, write_json
+from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.spectrum_history import SpectrumHistory
 
-__all__ = ["Log", "Run", "create", "describe", "read_json", "resume_command", "run_lock", "write_json"]
+__all__ = [
+    "Metrics",
+    "MetricsWriter",
+    "Run",
+    "SpectrumHistory",
+    "create",
+    "describe",
+    "read_json",
+    "resume_command",
+    "run_lock",
+    "write_json",
+]

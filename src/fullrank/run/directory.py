@@ -3,34 +3,32 @@
 import contextlib
 import errno
 import itertools
-import json
 import os
 import shlex
 import shutil
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
-import numpy as np
-from jaxtyping import Float32, Int64
 
-from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation
 from fullrank.recipes import Recipe, read_recipe
+from fullrank.run.files import read_json
+from fullrank.run.metrics import Metrics
+from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, on disk. Every property reads its file anew, and raises `UserError` where that is damaged.
+    """A run directory. Each property reads its file again, and raises `UserError` if the file is damaged.
 
-    >>> run = Run(Path("nowhere"))
-    >>> run.checkpoints, run.metrics, run.spectra, run.evaluation
-    ([], [], {}, None)
+    >>> run = Run(Path("missing"))
+    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluation, run.environment
+    ([], 0, None, None, {})
     """
 
     path: Path
@@ -61,86 +59,26 @@ class Run:
         return found[step]
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> Metrics:
         """The rows of metrics.jsonl."""
-        return read_rows(self.path / "metrics.jsonl")
+        return Metrics.read(self.path / "metrics.jsonl")
 
     @property
-    def spectra(self) -> dict[str, Float32[np.ndarray, "T D"] | Int64[np.ndarray, " T"]]:
-        """The arrays of spectrum.npz: steps (T,), samples (T,), and eigenvalues (T, D) by place; empty before the first spectrum."""
-        path = self.path / "spectrum.npz"
-        if not path.exists():
-            return {}
-        try:
-            with path.open("rb") as file, np.load(file) as arrays:  # NumPy leaves a damaged file open that it opens itself
-                return {name: arrays[name] for name in arrays.files}
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{path} cannot be read ({error}); it is derived: remove it and measure with `fullrank spectrum`") from error
+    def spectra(self) -> SpectrumHistory | None:
+        """The spectra of the run over training, or None before the first spectrum evaluation."""
+        return SpectrumHistory.read(self.path / "spectrum.npz")
 
     @property
-    def evaluation(self) -> dict[str, Any] | None:
-        """What `fullrank evaluate` wrote, or None."""
+    def evaluation(self) -> Evaluation | None:
+        """The scores that `fullrank evaluate` wrote, or None."""
         path = self.path / "evaluation.json"
-        return read_json(path) if path.exists() else None
+        return Evaluation.from_json(read_json(path), source=str(path)) if path.exists() else None
 
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object a line; none where there is no such file.
-
-    A last line without its newline, as a process leaves it that was killed while it wrote, counts where it is a whole object.
-
-    Raises:
-        UserError: any other line that is not a JSON object, with its number.
-    """
-    if not path.exists():
-        return []
-    *lines, last = path.read_text(errors="replace").split("\n")
-    remedy = "mend or remove that line"
-    rows = [_object(line, f"{path} is corrupted at line {number}", remedy) for number, line in enumerate(lines, start=1)]
-    with contextlib.suppress(UserError):
-        rows.append(_object(last, "half a line", remedy))
-    return rows
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of one JSON object.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    problem, remedy = f"{path} cannot be read", "restore it, or start a new run"
-    try:
-        return _object(path.read_text(), problem, remedy)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{problem} ({error}); {remedy}") from error
-
-
-def _object(text: str, problem: str, remedy: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{problem} ({error}); {remedy}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{problem} (a {type(value).__name__}, expected an object); {remedy}")
-    return value
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> write_text(path, "all of it")
-    >>> [(file.name, file.read_text()) for file in path.parent.iterdir()]
-    [('note.txt', 'all of it')]
-    """
-    with atomic_write(path, overwrite=True) as draft:
-        draft.write_text(text)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The content of environment.json, empty if there is no such file."""
+        path = self.path / "environment.json"
+        return read_json(path) if path.exists() else {}
 
 
 @contextlib.contextmanager

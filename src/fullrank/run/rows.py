@@ -95,8 +95,8 @@ class AlarmRow:
     """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
     metric: str
     """What was observed: 'loss', 'effective rank', 'relative variance', …"""
-    observed: float | None
-    threshold: float | None
+    observed: float | None = None
+    threshold: float | None = None
     cause: str
     """The probable cause, a key of the table of causes and remedies."""
     details: dict[str, Any] = field(default_factory=dict)

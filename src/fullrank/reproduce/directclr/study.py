@@ -171,7 +171,7 @@ def judge(run: Run, *, images: int) -> Rows:
         "representation": spectrum(test.X),
         "embedding": spectrum(Z),
         "ranks": ranks(run, recipe, splits.train),
-        "losses": [row["loss"] for row in run.metrics if row["kind"] == "train"][:5],
+        "losses": [row.loss for row in run.metrics.train[:5]],
     }
 
 

@@ -1,0 +1,72 @@
+"""Read and write the JSON files of a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fullrank.atomic import atomic_write
+from fullrank.errors import UserError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    problem, remedy = f"{path} cannot be read", "restore it, or start a new run"
+    try:
+        return _parse_object(path.read_text(), problem, remedy)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{problem} ({error}); {remedy}") from error
+
+
+def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
+    """Read a file that holds one JSON object per line.
+
+    A process that is killed while it writes leaves a last line that is cut off. That line is left out, and its number is returned.
+
+    Returns:
+        The objects, none if there is no such file; and the number of an incomplete last line, or None.
+
+    Raises:
+        UserError: any other line is not a JSON object.
+    """
+    if not path.exists():
+        return [], None
+    *lines, last = path.read_text(errors="replace").split("\n")
+    objects = [
+        _parse_object(line, f"{path}, line {n}: not a JSON object", "fix or remove the line") for n, line in enumerate(lines, start=1)
+    ]
+    try:
+        return [*objects, *([_parse_object(last, "", "")] if last else [])], None
+    except UserError:
+        return objects, len(lines) + 1
+
+
+def _parse_object(text: str, problem: str, remedy: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{problem} ({error}); {remedy}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{problem} (got a {type(value).__name__}, expected an object); {remedy}")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> write_text(path, "the whole text")
+    >>> [(file.name, file.read_text()) for file in path.parent.iterdir()]
+    [('note.txt', 'the whole text')]
+    """
+    with atomic_write(path, overwrite=True) as draft:
+        draft.write_text(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(value, indent=2) + "\n")

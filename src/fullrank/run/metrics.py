@@ -1,0 +1,178 @@
+"""The log of a run: metrics.jsonl, read and written. TensorBoard's and W&B's logs are derived from its rows."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import UserError
+from fullrank.run.files import read_jsonl, write_text
+from fullrank.run.rows import AlarmRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
+
+
+@dataclass(frozen=True)
+class Metrics(Sequence[Row]):
+    """The rows of metrics.jsonl, in the order of the file.
+
+    >>> row = TrainRow(step=1, epoch=0.1, loss=2.0, terms={"variance": 2.0}, lr=0.3, images_per_second=10.0)
+    >>> metrics = Metrics((row,))
+    >>> metrics[-1].step, metrics.train[0].terms, metrics.to_dicts()[0]["terms/variance"]
+    (1, {'variance': 2.0}, 2.0)
+    """
+
+    rows: tuple[Row, ...] = ()
+    incomplete_line: int | None = None
+    """Number of a last line that is cut off and therefore left out, as a killed process leaves it; None if the file is complete."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Metrics":
+        """Read a metrics.jsonl; a missing file has no rows. Of a step that was logged twice, the later row counts.
+
+        Raises:
+            UserError: a line that is not a row, with its number.
+        """
+        values, incomplete_line = read_jsonl(path)
+        rows: dict[tuple, Row] = {}
+        for number, value in enumerate(values, start=1):
+            try:
+                row = row_from_json(value, source=f"{path}, line {number}")
+            except UserError as error:
+                raise UserError(f"{error}; fix or remove the line") from error
+            rows[row.kind, row.step, *((row.alarm, row.where) if isinstance(row, AlarmRow) else ())] = row
+        return cls(tuple(rows.values()), incomplete_line)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one row, or the tuple of rows of a slice."""
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    @property
+    def train(self) -> list[TrainRow]:
+        """The rows of training steps."""
+        return [row for row in self.rows if isinstance(row, TrainRow)]
+
+    @property
+    def spectrum(self) -> list[SpectrumRow]:
+        """The rows of spectrum evaluations."""
+        return [row for row in self.rows if isinstance(row, SpectrumRow)]
+
+    @property
+    def alarms(self) -> list[AlarmRow]:
+        """The rows of alarms."""
+        return [row for row in self.rows if isinstance(row, AlarmRow)]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return each row as a flat dict, with names such as `terms/variance` and `backbone/effective_rank`."""
+        return [dict(_flatten(row_to_json(row))) for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one line per row.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise UserError("to_pandas needs the package pandas, which is not installed; pip install pandas") from None
+        return pandas.DataFrame(self.to_dicts())
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _flatten(item, f"{prefix}{name}/")
+        else:
+            yield prefix + name, item
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """Return the numbers of a row by their flat names, without step and epoch; an alarm has none.
+
+    >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
+    {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
+    """
+    if isinstance(row, AlarmRow):
+        return {}
+    values = _flatten(row_to_json(row))
+    return {name: float(value) for name, value in values if isinstance(value, int | float) and name not in ("step", "epoch")}
+
+
+class MetricsWriter:
+    """Writes rows to metrics.jsonl, to TensorBoard's event files and, if asked, to W&B.
+
+    On resume, rows of steps after the checkpoint are dropped, and the event files are rewritten from the remaining rows.
+    Each step is therefore logged exactly once.
+
+    Args:
+        path: the run directory.
+        after: rows of later steps are dropped.
+        wandb: log to Weights & Biases too (`pip install wandb`).
+        name: the name of the run in W&B.
+    """
+
+    def __init__(self, path: Path, *, after: int = 0, wandb: bool = False, name: str = "run") -> None:
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
+        file = path / "metrics.jsonl"
+        kept = [row for row in Metrics.read(file) if row.step <= after]
+        write_text(file, "".join(json.dumps(row_to_json(row)) + "\n" for row in kept))
+        self._folder = path / "tensorboard"
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._events = SummaryWriter(str(self._folder))
+        self._wandb = start_wandb(path, name) if wandb else None
+        self._stream = file.open("a")
+        for row in kept:
+            self._write_events(row)
+
+    def write(self, row: Row) -> None:
+        """Append one row."""
+        self._stream.write(json.dumps(row_to_json(row)) + "\n")
+        self._stream.flush()
+        self._write_events(row)
+        if self._wandb is not None:
+            self._wandb.log(scalars(row), step=row.step)
+
+    def flush(self) -> None:
+        """Write everything so far to the disk; called before each checkpoint."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._events.flush()
+
+    def close(self) -> None:
+        """Flush and close all files."""
+        self.flush()
+        self._stream.close()
+        self._events.close()
+        for number, file in enumerate(sorted(self._folder.glob("events.*"))):
+            file.rename(self._folder / f"events.out.tfevents.{number}")  # TensorBoard's own name contains the host's name
+        if self._wandb is not None:
+            self._wandb.finish()
+
+    def _write_events(self, row: Row) -> None:
+        for name, value in scalars(row).items():
+            self._events.add_scalar(name, value, row.step)
+
+
+def start_wandb(path: Path, name: str) -> Any:
+    """Start a W&B run that writes below the run directory, or continue the one that was started there.
+
+    Raises:
+        UserError: wandb is not installed.
+    """
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
+    identity = path / "wandb" / "id"  # one per run directory: two runs of the same name are different runs
+    if not identity.exists():
+        identity.parent.mkdir(exist_ok=True)
+        identity.write_text(uuid.uuid4().hex[:8])
+    return wandb.init(project="fullrank", name=name, dir=str(path), resume="allow", id=identity.read_text())

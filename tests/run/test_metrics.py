@@ -1,0 +1,179 @@
+import json
+import sys
+import types
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fullrank.errors import UserError
+from fullrank.run import Metrics, MetricsWriter
+from fullrank.run.metrics import scalars
+from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+
+
+def rows(steps):
+    return [
+        TrainRow(step=s, epoch=s / 10, loss=s + 0.5, terms={"variance": float(s)}, lr=0.1, images_per_second=9.0, probe_loss=1.0)
+        for s in steps
+    ]
+
+
+SPECTRUM = SpectrumMetrics(effective_rank=2.0, condition_number=None, entropy=1.0, collapsed_dimensions=0, dimensions=3, samples=9)
+ALL_KINDS = (
+    TrainRow(
+        step=1, epoch=0.1, loss=1.5, terms={"a": 1.5}, lr=0.1, images_per_second=9.0, effective_rank=2.0, leading_eigenvalues=(2.0, 1.0)
+    ),
+    SpectrumRow(step=1, epoch=0.1, backbone=SPECTRUM, projector=SPECTRUM, probe_accuracy=0.5),
+    AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", observed=40.0, cause="lr", details={"terms": ["a"]}),
+)
+
+
+def write(path, steps, **keywords):
+    writer = MetricsWriter(path, **keywords)
+    for row in rows(steps):
+        writer.write(row)
+    writer.close()
+
+
+def read(path):
+    return list(Metrics.read(path / "metrics.jsonl"))
+
+
+def events(path):
+    """Tag → [(step, value)], of all event files together."""
+    accumulator = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return {tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+
+
+def test_rows_are_read_as_they_were_written(tmp_path):
+    writer = MetricsWriter(tmp_path)
+    for count, row in enumerate(ALL_KINDS, start=1):
+        writer.write(row)
+        assert read(tmp_path) == list(ALL_KINDS[:count])  # each row is on the disk immediately
+    writer.close()
+    metrics = Metrics.read(tmp_path / "metrics.jsonl")
+    assert (metrics.train, metrics.spectrum, metrics.alarms) == tuple([row] for row in ALL_KINDS)
+    assert metrics[:2] == ALL_KINDS[:2]
+
+
+def test_rows_become_a_table(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    metrics = Metrics(ALL_KINDS)
+    frame = metrics.to_pandas()
+    pandas.testing.assert_frame_equal(frame, pandas.DataFrame(metrics.to_dicts()))
+    assert frame["kind"].tolist() == ["train", "spectrum", "alarm"]
+    assert frame["backbone/effective_rank"].dropna().tolist() == [2.0]
+
+
+def test_of_a_step_that_was_logged_twice_the_later_row_counts(tmp_path):
+    first, again = rows([10, 20]), rows([20, 30])
+    lines = [json.dumps(row_to_json(row)) + "\n" for row in (*first, *again)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    assert [row.step for row in read(tmp_path)] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("change", [{"kind": "test"}, {"loss": "low"}, {"epochs": 1}, {"step": None}])
+def test_a_row_with_another_schema_is_reported_with_its_line(tmp_path, change):
+    lines = [row_to_json(row) for row in rows([1, 2])]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (lines[0], lines[1] | change)))
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2.*fix or remove the line"):
+        read(tmp_path)
+
+
+def test_tensorboard_has_each_number_of_each_row(tmp_path):
+    write(tmp_path, [1, 2, 3])
+    found = events(tmp_path)
+    assert found.keys() == {"loss", "terms/variance", "lr", "images_per_second", "probe_loss"}
+    assert found["loss"] == [(s, s + 0.5) for s in (1, 2, 3)]
+    assert found["terms/variance"] == [(s, float(s)) for s in (1, 2, 3)]
+
+
+def test_on_resume_later_rows_are_dropped_and_each_step_is_logged_once(tmp_path):
+    write(tmp_path, [10, 20, 30, 40])
+    write(tmp_path, [30, 40, 50], after=20)
+    assert read(tmp_path) == rows([10, 20, 30, 40, 50])
+    assert events(tmp_path)["loss"] == [(s, s + 0.5) for s in (10, 20, 30, 40, 50)]
+
+
+def test_a_new_writer_drops_the_rows_of_an_old_one(tmp_path):
+    write(tmp_path, [10, 20])
+    write(tmp_path, [5])
+    assert read(tmp_path) == rows([5])
+    assert [step for step, _ in events(tmp_path)["loss"]] == [5]
+
+
+def test_on_resume_an_incomplete_row_is_dropped(tmp_path):
+    write(tmp_path, [10])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 20, "lo')
+    assert Metrics.read(tmp_path / "metrics.jsonl").incomplete_line == 2
+    write(tmp_path, [20], after=10)
+    assert read(tmp_path) == rows([10, 20])
+
+
+def test_damage_is_reported_and_nothing_is_lost(tmp_path):
+    write(tmp_path, [10])
+    damaged = "nonsense\n" + (tmp_path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(damaged)
+    with pytest.raises(UserError, match="line 1"):
+        MetricsWriter(tmp_path, after=10)
+    assert (tmp_path / "metrics.jsonl").read_text() == damaged
+
+
+def test_scalars_are_the_numbers_of_a_row():
+    train, spectrum, alarm = map(scalars, ALL_KINDS)
+    assert train == {"loss": 1.5, "terms/a": 1.5, "lr": 0.1, "images_per_second": 9.0, "effective_rank": 2.0}
+    assert spectrum["projector/dimensions"] == 3.0
+    assert "backbone/condition_number" not in spectrum
+    assert alarm == {}
+
+
+class Wandb(types.ModuleType):
+    """Records what W&B would receive."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.runs = []
+
+    def init(self, **options):
+        self.runs.append({**options, "rows": [], "finished": False})
+        return self
+
+    def log(self, row, *, step):
+        self.runs[-1]["rows"].append((step, row))
+
+    def finish(self):
+        self.runs[-1]["finished"] = True
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    module = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def test_wandb_gets_the_same_rows(tmp_path, wandb):
+    write(tmp_path, [1, 2], wandb=True, name="digits")
+    (run,) = wandb.runs
+    assert run["name"] == "digits"
+    assert run["dir"] == str(tmp_path)
+    assert run["rows"] == [(row.step, scalars(row)) for row in rows([1, 2])]
+    assert run["finished"]
+
+
+def test_wandb_continues_the_run_of_the_same_folder_and_no_other(tmp_path, wandb):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    write(tmp_path / "a", [1], wandb=True, name="digits")
+    write(tmp_path / "a", [2], wandb=True, name="digits", after=1)
+    write(tmp_path / "b", [1], wandb=True, name="digits")
+    first, again, other = (run["id"] for run in wandb.runs)
+    assert first == again != other
+
+
+def test_a_missing_wandb_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"--wandb needs the package wandb, which is not installed; pip install 'fullrank\[wandb\]'"):
+        MetricsWriter(tmp_path, wandb=True)

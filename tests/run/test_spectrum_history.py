@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.run import SpectrumHistory
+from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.spectrum import Spectrum
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "spectrum.npz"
+
+
+def spectra(scale):
+    return {
+        "backbone": Spectrum.from_eigenvalues(scale * torch.tensor([3.0, 2.0, 1.0]), n=50),
+        "projector": Spectrum.from_eigenvalues(scale * torch.tensor([1.0, 0.5]), n=50),
+    }
+
+
+def test_spectra_can_be_read_after_each_append(path):
+    assert SpectrumHistory.read(path) is None
+    file = SpectrumFile(path)
+    for count, step in enumerate((0, 10, 20), start=1):
+        file.append(step, spectra(1 + step))
+        history = SpectrumHistory.read(path)
+        assert history.steps.tolist() == [0, 10, 20][:count]
+        assert history.samples.tolist() == [50] * count
+        assert {name: values.shape for name, values in history.eigenvalues.items()} == {"backbone": (count, 3), "projector": (count, 2)}
+        np.testing.assert_allclose(history.eigenvalues["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
+        assert [entry.name for entry in path.parent.iterdir()] == ["spectrum.npz"]
+
+
+def test_on_resume_later_spectra_are_dropped(path):
+    file = SpectrumFile(path)
+    for step in (0, 10, 20, 30):
+        file.append(step, spectra(1.0))
+    SpectrumFile(path, after=15).append(20, spectra(7.0))
+    history = SpectrumHistory.read(path)
+    assert history.steps.tolist() == [0, 10, 20]
+    np.testing.assert_allclose(history.eigenvalues["projector"][:, 0], [1, 1, 7])
+
+
+def test_arrays_of_different_lengths_are_an_error(path):
+    np.savez(path, steps=np.arange(3), samples=np.full(3, 9), backbone=np.ones((2, 5)))
+    with pytest.raises(UserError, match="holds 3 steps"):
+        SpectrumHistory.read(path)
+
+
+DAMAGES = {
+    "half": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"garbage",
+    "a hole": lambda content: content[:60] + bytes(40) + content[100:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_file_is_named(path, damage):
+    np.savez_compressed(path, steps=np.arange(50), samples=np.full(50, 9), backbone=np.random.default_rng(0).random((50, 9), np.float32))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=f"^{path} cannot be read .*remove it and measure with `fullrank spectrum`$"):
+        SpectrumHistory.read(path)
