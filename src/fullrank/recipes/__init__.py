@@ -1,6 +1,6 @@
 """Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check
+from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
@@ -45,6 +45,7 @@ __all__ = [
     "build_method",
     "build_preprocess",
     "check",
+    "check_num_images",
     "complete",
     "differences",
     "dry_run",

@@ -27,8 +27,12 @@ class Assembly:
     preprocess: Preprocess
 
 
-def assemble(recipe: Recipe) -> Assembly:
+def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
     """Build method, views and preprocessing. Weights are a function of the recipe's seed; global random state is left alone.
+
+    Args:
+        recipe: with the channel statistics of its images.
+        method: the method of this checked recipe, if it is built already; by default the recipe is checked and the method built here.
 
     Raises:
         UserError: a recipe that cannot run, with the field to change.
@@ -39,8 +43,10 @@ def assemble(recipe: Recipe) -> Assembly:
     >>> parts.method(parts.views(images, parts.views.draw(0, 0, 4)))["Z"].shape
     torch.Size([2, 4, 1024])
     """
-    check(recipe)
-    return Assembly(method=build_method(recipe), views=build_transform(recipe), preprocess=build_preprocess(recipe))
+    if method is None:
+        check(recipe)
+        method = build_method(recipe)
+    return Assembly(method=method, views=build_transform(recipe), preprocess=build_preprocess(recipe))
 
 
 def build_method(recipe: Recipe) -> Method:
@@ -164,8 +170,8 @@ def view_sizes(recipe: Recipe) -> dict[int, int]:
     return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
 
 
-def check(recipe: Recipe, images: int | None = None) -> None:
-    """Check the numbers of a recipe: views V, batch N, dimensions D, and where `images` is given that there is a batch of them.
+def check(recipe: Recipe) -> None:
+    """Check the numbers of a recipe: views V, batch N, dimensions D.
 
     What an objective asks of its tensors is checked here alone; the objectives themselves check nothing.
 
@@ -173,7 +179,7 @@ def check(recipe: Recipe, images: int | None = None) -> None:
         UserError: with what was received, what was expected, and the flag to change.
 
     >>> from fullrank.recipes import RECIPES
-    >>> check(RECIPES["digits"], images=1438)
+    >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
     _check_numbers(recipe)
@@ -182,9 +188,17 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     if recipe.batch % recipe.machine.devices:
         devices = recipe.machine.devices
         raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
-    if images is not None and images < recipe.batch:
-        remedy = f"give --batch {max(images // 2, 2)} or more images"
-        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; {remedy}")
+
+
+def check_num_images(recipe: Recipe, num_images: int) -> None:
+    """Check that there are enough training images for a batch.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    if num_images < recipe.batch:
+        remedy = f"give --batch {max(num_images // 2, 2)} or more images"
+        raise UserError(f"{num_images} training images are fewer than a batch of {recipe.batch}; {remedy}")
 
 
 def _check_views(recipe: Recipe) -> None:

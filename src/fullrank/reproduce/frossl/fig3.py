@@ -28,7 +28,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.evaluation.frozen import keep_modes
 from fullrank.images import MemoryImages, channel_statistics, load, train_and_test
-from fullrank.launch import launch_fabric
+from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
