@@ -125,7 +125,6 @@ def _open_remote(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
     spec = recipe.data
     if spec.num_images < 1:
         raise UserError(f"{spec.source} has no known length; give the images of an epoch with --data.num_images (50000 for CIFAR-10)")
-    check_num_images(recipe, spec.num_images)
     train, test = spec.train or "train", spec.test or "test"
     stream = open_stream(spec.source, split=train)
     held_out = open_stream(spec.source, split=test).first(recipe.spectrum.samples or REMOTE_HELD_OUT, seed=recipe.seed)

@@ -113,7 +113,7 @@ def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
-    with pytest.raises(UserError, match="already holds other files.*; give another --out"):
+    with pytest.raises(UserError, match="already holds other files"):
         create(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
 
