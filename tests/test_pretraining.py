@@ -231,7 +231,7 @@ def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def remote(small, tmp_path, monkeypatch):
-    """A recipe whose images arrive one after the other, from local files."""
+    """A recipe with streamed images, from local files."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # it would wait five seconds at the end of a stream

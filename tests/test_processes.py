@@ -95,7 +95,7 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     recipe = small_steps("32-true")
     path = tmp_path / "runs" / "two"
     assert main(["pretrain", str(as_json(recipe)), "--devices", "2", "--out", str(path)]) == 0
-    out, said = capfd.readouterr()
+    out, err = capfd.readouterr()
     assert out == ""
     assert_same_but_for_rounding(Run(path), train(recipe), 1e-5)
     assert [entry.name for entry in path.parent.iterdir()] == ["two"]
@@ -104,7 +104,7 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     assert Run(path).recipe.machine.devices == 2
     assert json.loads((path / "environment.json").read_text())["processes"] == 2
     assert (path / "report.html").exists()
-    lines = said.splitlines()
+    lines = err.splitlines()
     assert lines[0].startswith("digits has no split to test with")
     assert [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")] == list(range(1, STEPS + 1))
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
@@ -115,10 +115,10 @@ def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, sta
     path = tmp_path / "run"
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
     process = start(as_json(small_steps("64-true")), "--out", path, by=torchrun)
-    _, said = process.communicate(timeout=240)
-    assert process.returncode == 0, said
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
     assert_same_but_for_rounding(Run(path), whole, 1e-12)
-    assert said.count(f"step {STEPS}/{STEPS} ") == said.count(f"run: {path}") == 1
+    assert err.count(f"step {STEPS}/{STEPS} ") == err.count(f"run: {path}") == 1
 
 
 def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, small_steps, as_json, tmp_path, capfd):
@@ -126,12 +126,12 @@ def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(
     killer = when_logged(path, 7, kill_rank_1)
     assert main(["pretrain", str(as_json(small_steps("64-true"))), "--devices", "2", "--out", str(path)]) == 1
     killer.join()
-    said = capfd.readouterr().err
+    err = capfd.readouterr().err
     named = r"fullrank: process 1 of 2 \(counted from 0\) died of SIGKILL, as a system short of memory sends it; "
     saved = Run(path).checkpoint().step
     continued = rf"the checkpoint of step {saved} is complete; continue with: fullrank pretrain --resume {path}"
-    assert re.fullmatch(named + continued, said.splitlines()[-1])
-    assert "Traceback" not in said
+    assert re.fullmatch(named + continued, err.splitlines()[-1])
+    assert "Traceback" not in err
 
     reached = max(row.step for row in Run(path).metrics)
     assert saved <= reached < STEPS - 2

@@ -37,7 +37,7 @@ from fullrank.recipes import (
     to_dict,
     with_devices,
 )
-from fullrank.run import Run, create, describe, resume_command, run_lock, write_json
+from fullrank.run import Run, create, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
@@ -163,7 +163,7 @@ def train_on_rank(
             if fabric.is_global_zero:
                 on_path(path)
                 write_json(path / "recipe.json", to_dict(recipe))
-                write_json(path / "environment.json", describe(recipe))
+                write_json(path / "environment.json", describe_environment(recipe))
                 write_preview(path / "views.png", recipe, assembly.views, data)
         assert path is not None, "create returns a path"
 

@@ -26,7 +26,7 @@ needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(
 
 @pytest.fixture
 def old(tmp_path):
-    """A run with one of everything, and a file of the user's own beside."""
+    """A run with one of each file, and a file of the user."""
     path = tmp_path / "old"
     path.mkdir()
     for folder in FOLDERS:
@@ -119,7 +119,7 @@ def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
 
 
 def test_interrupted_overwriting_can_be_repeated(old, monkeypatch):
-    """The recipe says that the folder is a run, so it goes last."""
+    """recipe.json marks the folder as a run, and is removed last."""
     unlink = Path.unlink
 
     def cut_short(self, *arguments, **numbers):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fullrank.recipes import RECIPES
-from fullrank.run import describe, environment
+from fullrank.run import describe_environment, environment
 from fullrank.run.environment import commit, hardware, processor
 
 
@@ -24,7 +24,7 @@ def command(monkeypatch):
 
 
 def test_the_environment_has_versions_command_and_seed(command):
-    found = describe(replace(RECIPES["digits"], seed=7))
+    found = describe_environment(replace(RECIPES["digits"], seed=7))
     assert found["torch"] == version("torch")
     assert found["fullrank"] == version("fullrank")
     assert found["seed"] == 7
@@ -36,7 +36,7 @@ def test_the_environment_has_versions_command_and_seed(command):
 def test_the_environment_has_neither_user_nor_host(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setattr(sys, "argv", ["/home/someone/venv/bin/fullrank", "pretrain", "/home/someone/my photos", "--out=/home/someone/run"])
-    text = json.dumps(describe(RECIPES["digits"]))
+    text = json.dumps(describe_environment(RECIPES["digits"]))
     assert "someone" not in text
     assert "fullrank pretrain '~/my photos' --out=~/run" in text
     for secret in (socket.gethostname(), getpass.getuser()):
@@ -47,7 +47,7 @@ def test_the_environment_has_neither_user_nor_host(monkeypatch):
 def test_a_home_folder_at_the_root_changes_no_path(monkeypatch):
     monkeypatch.setenv("HOME", "/")
     monkeypatch.setattr(sys, "argv", ["fullrank", "pretrain", "/data/cats"])
-    assert describe(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
+    assert describe_environment(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
 
 
 def test_hardware_is_that_of_torch_and_the_system():

@@ -18,10 +18,10 @@ from fullrank.recipes import Recipe
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "datasets", "numpy")
 
 
-def describe(recipe: Recipe) -> dict[str, Any]:
+def describe_environment(recipe: Recipe) -> dict[str, Any]:
     """Return the content of environment.json at the start of a run.
 
-    >>> sorted(describe(Recipe()))[:4]
+    >>> sorted(describe_environment(Recipe()))[:4]
     ['command', 'commit', 'datasets', 'duration_seconds']
     """
     return {
