@@ -112,7 +112,7 @@ def start():
 
 @pytest.fixture(scope="session")
 def stop():
-    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return exit status and standard error."""
+    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return status and stderr."""
 
     def wait_and_send(process, path, step, signum):
         deadline = time.monotonic() + 240
