@@ -9,7 +9,7 @@ from torch import nn
 
 from fullrank.embed import embed
 from fullrank.errors import UserError
-from fullrank.evaluation import extract
+from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, load, open_images
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
@@ -25,7 +25,7 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
     out = tmp_path / "new folder" / "digits.parquet"
     assert embed(backbone, digits, GREY, out, batch=30) == 100
-    table, features = pq.read_table(out), extract(backbone, digits, GREY, batch=30)
+    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch=30)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
     assert table.schema.field("label").type == pa.int64()
     assert table["name"].to_pylist() == features.names

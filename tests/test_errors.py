@@ -8,7 +8,7 @@ def test_pick_looks_up():
 
 
 def test_pick_names_what_was_received_the_choices_and_the_nearest():
-    with pytest.raises(UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; perhaps you meant 'vicreg'\?$"):
+    with pytest.raises(UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; did you mean 'vicreg'\?$"):
         pick("vicregg", {"vicreg": 1, "simclr": 2}, "objective")
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation import fingerprint
+from fullrank.evaluation import state_hash
 from fullrank.export import export_onnx, export_weights
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}
@@ -37,7 +37,7 @@ def test_plain_timm_loads_the_weights(tmp_path):
     assert metadata == METADATA
     again = timm.create_model(metadata["name"], num_classes=0, **json.loads(metadata["arguments"]))
     again.load_state_dict(load_file(path))
-    assert fingerprint(again) == fingerprint(backbone)
+    assert state_hash(again) == state_hash(backbone)
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again.eval()(images), backbone.eval()(images))
 
@@ -64,10 +64,10 @@ def test_weights_are_never_overwritten_unasked(tmp_path):
 def test_onnx_runtime_computes_what_torch_does_for_any_batch(tmp_path, backbone):
     onnxruntime = pytest.importorskip("onnxruntime")
     backbone, path = backbone().train(), tmp_path / "backbone.onnx"
-    before = fingerprint(backbone)
+    before = state_hash(backbone)
     difference = export_onnx(backbone, path, 3, 32)
     assert 0 <= difference < 1e-4
-    assert fingerprint(backbone) == before
+    assert state_hash(backbone) == before
     assert backbone.training
     assert [file.name for file in tmp_path.iterdir()] == ["backbone.onnx"]  # weights included
     images = torch.randn(5, 3, 32, 32)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fullrank.atomic import atomic_write
-from fullrank.evaluation.features import Features, stream
+from fullrank.evaluation.features import Features, stream_features
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
@@ -30,7 +30,7 @@ def embed(
     a row group, so that memory holds one batch; the file takes its name when it is complete.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); proved frozen, as by `extract`.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); proved frozen, as by `extract_features`.
         images: a source, or images in memory.
         preprocess: of the backbone.
         out: the Parquet file.
@@ -54,7 +54,9 @@ def embed(
     rows, writer = 0, None
     with atomic_write(Path(out), overwrite=overwrite) as draft:
         try:
-            for part in stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors):
+            for part in stream_features(
+                backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors
+            ):
                 group = to_table(part)
                 writer = writer or pq.ParquetWriter(draft, group.schema)
                 writer.write_table(group)

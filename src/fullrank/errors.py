@@ -22,7 +22,7 @@ class Interrupted(Exception):
         self.signum = signum
 
 
-class WorkerDied(Exception):
+class ProcessFailed(Exception):
     """One of several processes died. The message names it and says how to go on; the exit status is 1.
 
     Where it was our own bug, that process's traceback is a note of the exception.
@@ -30,13 +30,13 @@ class WorkerDied(Exception):
 
 
 def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
-    """Return `; perhaps you meant 'x'?` for the nearest option, or an empty string.
+    """Return `; did you mean 'x'?` for the nearest option, or an empty string.
 
     >>> suggest("vicregg", ["simclr", "vicreg"])
-    "; perhaps you meant 'vicreg'?"
+    "; did you mean 'vicreg'?"
     """
     near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
-    return f"; perhaps you meant '{near[0]}'?" if near else ""
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def pick(name: str, options: Mapping[str, T], what: str) -> T:

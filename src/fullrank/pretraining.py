@@ -67,7 +67,7 @@ def pretrain(
     Raises:
         UserError: anything that the user can mend, in one line.
         Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
-        WorkerDied: one of several processes died.
+        ProcessFailed: one of several processes died.
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig

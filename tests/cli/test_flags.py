@@ -55,7 +55,7 @@ def test_the_help_of_a_function_is_its_docstring(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; perhaps you meant --inner.learning-rate FLOAT?"),
+        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; did you mean --inner.learning-rate FLOAT?"),
         (["--inner.learning-rate", "x"], "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
         (["--inner.name", "c"], "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
         (["--scale", "1"], "missing value for argument '--scale'. Expected 2 values"),

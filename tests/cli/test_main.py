@@ -42,7 +42,7 @@ def test_every_verb_explains_itself(verb, fullrank):
 
 
 def test_an_unknown_verb_is_answered_with_the_nearest(refused):
-    assert "perhaps you meant 'pretrain'?" in refused("pretrian", "digits")
+    assert "did you mean 'pretrain'?" in refused("pretrian", "digits")
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -7,7 +7,7 @@ from PIL import Image
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation import extract, standardize
+from fullrank.evaluation import extract_features, standardize
 from fullrank.images import DecodeErrors, MemoryImages, Preprocess, load, open_images
 
 
@@ -37,7 +37,7 @@ def pictures(tmp_path):
 def test_features_are_those_of_one_pass_in_eval_mode(digits, preprocess):
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Dropout()).train()
-    features = extract(backbone, digits, preprocess, batch=500)
+    features = extract_features(backbone, digits, preprocess, batch=500)
     backbone.eval()
     with torch.no_grad():
         torch.testing.assert_close(features.X, backbone(preprocess.normalize(digits.pixels)))
@@ -48,33 +48,33 @@ def test_features_are_those_of_one_pass_in_eval_mode(digits, preprocess):
 
 def test_a_backbone_that_changes_itself_is_refused(digits, preprocess):
     with pytest.raises(AssertionError, match="Counts changed its own"):
-        extract(Counts(), digits, preprocess)
+        extract_features(Counts(), digits, preprocess)
 
 
 def test_some_of_the_dimensions_can_be_kept(digits, preprocess):
-    whole = extract(nn.Flatten(), digits, preprocess).X
+    whole = extract_features(nn.Flatten(), digits, preprocess).X
     for part in (slice(5), slice(5, None), slice(5, 9), slice(None)):
-        assert torch.equal(extract(nn.Flatten(), digits, preprocess, dimensions=part, batch=500).X, whole[:, part])
+        assert torch.equal(extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch=500).X, whole[:, part])
 
 
 def test_dimensions_that_the_backbone_has_not_are_refused_after_one_batch(digits, preprocess):
     backbone, batches = nn.Flatten(), []
     backbone.register_forward_hook(lambda *_: batches.append(1))
     with pytest.raises(UserError, match=r"^dimensions 60:65 of features that have 64; give a part of 0:64, such as :16$"):
-        extract(backbone, digits, preprocess, dimensions=slice(60, 65), batch=100)
+        extract_features(backbone, digits, preprocess, dimensions=slice(60, 65), batch=100)
     assert len(batches) == 1
 
 
 def test_a_backbone_keeps_its_modes_and_gets_no_gradient(digits, preprocess):
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5)).train()
     backbone[2].eval()
-    extract(backbone, digits, preprocess)
+    extract_features(backbone, digits, preprocess)
     assert [part.training for part in backbone] == [True, True, False]
     assert all(parameter.grad is None for parameter in backbone.parameters())
 
 
 def test_features_can_be_trained_on(digits, preprocess):
-    X = extract(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)), digits, preprocess).X
+    X = extract_features(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)), digits, preprocess).X
     assert not X.is_inference()
     assert not X.requires_grad
 
@@ -84,14 +84,14 @@ def test_half_precision_features_become_single(digits, preprocess):
         def forward(self, images):
             return images.flatten(1).bfloat16()
 
-    assert extract(Half(), digits, preprocess).X.dtype == torch.float32
+    assert extract_features(Half(), digits, preprocess).X.dtype == torch.float32
 
 
 def test_a_source_and_its_copy_in_memory_have_equal_features(pictures):
     source = open_images(str(pictures))["all"]
     preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
-    a = extract(nn.Flatten(), source, preprocess, batch=5)
-    b = extract(nn.Flatten(), load(source, channels=3, size=8), preprocess, batch=7)
+    a = extract_features(nn.Flatten(), source, preprocess, batch=5)
+    b = extract_features(nn.Flatten(), load(source, channels=3, size=8), preprocess, batch=7)
     assert torch.equal(a.X, b.X)
     assert torch.equal(a.labels, b.labels)
     assert a.names == b.names
@@ -99,15 +99,15 @@ def test_a_source_and_its_copy_in_memory_have_equal_features(pictures):
 
 def test_images_in_memory_are_resized_and_recoloured_as_a_source_is(digits):
     preprocess = Preprocess(3, 12, (0.5,) * 3, (0.5,) * 3)
-    a = extract(nn.Flatten(), digits, preprocess)
-    b = extract(nn.Flatten(), open_images("digits")["all"], preprocess)
+    a = extract_features(nn.Flatten(), digits, preprocess)
+    b = extract_features(nn.Flatten(), open_images("digits")["all"], preprocess)
     assert torch.equal(a.X, b.X)
 
 
 def test_unreadable_images_are_left_out_and_recorded(pictures):
     (pictures / "cat" / "99.png").write_text("no image")
     decode_errors = DecodeErrors()
-    features = extract(
+    features = extract_features(
         nn.Flatten(), open_images(str(pictures))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decode_errors=decode_errors
     )
     assert len(features.X) == 12
@@ -117,7 +117,7 @@ def test_unreadable_images_are_left_out_and_recorded(pictures):
 def test_a_source_without_any_readable_image_is_the_users_to_mend(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     with pytest.raises(UserError, match="none of the 1 images can be read"):
-        extract(
+        extract_features(
             nn.Flatten(),
             open_images(str(tmp_path))["all"],
             Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3),
@@ -155,4 +155,4 @@ def test_a_column_of_tiny_scale_is_kept():
 def test_images_in_memory_may_be_fewer_than_a_batch(digits, preprocess):
     one = replace(digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1])
     assert isinstance(one, MemoryImages)
-    assert extract(nn.Flatten(), one, preprocess).X.shape == (1, 64)
+    assert extract_features(nn.Flatten(), one, preprocess).X.shape == (1, 64)

@@ -264,7 +264,7 @@ def test_the_authors_two_versions_differ_by_centring_alone(rng):
 def test_an_unknown_normalisation_names_the_known_ones(rng):
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        with pytest.raises(UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; perhaps you meant 'columns'"):
+        with pytest.raises(UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; did you mean 'columns'"):
             frossl(randn(rng, 2, 5, 3), normalize="column")  # pyright: ignore[reportArgumentType]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)

@@ -50,7 +50,7 @@ def test_the_values_that_were_given_are_left_alone():
 
 def test_an_unknown_number_is_named_with_those_that_there_are():
     with pytest.raises(
-        UserError, match=r"^objective 'frossl' has no number 'invarianc'; it takes invariance, log, .*; perhaps you meant 'invariance'\?$"
+        UserError, match=r"^objective 'frossl' has no number 'invarianc'; it takes invariance, log, .*; did you mean 'invariance'\?$"
     ):
         complete(frossl, {"invarianc": 1.0}, "objective 'frossl'")
 

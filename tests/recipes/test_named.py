@@ -47,7 +47,7 @@ def test_a_module_that_is_not_there_is_named(steps):
 def test_a_function_that_is_not_there_suggests_the_nearest(steps, name):
     with pytest.raises(UserError, match=f"'my_steps:{name}': module my_steps has no function {name}"):
         import_function(f"my_steps:{name}")
-    with pytest.raises(UserError, match=r"perhaps you meant 'invert'\?"):
+    with pytest.raises(UserError, match=r"did you mean 'invert'\?"):
         import_function("my_steps:inver")
 
 

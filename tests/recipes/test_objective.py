@@ -43,5 +43,5 @@ def test_the_kind_of_projector_stays_with_every_other_objective():
 
 
 def test_an_unknown_objective_is_refused():
-    with pytest.raises(UserError, match=r"unknown objective 'vicregg'.*perhaps you meant 'vicreg'"):
+    with pytest.raises(UserError, match=r"unknown objective 'vicregg'.*did you mean 'vicreg'"):
         with_objective(Recipe(), "vicregg")

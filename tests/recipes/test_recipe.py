@@ -43,7 +43,7 @@ def test_a_recipe_that_was_saved_before_there_were_kinds_of_projectors_is_one_of
 
 
 def test_an_unknown_objective_suggests_a_known_one():
-    with pytest.raises(UserError, match=r"unknown objective 'vicregg'; .*; perhaps you meant 'vicreg'\?"):
+    with pytest.raises(UserError, match=r"unknown objective 'vicregg'; .*; did you mean 'vicreg'\?"):
         Recipe(objective="vicregg")
 
 
@@ -59,12 +59,12 @@ def test_defaults_of_the_objective_are_written_out():
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("epoch",), 3, r"recipe: there is no field 'epoch'; perhaps you meant 'epochs'\?"),
+        (("epoch",), 3, r"recipe: there is no field 'epoch'; did you mean 'epochs'\?"),
         (("optimizer", "learning_rate"), 3, "recipe.optimizer: there is no field 'learning_rate'"),
         (("views", 0, "crop", "size"), 3, r"recipe.views\[0\].crop: there is no field 'size'"),
         (("epochs",), 1.5, "recipe.epochs: got 1.5, expected int"),
         (("machine", "precision"), "8", "recipe.machine.precision: got '8', expected one of 'auto'"),
-        (("objective",), "frosl", r"recipe: unknown objective 'frosl'.*perhaps you meant 'frossl'\?"),
+        (("objective",), "frosl", r"recipe: unknown objective 'frosl'.*did you mean 'frossl'\?"),
         (("hyper", "invarianc"), 1.0, "recipe: objective 'frossl' has no number 'invarianc'"),
         (("views", 0, "size"), 0, r"recipe.views\[0\]: view.size is 0, but has to be at least 1"),
         (("views",), 3, "recipe.views: expected a list"),

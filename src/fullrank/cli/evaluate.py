@@ -30,7 +30,7 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
-    probes: tuple[Literal["linear", "linear-sgd", "knn", "few"], ...] = ("linear", "linear-sgd", "knn", "few"),
+    probes: tuple[Literal["linear", "linear-sgd", "knn", "few-shot"], ...] = ("linear", "linear-sgd", "knn", "few-shot"),
     baselines: bool = True,
     dimensions: str = ":",
     seed: int = 0,
@@ -81,10 +81,10 @@ def evaluate(
                 progress=status.update,
             )
         if draft:
-            draft.write_text(json.dumps(result, indent=2) + "\n")
-    if result["scores"]:
+            draft.write_text(json.dumps(result.to_json(), indent=2) + "\n")
+    if result.scores:
         Console().print(table(result))
-    for note in result["skipped"]:
+    for note in result.left_out:
         console.print(f"left out: {note}")
     if target:
         console.print(f"scores: {target}")

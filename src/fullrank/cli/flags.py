@@ -55,14 +55,14 @@ def one_line(box: str) -> str:
     r"""Fold a box of tyro's into a line: its message, and the flags that it proposes, without their explanations.
 
     >>> one_line(" Oh\n ---\n  Unrecognized options: --lr\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n")
-    'unrecognized options: --lr; perhaps you meant --optimizer.lr FLOAT?'
+    'unrecognized options: --lr; did you mean --optimizer.lr FLOAT?'
     >>> one_line(" Oh\n ---\n  Error parsing --epochs: no number\n  ---\n  Argument helptext:\n      --epochs INT\n      Help.\n")
     'error parsing --epochs: no number; expected --epochs INT'
     """
     message, *others = sections(box)
     text = " ".join(row.strip() for row in message if not row.startswith(" " * 8))
     flags = [row.strip() for _, *rows in others for row in rows if re.match(r" {4}-", row)]
-    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; perhaps you meant {' or '.join(flags)}?"
+    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; did you mean {' or '.join(flags)}?"
     return text[:1].lower() + text[1:].rstrip(".") + hint
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fullrank.errors import Interrupted, UserError, WorkerDied, pick
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 
 VERBS = {
     "pretrain": "learn a backbone from unlabelled images",
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
-    except WorkerDied as death:
+    except ProcessFailed as death:
         print(*getattr(death, "__notes__", ()), f"fullrank: {death}", sep="\n", file=sys.stderr)
         return 1
     except Interrupted as stop:

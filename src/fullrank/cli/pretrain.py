@@ -102,7 +102,7 @@ def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
         if get_close_matches(argument.partition("=")[0], [flag], cutoff=0.85):
-            raise UserError(f"unrecognized options: {argument}; perhaps you meant {flag}?")
+            raise UserError(f"unrecognized options: {argument}; did you mean {flag}?")
     return None, arguments
 
 

@@ -19,7 +19,7 @@ from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
 from fullrank.errors import UserError
-from fullrank.evaluation.features import stream
+from fullrank.evaluation.features import stream_features
 from fullrank.images import DecodeErrors, Images
 from fullrank.loading import Model as Loaded
 from fullrank.loading import load
@@ -97,7 +97,9 @@ def measure(loaded: Loaded, images: Images, reading: Reading) -> dict[str, Spect
         parts["projector"] = loaded.projector.to(device)
     found = {part: Accumulator() for part in parts}
     decode_errors = DecodeErrors(max_error_fraction=reading.max_error_fraction)
-    for features in stream(loaded.backbone, images, loaded.preprocess, device=device, workers=reading.workers, decode_errors=decode_errors):
+    for features in stream_features(
+        loaded.backbone, images, loaded.preprocess, device=device, workers=reading.workers, decode_errors=decode_errors
+    ):
         R = features.X.to(device)
         for part, project in parts.items():
             with torch.inference_mode():

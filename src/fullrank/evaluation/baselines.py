@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.evaluation.features import Features, batches, extract
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.features import Features, extract_features, iterate_batches
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
@@ -27,7 +27,7 @@ def raw_pixels(
     torch.Size([1797, 16])
     """
     small = replace(preprocess, size=min(preprocess.size, side))
-    return extract(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
+    return extract_features(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
 
 
 def calibrate_batchnorm(
@@ -65,13 +65,13 @@ def calibrate_batchnorm(
     rows = torch.randperm(len(images), generator=generator)[:sample]
     batch = min(batch, len(rows))
     momenta = [layer.momentum for layer in layers]
-    with keep_modes(backbone):
+    with restore_modes(backbone):
         backbone.to(device).eval()
         for layer in layers:
             layer.train()
             layer.reset_running_stats()
             layer.momentum = None
-        for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+        for part in iterate_batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             if 2 * len(part.pixels) > batch:  # not "all of them": one unreadable image must not cost its whole batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.frozen import frozen
+from fullrank.evaluation.frozen import verify_frozen
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, iterate
 from fullrank.images.iterate import Batch
 
@@ -23,7 +23,7 @@ class Features:
     names: list[str]
 
 
-def extract(
+def extract_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
@@ -55,16 +55,16 @@ def extract(
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
-    >>> extract(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
+    >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    streamed = stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
-    parts = [part_of(features, dimensions) for features in streamed]
+    streamed = stream_features(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
+    parts = [select_dimensions(features, dimensions) for features in streamed]
     names = [name for part in parts for name in part.names]
     return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names)
 
 
-def stream(
+def stream_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
@@ -74,10 +74,10 @@ def stream(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Features]:
-    """Yield the features of one batch after another; arguments, errors and proof are those of `extract`."""
+    """Yield the features of one batch after another; arguments, errors and proof are those of `extract_features`."""
     empty = True
-    with frozen(backbone.to(device)):
-        for part in batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+    with verify_frozen(backbone.to(device)):
+        for part in iterate_batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             empty = False
             with torch.inference_mode():  # not around the yield, or it would leak into whoever iterates
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
@@ -86,7 +86,7 @@ def stream(
         raise UserError(f"none of the {len(images)} images can be read; see the reasons of the skipped files")
 
 
-def batches(
+def iterate_batches(
     images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
     """Yield pixels of the preprocessed size, from a source or from memory."""
@@ -102,26 +102,26 @@ def batches(
         yield Batch(pixels, images.labels[window], list(images.names[window]), rows)
 
 
-def part_of(features: Features, dimensions: slice) -> Features:
+def select_dimensions(features: Features, dimensions: slice) -> Features:
     """Return some dimensions of the features: `slice(360)` the first 360, `slice(360, None)` the rest.
 
     Raises:
         UserError: the features have not all of them, or there is none.
 
-    >>> part_of(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
+    >>> select_dimensions(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
     tensor([[1., 2.]])
     """
     D = features.X.shape[1]
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
     if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
-        raise UserError(f"dimensions {in_words(dimensions)} of features that have {D}; give a part of 0:{D}, such as :{max(D // 4, 1)}")
+        raise UserError(f"dimensions {format_slice(dimensions)} of features that have {D}; give a part of 0:{D}, such as :{max(D // 4, 1)}")
     return replace(features, X=features.X[:, dimensions])
 
 
-def in_words(dimensions: slice) -> str:
+def format_slice(dimensions: slice) -> str:
     """Return a slice as it is written in Python.
 
-    >>> in_words(slice(360)), in_words(slice(360, None)), in_words(slice(None))
+    >>> format_slice(slice(360)), format_slice(slice(360, None)), format_slice(slice(None))
     (':360', '360:', ':')
     """
     bounds = ["" if bound is None else str(bound) for bound in (dimensions.start, dimensions.stop, dimensions.step)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.evaluation.linear import fit_logistic, logits
-from fullrank.evaluation.score import count_classes, labelled, score
+from fullrank.evaluation.result import count_classes, drop_unlabelled, topk_accuracy
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def few_shot(
     >>> few.mean, few.sd, len(few.accuracies)
     (1.0, 0.0, 20)
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     if len(y.unique()) < 2:
         raise UserError(f"a linear probe tells classes apart, and {len(y.unique())} of them is labelled; label images of two or more")
     classes = count_classes(y, y_test)
@@ -71,7 +71,7 @@ def few_shot(
     for _ in range(draws):
         rows = draw_labels(y, labels=labels, generator=generator)
         model = fit_logistic(X[rows], y[rows], penalty=penalty)
-        accuracies.append(score(logits(model, X_test, classes=classes), y_test).accuracy)
+        accuracies.append(topk_accuracy(logits(model, X_test, classes=classes), y_test).accuracy)
     return FewShot(tuple(accuracies))
 
 

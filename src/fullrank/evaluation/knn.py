@@ -5,7 +5,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fullrank.evaluation.score import Score, count_classes, labelled, score
+from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
 def knn(
@@ -17,7 +17,7 @@ def knn(
     k: int = 20,
     temperature: float = 0.07,
     cells: int = 2**24,
-) -> Score:
+) -> ProbeResult:
     """Classify by the k training images of highest cosine similarity, each voting for its class with weight exp(cos / temperature).
 
     Features are used as they are, only scaled to unit length. Unlabelled training images have no vote.
@@ -37,14 +37,14 @@ def knn(
     >>> knn(X, y, torch.tensor([[5.0, 1], [0, 7]]), torch.tensor([0, 0])).accuracy
     0.5
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     classes = count_classes(y, y_test)
     K = normalize(X).mT  # (D, n)
     votes = [
         neighbours_vote(normalize(Q) @ K, y, classes=classes, k=min(k, len(y)), temperature=temperature)
         for Q in X_test.split(max(cells // len(y), 1))
     ]
-    return score(torch.cat(votes), y_test)
+    return topk_accuracy(torch.cat(votes), y_test)
 
 
 def neighbours_vote(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
-from fullrank.evaluation.score import Score, count_classes, labelled, score
+from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
 def linear_probe_sgd(
@@ -33,7 +33,7 @@ def linear_probe_sgd(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     generator: torch.Generator,
-) -> Score:
+) -> ProbeResult:
     """Train a linear classifier by SGD with momentum and report it after the last epoch.
 
     The learning rate is `lr`, or the greatest at which heavy-ball descent is stable where that is less (`stable_lr`): features whose
@@ -60,7 +60,7 @@ def linear_probe_sgd(
     >>> linear_probe_sgd(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
     1.0
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     lr = min(lr, stable_lr(X, momentum=momentum, generator=generator))
     W, b = fit_sgd(
         X,
@@ -72,7 +72,7 @@ def linear_probe_sgd(
         batch=batch,
         generator=generator,
     )
-    return score(linear(X_test, W, b), y_test)
+    return topk_accuracy(linear(X_test, W, b), y_test)
 
 
 def fit_sgd(
@@ -127,7 +127,7 @@ def linear_probe(
     penalties: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
     iterations: int = 100,
     seed: int = 0,
-) -> Score:
+) -> ProbeResult:
     """Fit a multinomial logistic regression by L-BFGS; its L2 penalty is chosen on a held-out tenth of the training features.
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
@@ -150,12 +150,12 @@ def linear_probe(
     >>> linear_probe(X, y, X, y).accuracy
     1.0
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     if len(y.unique()) < 2:
         raise UserError(f"a linear probe tells classes apart, and {len(y.unique())} of them is labelled; label images of two or more")
     penalty = choose_penalty(X, y, penalties=penalties, iterations=iterations, seed=seed)
     model = fit_logistic(X, y, penalty=penalty, iterations=iterations)
-    return score(logits(model, X_test, classes=count_classes(y, y_test)), y_test)
+    return topk_accuracy(logits(model, X_test, classes=count_classes(y, y_test)), y_test)
 
 
 def choose_penalty(

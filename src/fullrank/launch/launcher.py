@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.distributed import TCPStore
 
-from fullrank.errors import Interrupted, UserError, WorkerDied
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.launch.messages import Mailbox, Outcome, Task
 from fullrank.launch.signals import StopFlag, stop_on_signals
 from fullrank.run.directory import Run, resume_command
@@ -34,7 +34,7 @@ def run_workers(task: Task, count: int) -> Path:
     Raises:
         UserError: one of them met something that the user can mend.
         Interrupted: SIGINT or SIGTERM came, here or to one of them; a checkpoint has been written.
-        WorkerDied: one of them was killed, crashed or met a bug of ours.
+        ProcessFailed: one of them was killed, crashed or met a bug of ours.
     """
     with TemporaryDirectory(prefix="fullrank-") as folder:
         office = Mailbox(Path(folder))
@@ -107,11 +107,11 @@ def wait(workers: list[subprocess.Popen], flag: StopFlag) -> dict[int, int]:
         time.sleep(PAUSE)
 
 
-def obituary(rank: int, count: int, outcome: Outcome | None, status: int, run: Path | None) -> WorkerDied:
+def obituary(rank: int, count: int, outcome: Outcome | None, status: int, run: Path | None) -> ProcessFailed:
     """Say which process died, of what, and how to go on; with its traceback, where it left one."""
     traceback = outcome.message.rstrip() if outcome else ""
     died = f"failed with {traceback.splitlines()[-1]}" if outcome else f"died of {cause(status)}"
-    error = WorkerDied(f"process {rank} of {count} (counted from 0) {died}; {remedy(run)}")
+    error = ProcessFailed(f"process {rank} of {count} (counted from 0) {died}; {remedy(run)}")
     if traceback:
         error.add_note(traceback)
     return error

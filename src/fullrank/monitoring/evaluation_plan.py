@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from fullrank.distributed import world_size
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.assemble import view_sizes
@@ -107,7 +107,7 @@ def work_of(method: Method, recipe: Recipe) -> Work:
 def forward(method: Method, channels: int, side: int, batch: int) -> float:
     """Floating-point operations that pass an image through backbone and projector, with its share of what is done once a batch."""
     images = (batch, channels, side, side)
-    with keep_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with restore_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
         method.eval()  # so that BatchNorm counts nothing
         method.projector(method.backbone(torch.empty(images)))
     return counter.get_total_flops() / batch
