@@ -196,5 +196,5 @@ def test_a_part_of_the_features_is_judged_by_every_probe_as_a_network_of_just_th
     [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
 )
 def test_dimensions_that_the_features_have_not_are_refused(halves, preprocess, dimensions, words):
-    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a part of 0:64, such as :16$"):
+    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a range within 0:64, such as :16$"):
         evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

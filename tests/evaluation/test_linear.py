@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from fullrank.errors import UserError
 from fullrank.evaluation import linear_probe, linear_probe_sgd, standardize
-from fullrank.evaluation.linear import choose_penalty, fit_logistic, fit_sgd, hold_out, logits, stable_lr
+from fullrank.evaluation.linear import choose_penalty, fit_logistic, fit_sgd, hold_out, predict_logits, stable_lr
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_logits_of_unseen_classes_are_minus_infinity(task, classes):
     X, y, X_test, _ = task
     seen = y < classes
     model = fit_logistic(X[seen], 2 * y[seen] + 1, penalty=0.01)
-    votes = logits(model, X_test, classes=8)
+    votes = predict_logits(model, X_test, classes=8)
     expected = [1, 3, 5][:classes]
     assert torch.isfinite(votes).all(0).nonzero().flatten().tolist() == expected
     assert np.array_equal(votes.argmax(1), model.predict(X_test))
