@@ -26,14 +26,14 @@ class Outer:
     anything: dict[str, Any] = field(default_factory=dict)
 
 
-def test_what_fits_is_built():
+def test_builds_nested_dataclasses():
     values = {"inner": {"rate": 2}, "several": [{"kind": "b"}], "widths": [3, 4], "name": "x", "anything": {"k": [1, {"l": None}]}}
     expected = Outer(inner=Inner(rate=2.0), several=(Inner(kind="b"),), widths=(3, 4), name="x", anything={"k": [1, {"l": None}]})
     assert structure(values, Outer, "it") == expected
     assert isinstance(structure(values, Outer, "it").inner.rate, float)
 
 
-def test_what_is_left_out_takes_its_default():
+def test_missing_fields_take_their_defaults():
     assert structure({}, Outer, "it") == Outer()
 
 
@@ -57,12 +57,12 @@ def test_what_is_left_out_takes_its_default():
         ({"widths": [0.5], "name": 1}, "it.widths[0]: got 0.5, expected int; it.name: got 1, expected str"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(values, expected):
+def test_the_error_names_the_path_of_each_problem(values, expected):
     with pytest.raises(UserError) as caught:
         structure(values, Outer, "it")
     assert str(caught.value) == expected
 
 
-def test_a_scalar_alone_is_named_as_it_is_called():
+def test_the_error_of_a_scalar_names_it():
     with pytest.raises(UserError, match=r"^weight: got 'x', expected float$"):
         structure("x", float, "weight")

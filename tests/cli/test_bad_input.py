@@ -107,8 +107,8 @@ def test_pretrain_refuses_in_one_line(arguments, message, refused, tmp_path):
         ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
         ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
-        ("evaluate nowhere --dimensions foo", "--dimensions foo is no part of a vector, expected START:STOP, such as :360 or 360:"),
-        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not there; choose from auto, cpu"),
+        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, such as :360 or 360:"),
+        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not available; choose from auto, cpu"),
         ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace it with --overwrite"),
         ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz or .json"),
         ("spectrum {run} --out precious.npz", "precious.npz exists already"),
@@ -136,7 +136,7 @@ def test_the_other_verbs_refuse_in_one_line(arguments, message, refused, tmp_pat
 
 def test_a_model_without_images_asks_for_some(fullrank, refused, run, tmp_path):
     fullrank("export", run.path, "--out", "a.safetensors")
-    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' brings no images; give --data SOURCE"
+    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' has no images of its own; give --data SOURCE"
 
 
 def test_few_photos_are_too_few(refused, photos, tmp_path):

@@ -29,8 +29,8 @@ def test_raw_pixels_of_large_images_are_resized(digits):
     assert torch.equal(features.X, extract_features(nn.Flatten(), open_images("digits")["all"].subset(range(5)), small).X)
 
 
-def test_calibrated_statistics_are_those_of_the_data(digits, preprocess):
-    """One batch that holds all images: the average over batches is then the statistics themselves, up to Bessel's factor."""
+def test_calibrated_statistics_equal_those_of_the_data(digits, preprocess):
+    """One batch holds all images, so that the average over batches equals the statistics, up to Bessel's factor."""
     backbone = network()
     conv, norm, *_ = backbone
     calibrate_batchnorm(backbone, digits, preprocess, batch=len(digits), generator=seeded())
@@ -49,14 +49,14 @@ def test_calibrated_features_are_normalised_in_eval_mode(digits, preprocess):
     assert (raw.var((0, 2)) - 1).abs().max() > 0.5  # which it would not be without
 
 
-def test_a_set_sorted_by_class_gives_the_statistics_of_the_whole(digits, preprocess):
+def test_images_sorted_by_class_give_the_statistics_of_all_images(digits, preprocess):
     rows = digits.labels.argsort(stable=True)
     ordered = replace(digits, pixels=digits.pixels[rows], labels=digits.labels[rows])
     a, b = (calibrate_batchnorm(network(), images, preprocess, batch=128, generator=seeded()) for images in (digits, ordered))
     torch.testing.assert_close(a[5].running_var, b[5].running_var, rtol=0.05, atol=0)
 
 
-def test_weights_modes_and_momenta_stay_as_they_were(digits, preprocess):
+def test_weights_modes_and_momenta_do_not_change(digits, preprocess):
     backbone = network().train()
     backbone[1].eval()
     weights = {name: value.clone() for name, value in backbone.named_parameters()}
@@ -71,7 +71,7 @@ def test_calibration_is_a_function_of_the_generator(digits, preprocess):
     assert state_hash(a) == state_hash(b) != state_hash(c)
 
 
-def test_statistics_from_before_leave_no_trace(digits, preprocess):
+def test_previous_statistics_have_no_effect(digits, preprocess):
     backbone = network()
     for _ in range(2):
         calibrate_batchnorm(backbone, digits, preprocess, generator=seeded())
@@ -89,14 +89,14 @@ def test_an_incomplete_last_batch_is_left_out(digits, preprocess):
     assert backbone[1].num_batches_tracked == 2
 
 
-def test_a_network_without_batchnorm_is_left_alone(digits, preprocess):
+def test_a_network_without_batchnorm_does_not_change(digits, preprocess):
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     before = state_hash(backbone)
     assert calibrate_batchnorm(backbone, digits, preprocess, generator=seeded()) is backbone
     assert state_hash(backbone) == before
 
 
-def test_calibration_reads_a_source_too(digits, preprocess):
+def test_calibration_works_on_a_source(digits, preprocess):
     a = calibrate_batchnorm(network(), open_images("digits")["all"], preprocess, generator=seeded())
     b = calibrate_batchnorm(network(), digits, preprocess, generator=seeded())
     assert state_hash(a) == state_hash(b)

@@ -1,4 +1,4 @@
-"""Real images, where they are at hand: accuracies lie where the literature has them."""
+"""Real images, if available: accuracies of raw pixels are close to those of the literature."""
 
 from pathlib import Path
 

@@ -18,7 +18,7 @@ def test_unlabelled_rows_are_predicted_but_not_scored():
     assert result.predictions.tolist() == [0, 1, 1, 0]
 
 
-def test_there_is_no_top_five_of_ten_classes():
+def test_top_five_needs_more_than_ten_classes():
     assert topk_accuracy(torch.eye(10), torch.arange(10)).top5 is None
     assert topk_accuracy(torch.eye(11), torch.arange(11)).top5 == 1.0
 

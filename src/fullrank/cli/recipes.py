@@ -13,15 +13,15 @@ from fullrank.recipes import RECIPES, to_dict
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse and print."""
+    """Parse the arguments and print."""
     call(recipes, arguments, verb="recipes")
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
-    """List the recipes, or print the one of that name as JSON: save it, change it, and give the file to `fullrank pretrain`.
+    """List the recipes, or print one as JSON, to save it, edit it, and give the file to `fullrank pretrain`.
 
     Args:
-        name: a recipe.
+        name: name of a recipe.
     """
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))

@@ -115,7 +115,7 @@ def select_dimensions(features: Features, dimensions: slice) -> Features:
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
     if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
         raise UserError(
-            f"dimensions {format_slice(dimensions)} of features that have {D}; give a range within 0:{D}, such as :{max(D // 4, 1)}"
+            f"dimensions {format_slice(dimensions)} of features that have {D}; give a range of 0:{D}, such as :{max(D // 4, 1)}"
         )
     return replace(features, X=features.X[:, dimensions])
 

@@ -162,7 +162,7 @@ def linear_probe(
 def choose_penalty(
     X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
 ) -> float:
-    """Return the penalty with the highest accuracy on a held-out tenth: the largest of equals, or the middle one if no row can be held out."""
+    """Return the penalty with the highest accuracy on a held-out tenth: the largest of equals; the middle one if nothing is held out."""
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
     if not held_out.any():
         return penalties[len(penalties) // 2]

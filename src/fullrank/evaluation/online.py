@@ -34,9 +34,7 @@ class OnlineProbe(nn.Module):
 
     def __init__(self, features: int, classes: int, *, lr: float, momentum: float = 0.9) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(
-            features, affine=False, eps=1e-8
-        )  # a small eps: tiny features of a collapsing backbone may still be separable
+        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # tiny features may be separable
         self.W = nn.Parameter(torch.zeros(classes, features))
         self.b = nn.Parameter(torch.zeros(classes))
         self.register_buffer("W_velocity", torch.zeros_like(self.W))
