@@ -56,36 +56,36 @@ LOOPS = {
 
 
 @every_loss
-def test_equals_the_sum_of_the_equation(name, rng):
-    tensors = arguments(name, rng)
+def test_equals_the_sum_of_the_equation(name, randn):
+    tensors = arguments(name, randn)
     assert loss(name, tensors).item() == pytest.approx(LOOPS[name](*(t.tolist() for t in tensors)), abs=1e-10)
 
 
 @every_loss
-def test_gradient_equals_finite_differences(name, rng):
-    assert torch.autograd.gradcheck(lambda *tensors: loss(name, tensors), [t.requires_grad_() for t in arguments(name, rng)])
+def test_gradient_equals_finite_differences(name, randn):
+    assert torch.autograd.gradcheck(lambda *tensors: loss(name, tensors), [t.requires_grad_() for t in arguments(name, randn)])
 
 
 @pytest.mark.parametrize("collapsed", [torch.zeros_like, lambda t: t[..., :1, :].expand_as(t), lambda t: t[..., :1].expand_as(t)])
 @every_loss
-def test_is_finite_with_a_finite_gradient_at_collapse(name, collapsed, rng):
-    tensors = [collapsed(t).clone().requires_grad_() for t in arguments(name, rng)]
+def test_is_finite_with_a_finite_gradient_at_collapse(name, collapsed, randn):
+    tensors = [collapsed(t).clone().requires_grad_() for t in arguments(name, randn)]
     value = loss(name, tensors)
     assert value.isfinite()
     assert all(g.isfinite().all() for g in torch.autograd.grad(value, tensors))
 
 
 @every_loss
-def test_does_not_wait_for_the_device(name, rng):
+def test_does_not_wait_for_the_device(name, randn):
     with FakeTensorMode() as mode:
-        fake = [mode.from_tensor(t).requires_grad_() for t in arguments(name, rng)]
+        fake = [mode.from_tensor(t).requires_grad_() for t in arguments(name, randn)]
         gradients = torch.autograd.grad(loss(name, fake), fake)
     assert len(gradients) == len(fake)
 
 
 @every_loss
-def test_compiles_into_one_graph(name, rng):
-    tensors = arguments(name, rng)
+def test_compiles_into_one_graph(name, randn):
+    tensors = arguments(name, randn)
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         torch.compiler.reset()  # jaxtyping wraps all of them in one function, which counts as a recompilation
