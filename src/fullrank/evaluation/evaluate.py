@@ -99,7 +99,7 @@ def evaluate(
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D); its weights are verified to be unchanged afterwards.
-        untrained: the same network with fresh weights, whose BatchNorm is calibrated on training images here; None if not available.
+        untrained: the same network with fresh weights; its BatchNorm is calibrated on training images here. None if not available.
         preprocess: the preprocessing of the backbone.
         train: images that the probes are trained on.
         test: images that the probes are scored on.
@@ -127,7 +127,7 @@ def evaluate(
         left_out = [f"all scores: {reason}"]
     else:
         if baselines and untrained is None:
-            left_out.append("untrained backbone: the model does not say how it is built, so there is none to compare with")
+            left_out.append("untrained backbone: it is not known how to build the model with fresh weights")
         progress("features of the backbone")
         reading: dict[str, Any] = {"batch": batch, "workers": workers, "decode_errors": decode_errors}
         options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}

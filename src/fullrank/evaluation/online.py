@@ -1,4 +1,4 @@
-"""A linear probe that is trained beside the backbone; its gradient never reaches the backbone."""
+"""The online probe: a linear classifier that is trained during pretraining, without a gradient to the backbone."""
 
 import torch
 from jaxtyping import Float, Int64

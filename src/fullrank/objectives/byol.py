@@ -1,4 +1,4 @@
-"""BYOL: predict the embedding of another view by the target network, whose weights are a moving average."""
+"""BYOL: predict the embedding of another view by the target network, a moving average of the online network."""
 
 from jaxtyping import Float
 from torch import Tensor

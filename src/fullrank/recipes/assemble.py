@@ -208,9 +208,10 @@ def _check_numbers(recipe: Recipe) -> None:
     for field, minimum in MINIMUM.items():
         _check_minimum(field, attrgetter(field)(recipe), minimum)
     for name, value in recipe.method.items():
-        if isinstance(value, tuple) and not all(0 <= share <= 1 for share in value):
-            raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
-        if type(value) in (int, float):
+        if isinstance(value, tuple):
+            if not all(0 <= share <= 1 for share in value):
+                raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             _check_minimum(f"method.{name}", value, minimum=1 if isinstance(value, int) else 0)
     if not 0 <= recipe.optimizer.momentum < 1:
         raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
