@@ -1,6 +1,6 @@
 """`fullrank embed`: write the embeddings of images to Parquet."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fullrank.cli.flags import Model, call
@@ -10,11 +10,6 @@ from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, open_images
 from fullrank.loading import load
 from fullrank.terminal import stderr
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and embed."""
-    call(embed, arguments, verb="embed")
 
 
 def embed(
@@ -58,3 +53,6 @@ def embed(
     stderr().print(f"{rows:,} embeddings of {images.source}: {out}")
     for name, reason in decode_errors.reasons.items():
         stderr().print(f"skipped {name}: {reason}")
+
+
+run = partial(call, embed, verb="embed")

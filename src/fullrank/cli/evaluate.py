@@ -1,8 +1,8 @@
 """`fullrank evaluate`: score a frozen backbone, and compare it with raw pixels and the untrained network."""
 
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,11 +17,6 @@ from fullrank.evaluation import table
 from fullrank.images import DecodeErrors, train_and_test
 from fullrank.loading import load
 from fullrank.terminal import stderr
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and evaluate."""
-    call(evaluate, arguments, verb="evaluate")
 
 
 def evaluate(
@@ -46,11 +41,9 @@ def evaluate(
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
         train: name of the split that the probes are trained on; by default that of the run, or 'train'.
         test: name of the split that the probes are scored on; by default that of the run, or 'test' or 'validation'.
-        probes: linear: full-batch logistic regression; linear-sgd: the SGD protocol of the papers; knn: weighted nearest neighbours;
-            few-shot: logistic regression on two labels per class.
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), knn, few-shot (two labels per class).
         baselines: also score raw pixels and the untrained backbone.
-        dimensions: range of the feature dimensions to score, such as :360 or 360:, raw pixels excepted; RUN/evaluation.json is then not
-            written.
+        dimensions: range of feature dimensions to score, such as :360 or 360: (not of raw pixels); the run is then not changed.
         seed: seed of all random draws; if the images have no named splits, the seed of the run divides them.
         out: file for the scores; by default RUN/evaluation.json for a run directory, and no file for other models.
         overwrite: replace the file of --out if it exists; RUN/evaluation.json is always replaced.
@@ -111,3 +104,6 @@ def parse_slice(text: str) -> slice:
     if not colon or not all(bound.isdecimal() for bound in (start, stop) if bound):
         raise UserError(f"--dimensions {text} is not a range, expected START:STOP, such as :360 or 360:")
     return slice(int(start) if start else None, int(stop) if stop else None)
+
+
+run = partial(call, evaluate, verb="evaluate")

@@ -1,6 +1,6 @@
 """`fullrank export`: write the backbone as safetensors for timm, or as ONNX, depending on the suffix of the file."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fullrank.cli.flags import Model, call
@@ -8,11 +8,6 @@ from fullrank.errors import UserError
 from fullrank.export import export_onnx, export_weights
 from fullrank.loading import export_metadata, load
 from fullrank.terminal import stderr
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and export."""
-    call(export, arguments, verb="export")
 
 
 def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
@@ -39,3 +34,6 @@ def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
     console.print(f"{out}: fullrank.load('file:{out}')")
     if loaded.spec.stem == "standard" and loaded.spec.last_residual:
         console.print(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
+
+
+run = partial(call, export, verb="export")

@@ -1,7 +1,7 @@
 """`fullrank recipes`: list the recipes, or print one as JSON."""
 
 import json
-from collections.abc import Sequence
+from functools import partial
 
 import tyro
 from rich.console import Console
@@ -10,11 +10,6 @@ from rich.table import Column, Table
 from fullrank.cli.flags import call
 from fullrank.errors import pick
 from fullrank.recipes import RECIPES, to_dict
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and print."""
-    call(recipes, arguments, verb="recipes")
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
@@ -31,3 +26,6 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
         views = " + ".join(f"{view.count} × {view.size} px" for view in recipe.views)
         table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch} × {recipe.epochs}")
     Console().print(table)
+
+
+run = partial(call, recipes, verb="recipes")

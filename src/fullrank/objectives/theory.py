@@ -48,7 +48,7 @@ def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Te
 
 
 def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """FroSSL in the form of which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
+    """FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -66,7 +66,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """Barlow Twins in the form of which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it is invariant to joint rotations.
+    """Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it is invariant to joint rotations.
 
     Args:
         Z: embeddings of exactly two views of N samples.

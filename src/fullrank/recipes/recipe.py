@@ -38,9 +38,11 @@ class DataConfig:
     std: tuple[float, ...] = ()
     """Standard deviation of each channel. Empty: it is measured, as the mean."""
     storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
-    """Where the images are stored. 'memory': all images as one uint8 tensor on the device. 'disk': workers decode each image when it is
-    needed. 'auto': memory if they fit, else disk. 'streaming': nothing is downloaded in advance; the images of hf:NAME arrive in their
-    order on the hub and are shuffled in a buffer, and data.num_images defines the length of an epoch."""
+    """Where the images are stored; auto: in memory if they fit, else on disk.
+    memory: all images as one uint8 tensor on the device.
+    disk: workers decode each image when it is needed.
+    streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a buffer;
+    data.num_images defines the length of an epoch."""
     num_images: int = 0
     """Number of images per epoch; only for 'streaming'."""
     size: int = 0
@@ -64,11 +66,9 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: int = 0
-    """Steps between two spectrum evaluations on held-out images. 0: chosen so that they take at most 2 % of the run's time, but at least
-    20 evaluations."""
+    """Steps between two spectrum evaluations; 0: as often as 2 % of the time of the run allows, but at least 20 times."""
     samples: int = 0
-    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, as few as two per dimension in short runs, and at most a
-    gigabyte."""
+    """Held-out images per spectrum evaluation; 0: ten per embedding dimension (two to ten in short runs), at most a gigabyte."""
     batch_every: int = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
@@ -114,8 +114,8 @@ class Recipe:
     views: tuple[ViewConfig, ...] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
     custom_transforms: tuple[str, ...] = ()
-    """Your own transforms of the views, applied before normalisation: package.module:function, called as function(x, generator) with x of
-    shape (V, n, C, S, S) in [0, 1]."""
+    """Your own transforms of the views before normalisation: package.module:function,
+    called as function(x, generator) with x of shape (V, n, C, S, S) in [0, 1]."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     projector: ProjectorConfig = field(default_factory=ProjectorConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
