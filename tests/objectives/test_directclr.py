@@ -66,5 +66,5 @@ def test_ignores_the_length_of_the_subvector_and_its_joint_rotation_but_no_other
 
 @pytest.mark.parametrize("d0", [0, 6])
 def test_a_subvector_that_is_none_is_refused_with_the_flag_that_mends_it(d0, rng):
-    with pytest.raises(UserError, match=rf"d0 is {d0}, but representations have 5 dimensions; choose 1 to 5 .*--hyper.d0 1"):
+    with pytest.raises(UserError, match=rf"d0 is {d0}, but representations have 5 dimensions; choose 1 to 5 .*hyper.d0 = 1"):
         loss(randn(rng, 2, 6, 5), d0=d0)

@@ -143,6 +143,6 @@ def test_a_slice_that_cannot_have_a_regular_covariance_is_refused(rng):
     Z = randn(rng, 2, 12, 4)
     with pytest.raises(UserError, match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon"):
         loss(Z, slice_size=4)
-    with pytest.raises(UserError, match=r"12 samples are no whole number of slices of 5; choose a --hyper.slice-size"):
+    with pytest.raises(UserError, match=r"12 samples are no whole number of slices of 5; choose hyper.slice_size"):
         loss(Z, slice_size=5)
     assert loss(Z, slice_size=4, epsilon=0.1).isfinite()

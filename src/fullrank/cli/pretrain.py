@@ -12,9 +12,8 @@ from rich.console import Console
 
 from fullrank.cli.flags import parse
 from fullrank.errors import UserError, suggest
-from fullrank.methods import method_builder
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe, resolve_objective, with_objective
+from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe, resolve_builder, resolve_objective, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -138,11 +137,14 @@ def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
     """Second pass: the flags of the recipe, of the numbers of its objective and method, and of the run."""
     name, arguments = take(arguments, "--objective")
+    builder, arguments = take(arguments, "--method-builder")
     if name is not None and name != recipe.objective:
-        recipe = with_objective(recipe, name)
+        recipe = with_objective(recipe, name, method_builder=builder or "")
+    elif builder is not None:
+        recipe = replace(recipe, method_builder=builder, method={})
     objective = resolve_objective(recipe.objective)
     numbers: Any = keywords(objective)
-    surroundings: Any = keywords(method_builder(recipe.objective, objective))
+    surroundings: Any = keywords(resolve_builder(recipe.method_builder, recipe.objective, objective))
 
     @dataclass(frozen=True)
     class Flags:
@@ -151,7 +153,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
         """Numbers of the objective (--objective NAME chooses another)."""
         method: surroundings  # pyright: ignore[reportInvalidTypeForm]
-        """Numbers of what surrounds the objective."""
+        """Numbers of the method (--method-builder package.module:builder takes your own)."""
 
     default = Flags(Options(), recipe, numbers(**recipe.hyper), surroundings(**recipe.method))
     flags = parse(

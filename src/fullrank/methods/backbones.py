@@ -66,13 +66,13 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     if not timm.is_model(config.name):
         raise UserError(f"unknown backbone '{config.name}'; choose a timm model such as resnet18{suggest(config.name, timm.list_models())}")
     if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
-        raise UserError(f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector for each image")
+        raise UserError(f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image")
     try:
         # `pretrained` is given here, so that the arguments cannot load pretrained weights.
         network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **config.arguments)
     except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UserError(f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); change backbone.arguments") from error
+        raise UserError(f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); fix backbone.arguments") from error
     if config.stem == "small":
         use_small_stem(network, config.name)
     if not config.last_residual:

@@ -27,7 +27,7 @@ EncoderFactory = Callable[[], Encoder]
 """A function that builds an encoder with new weights."""
 
 Builder = Callable[..., Method]
-"""A function of (make_encoder, objective with its hyperparameters bound, number of views V, *, numbers of its own) that returns a method."""
+"""A function of (make_encoder, objective with bound hyperparameters, number of views V, *, its own numbers) that returns a method."""
 
 
 def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
@@ -51,7 +51,7 @@ def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objectiv
 def build_swav(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
 ) -> JointEmbedding:
-    """Build the method of SwAV: S, cosines with prototypes, which are frozen in the first `freeze` epochs (the authors use 3,000 prototypes).
+    """Build the method of SwAV: S, cosines with prototypes that are frozen in the first `freeze` epochs (the authors use 3,000).
 
     Args:
         prototypes: number K of prototypes.

@@ -58,6 +58,6 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     D = R.shape[-1]
     if not 1 <= d0 <= D:
         raise UserError(
-            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D} of them, for instance --hyper.d0 {max(D // 4, 1)}"
+            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D} of them, such as hyper.d0 = {max(D // 4, 1)}"
         )
     return unit(R[..., :d0], dim=-1)

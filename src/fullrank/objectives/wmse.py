@@ -41,11 +41,11 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     _, N, D = Z.shape
     n = N if slice_size is None else slice_size
     if n < 2 or N % n:
-        raise UserError(f"wmse: {N} samples are no whole number of slices of {n}; choose a --hyper.slice-size ≥ 2 that divides the batch")
+        raise UserError(f"wmse: {N} samples are no whole number of slices of {n}; choose hyper.slice_size ≥ 2 that divides the batch")
     if n <= D and epsilon == 0:
         raise UserError(
             f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D} samples: "
-            "take a larger batch or slice, a narrower projector, or --hyper.epsilon 0.01"
+            "take a larger batch or slice, a narrower projector, or hyper.epsilon = 0.01"
         )
     W = unit(whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon), dim=-1).flatten(1, 2)
     return {"invariance": 2 - 2 * mean_over_pairs(products(W, W))}

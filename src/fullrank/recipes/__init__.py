@@ -6,7 +6,7 @@ from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.keywords import complete, keywords
-from fullrank.recipes.named import import_function, resolve_objective
+from fullrank.recipes.named import import_function, resolve_builder, resolve_objective
 from fullrank.recipes.objective import with_objective
 from fullrank.recipes.photos import photos
 from fullrank.recipes.recipe import (
@@ -53,6 +53,7 @@ __all__ = [
     "keywords",
     "photos",
     "read_recipe",
+    "resolve_builder",
     "resolve_objective",
     "to_dict",
     "with_devices",

@@ -11,9 +11,9 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim, method_builder
+from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.recipes.named import import_function, resolve_objective
+from fullrank.recipes.named import import_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import MultiViewTransform
 
@@ -47,16 +47,19 @@ def build_method(recipe: Recipe) -> Method:
     """Build the networks around the objective, on the CPU, initialised by the recipe's seed.
 
     Raises:
-        UserError: a backbone that timm does not know or cannot build.
+        UserError: a backbone that timm does not know or cannot build, or a builder that returns no method.
     """
     objective = resolve_objective(recipe.objective)
-    build = method_builder(recipe.objective, objective)
+    build = resolve_builder(recipe.method_builder, recipe.objective, objective)
     with _seeded(recipe):
         views = sum(view.count for view in recipe.views)
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        return build(partial(_make_encoder, recipe), objective, views, **recipe.method)
+        method = build(partial(_make_encoder, recipe), objective, views, **recipe.method)
+    if not isinstance(method, Method):
+        raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
+    return method
 
 
 def build_encoder(recipe: Recipe) -> Encoder:

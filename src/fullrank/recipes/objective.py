@@ -11,7 +11,7 @@ NARROW = {"wmse": 64, "corinfomax": 64}
 D on CIFAR-10 with N = 256 is 64 (Ermolov et al. 2021; Ozsoy et al. 2022)."""
 
 
-def with_objective(recipe: Recipe, objective: str) -> Recipe:
+def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, with that one's own numbers and a projector that suits it.
 
     An objective of the representation R has no projector; one that inverts a covariance has a narrow one.
@@ -28,4 +28,4 @@ def with_objective(recipe: Recipe, objective: str) -> Recipe:
         projector = replace(projector, kind="mlp", widths=())
     elif projector.widths and objective in NARROW:
         projector = replace(projector, widths=(*projector.widths[:-1], min(projector.widths[-1], NARROW[objective])))
-    return replace(recipe, objective=objective, hyper={}, method={}, projector=projector)
+    return replace(recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, ProjectorConfig, method_builder
+from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes.keywords import complete
-from fullrank.recipes.named import resolve_objective
+from fullrank.recipes.named import import_function, resolve_builder, resolve_objective
 from fullrank.structure import structure
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import ViewConfig
@@ -103,8 +103,10 @@ class Recipe:
     """A name in `fullrank.objectives.OBJECTIVES`, or a function of the user's own, package.module:function."""
     hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """The objective's numbers; completed from its signature."""
+    method_builder: tyro.conf.Suppress[str] = ""
+    """A function of the user's own that builds the method, package.module:builder; empty: the library's builder for the objective."""
     method: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """The numbers of what surrounds the objective (queue, prototypes, momentum …); completed from the signature of its builder."""
+    """The numbers of the method (queue, prototypes, momentum …); completed from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
     views: tuple[ViewConfig, ...] = (ViewConfig(),)
     """The distributions of the views."""
@@ -132,11 +134,13 @@ class Recipe:
     def __post_init__(self) -> None:
         try:
             objective = resolve_objective(self.objective)
+            if self.method_builder:
+                import_function(self.method_builder)
         except UserError:
-            if ":" in self.objective:  # a run's recipe is complete: it can be read where the function is not; who trains is told
+            if ":" in self.objective + self.method_builder:  # a run's recipe is complete; only training needs the user's functions
                 return
             raise
-        builder = method_builder(self.objective, objective)
+        builder = resolve_builder(self.method_builder, self.objective, objective)
         object.__setattr__(self, "hyper", complete(objective, self.hyper, f"objective '{self.objective}'"))
         object.__setattr__(self, "method", complete(builder, self.method, f"the method of '{self.objective}'"))
 
