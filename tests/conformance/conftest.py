@@ -11,9 +11,8 @@ def failed():
     """`failed(check, loss)` returns the failed results: name → measured."""
     from fullrank.conformance import objective_case, run_check
 
-    def names(check, loss):
-        return {
-            result.name: result.measured for result in run_check("this check", check, objective_case(loss)) if result.status == "failed"
-        }
+    def failed_results(check, loss):
+        results = run_check("this check", check, objective_case(loss))
+        return {result.name: result.measured for result in results if result.status == "failed"}
 
-    return names
+    return failed_results
