@@ -30,17 +30,14 @@ def my_module(tmp_path, monkeypatch):
     return "module_of_docs"
 
 
-def test_a_method_of_ones_own_is_trained_resumed_and_loaded(my_module, small, fullrank, assert_same):
+@pytest.fixture
+def flags(my_module):
+    return ["--objective", f"{my_module}:my_two_head_loss", "--method-builder", f"{my_module}:build_two_heads"]
+
+
+def test_a_users_method_is_trained_and_resumed(my_module, flags, small, fullrank, assert_same):
     Path("recipe.json").write_text(json.dumps(to_dict(replace(small, checkpoints=2))))
-    flags = [
-        "--objective",
-        f"{my_module}:my_two_head_loss",
-        "--method-builder",
-        f"{my_module}:build_two_heads",
-        "--method.dimensions",
-        "16",
-    ]
-    status, _, error = fullrank("pretrain", "recipe.json", *flags, "--out", "run")
+    status, _, error = fullrank("pretrain", "recipe.json", *flags, "--method.dimensions", "16", "--out", "run")
     assert status == 0, error
     run = Run(Path("run"))
     assert (run.recipe.method_builder, run.recipe.method) == (f"{my_module}:build_two_heads", {"dimensions": 16})
@@ -51,7 +48,7 @@ def test_a_method_of_ones_own_is_trained_resumed_and_loaded(my_module, small, fu
     assert_same("run", "stopped")
 
 
-def test_a_run_is_loaded_without_its_builder(my_module, small, train, monkeypatch, tmp_path):
+def test_a_run_is_loaded_without_its_builder(my_module, small, train):
     recipe = with_objective(small, f"{my_module}:my_two_head_loss", method_builder=f"{my_module}:build_two_heads")
     run = train(replace(recipe, epochs=1, checkpoints=1))
     stored = json.loads((run.path / "recipe.json").read_text())
@@ -60,19 +57,16 @@ def test_a_run_is_loaded_without_its_builder(my_module, small, train, monkeypatc
     assert library.load(run.path).recipe.method == {"dimensions": 32}
 
 
-def test_a_stateful_objective_of_ones_own_is_trained(my_module, small, train):
+def test_a_users_stateful_objective_is_trained(my_module, small, train):
     run = train(replace(with_objective(small, f"{my_module}:my_centred_loss"), epochs=1, checkpoints=1))
     assert run.checkpoint().weights()["state.mean"].norm() > 0
 
 
-def test_a_builder_that_is_not_one_is_refused(my_module, small, refused):
+def test_an_invalid_builder_is_refused(my_module, flags, small, refused):
     with pytest.raises(UserError, match="no_builder"):
         build_method(replace(small, method_builder=f"{my_module}:no_builder"))
     with pytest.raises(UserError, match="number 'width'"):
         Recipe(method_builder=f"{my_module}:build_two_heads", method={"width": 3})
-    assert "--method.dimensions" in refused(
-        "pretrain", "digits", "--method-builder", f"{my_module}:build_two_heads", "--method.dimension", "3"
-    )
-    assert "expected a fullrank.methods.Method" in refused(
-        "pretrain", "digits", "--method-builder", f"{my_module}:build_nothing", "--out", "run"
-    )
+    assert "--method.dimensions" in refused("pretrain", "digits", *flags, "--method.dimension", "3")
+    builder = f"{my_module}:build_nothing"
+    assert "expected a fullrank.methods.Method" in refused("pretrain", "digits", "--method-builder", builder, "--out", "run")

@@ -151,7 +151,7 @@ def _joint_embedding(
     head: Callable[[int], nn.Module] | None = None,
     **sizes: int,
 ) -> JointEmbedding:
-    """Build a `JointEmbedding`: `head` makes its head from D, and `sizes` are those of the axes of the state, besides V and D."""
+    """Build a `JointEmbedding`. `head` makes the head from D; `sizes` has the axes of the state other than V and D."""
     encoder, *others = [make_encoder() for _ in range(1 if shared else views)]
     return JointEmbedding(
         encoder.backbone,
