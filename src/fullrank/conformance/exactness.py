@@ -106,17 +106,14 @@ def _pickle(task: Task) -> bytes:
 
 def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
     reference = steps[0][name, 1, True]
-    gathered = [steps[r][name, processes, True] for r in range(processes)]
-    local = [steps[r][name, processes, False] for r in range(processes)]
+    gathered, local = ([steps[r][name, processes, is_gathered] for r in range(processes)] for is_gathered in (True, False))
     if isinstance(reference, str):
         return Exactness(processes=processes, exception=reference)
     if exceptions := [step for step in gathered if isinstance(step, str)]:
-        first = next((line for line in exceptions if "gloo" not in line), exceptions[0])  # gloo's errors follow from another rank's
+        first = next((line for line in exceptions if "gloo" not in line), exceptions[0])  # gloo's error is a consequence of the other
         return Exactness(processes=processes, exception=first)
-    value, gradient = _errors([step for step in gathered if isinstance(step, RankStep)], reference)
-    if any(isinstance(step, str) for step in local):  # the part of one rank may be too small for the objective
-        return Exactness(processes=processes, value_error=value, gradient_error=gradient)
-    local_value, local_gradient = _errors([step for step in local if isinstance(step, RankStep)], reference)
+    value, gradient = _errors(gathered, reference)
+    local_value, local_gradient = _errors(local, reference)
     return Exactness(
         processes=processes,
         value_error=value,
@@ -126,13 +123,16 @@ def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
     )
 
 
-def _errors(steps: list[RankStep], reference: RankStep) -> tuple[float, float]:
-    """Return the largest error of the loss and of a parameter's gradient; infinite if a parameter has no gradient."""
-    value = _max_or_nan(abs(step.loss - reference.loss) / reference.scale for step in steps)
-    if any(len(step.gradients) != len(reference.gradients) for step in steps):
+def _errors(steps: Sequence[RankStep | str], reference: RankStep) -> tuple[float, float]:
+    """Return the largest error of the loss and of a parameter's gradient; infinite if a parameter has no gradient, NaN if a rank failed."""
+    finished = [step for step in steps if isinstance(step, RankStep)]
+    if len(finished) < len(steps):  # the part of one rank may be too small for the objective
+        return math.nan, math.nan
+    value = _max_or_nan(abs(step.loss - reference.loss) / reference.scale for step in finished)
+    if any(len(step.gradients) != len(reference.gradients) for step in finished):
         return value, math.inf
     norm = _norm(reference.gradients).item() or 1.0
-    errors = ((g - e).norm().item() / norm for step in steps for g, e in zip(step.gradients, reference.gradients, strict=True))
+    errors = ((g - e).norm().item() / norm for step in finished for g, e in zip(step.gradients, reference.gradients, strict=True))
     return value, _max_or_nan(errors)
 
 

@@ -85,11 +85,12 @@ class ObjectiveCase:
         return self.state.next(tensors, objective=self.objective) if self.state else {}
 
     def random_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
-        """Return the state after five random batches, in float64."""
+        """Return the state after five random batches with different means, in float64."""
         state = {name: t.double() for name, t in self.initial_state(D=D, size=3 * D + 1).items()}
         for _ in range(5 if state else 0):
             X, T = torch.randn(2, self.views, 4 * D, D, generator=generator, dtype=torch.float64)
-            state = self.next_state(self.tensors(X, T, state))
+            X_mean, T_mean = 0.5 * torch.randn(2, D, generator=generator, dtype=torch.float64)
+            state = self.next_state(self.tensors(X + X_mean, T + T_mean, state))
         return state
 
     def random_tensors(self, generator: torch.Generator, *, N: int = 12, D: int = 5) -> dict[str, Tensor]:
