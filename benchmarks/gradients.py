@@ -1,10 +1,10 @@
-"""Which gradient reaches the last block where the loss sees part of r alone: its rank, and how many directions share it.
+"""The gradient at the last block if the loss takes only a part of r: its rank, and its effective number of directions.
 
     python benchmarks/gradients.py --data PATH/TO/cifar10        # two minutes
 
 SimCLR behind a projector on the recipe cifar10-projectors, with and without the last shortcut: gradients at r and at the last block's
-input h on one batch, in float64, before the first step and after ten of AdamW on other batches. The directions of a gradient with singular
-values σ are (Σ σ²)² / Σ σ⁴. Means over three seeds. Writes `results/gradients.json`.
+input h on one batch, in float64, before the first step and after ten steps of AdamW on other batches. The number of directions of a
+gradient with singular values σ is (Σ σ²)² / Σ σ⁴. Means over three seeds. Writes `results/gradients.json`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fullrank.images import load, train_and_test
 from fullrank.methods import Method
-from fullrank.methods.gradients import gradients_of_channels
+from fullrank.methods.directclr_projectors import channel_gradients
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import write_json
@@ -44,14 +44,14 @@ def main():
     pixels = load(images, channels=3, size=RECIPE.views[0].size).pixels
     rows = []
     for kind, shortcut in PAIRS:
-        runs = [gradients(recipe_of(kind, shortcut, seed), pixels) for seed in range(SEEDS)]
+        runs = [gradients(build_recipe(kind, shortcut, seed), pixels) for seed in range(SEEDS)]
         rows.append({"projector": kind, "last shortcut": shortcut} | summary(runs))
         print(rows[-1], flush=True)
     settings = {"recipe": RECIPE.name, "d0": RECIPE.projector.d0, "images": RECIPE.batch, "optimizer": vars(OPTIMIZER), "seeds": SEEDS}
     write_json(options.out, {"settings": settings, "rows": rows, "environment": platform_info()})
 
 
-def recipe_of(kind: Any, shortcut: bool, seed: int) -> Recipe:
+def build_recipe(kind: Any, shortcut: bool, seed: int) -> Recipe:
     return replace(
         RECIPE,
         seed=seed,
@@ -62,24 +62,24 @@ def recipe_of(kind: Any, shortcut: bool, seed: int) -> Recipe:
 
 
 def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
-    """Rank and directions of the gradients on the first batch, before and after steps on the following ones."""
+    """Return rank and directions of the gradients on the first batch, before and after steps on the following batches."""
     parts = assemble(recipe)
     method, (first, *others) = parts.method, pixels.split(recipe.batch)
 
     def views(batch: Tensor, step: int) -> list[Tensor]:
         return parts.views(batch, parts.views.draw(recipe.seed, step, len(batch)))
 
-    optimizer, looked_at = build_optimizer(OPTIMIZER, method), views(first, 0)
-    found = {"step 0": look(method, looked_at)}
+    optimizer, first_views = build_optimizer(OPTIMIZER, method), views(first, 0)
+    before = {"step 0": measure(method, first_views)}
     for step, batch in enumerate(others, start=1):
         optimizer.zero_grad()
         total(method.terms(method(views(batch, step)))).backward()
         optimizer.step()
-    return found | {f"step {len(others)}": look(method, looked_at)}
+    return before | {f"step {len(others)}": measure(method, first_views)}
 
 
-def look(method: Method, views: list[Tensor]) -> dict[str, float]:
-    G = gradients_of_channels(deepcopy(method).double(), [view.double() for view in views])
+def measure(method: Method, views: list[Tensor]) -> dict[str, float]:
+    G = channel_gradients(deepcopy(method).double(), [view.double() for view in views])
     ranks = {f"rank at {place}": float(torch.linalg.matrix_rank(G[name])) for place, name in (("r", "representation"), ("h", "block"))}
     return ranks | {"directions at r": directions(G["representation"]), "directions at h": directions(G["block"])}
 

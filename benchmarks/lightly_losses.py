@@ -1,4 +1,4 @@
-"""lightly's losses as functions of Z (V, N, D), each with its flag for several processes on where it has one."""
+"""lightly's losses as functions of Z (V, N, D), each with its flag for several processes if it has one."""
 
 from lightly.loss import (
     BarlowTwinsLoss,
@@ -49,7 +49,7 @@ def frossl(Z):
 
 
 def wmse(Z):
-    # Its running statistics are float32 unless told otherwise; a slice is the whole of a process's share.
+    # Its running statistics are float32 by default; a slice is the whole part of a process.
     loss = WMSELoss(embedding_dim=Z.shape[-1], w_size=Z.shape[1], track_running_stats=False).to(Z.dtype)
     return {"loss": loss(Z.flatten(0, 1))}
 
@@ -80,4 +80,4 @@ LOSSES = {
     "EMPSSLLoss": (emp_ssl, "none"),
     "KoLeoLoss": (koleo, "none"),
 }
-"""Class → (function, its flag for several processes, which is on)."""
+"""Class → (function, its flag for several processes)."""

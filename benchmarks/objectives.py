@@ -1,10 +1,10 @@
-"""Every objective on the embedded digits, over seeds, against the same network untrained.
+"""Every objective on the embedded digits, over seeds, in comparison with the same network untrained.
 
     python benchmarks/objectives.py --parallel 2 --epochs 20
 
-Each is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's own defaults, then
-`fullrank evaluate`: nothing is tuned for any of them but FroSSL, whose recipe it is; `FLAGS` lists the exceptions. `--only NAME …` takes
-some, and leaves the results of the others. A run that is there already is taken as it is. Written to `results/objectives-digits.json`.
+Each run is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's defaults, then
+`fullrank evaluate`. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions. `--only NAME …` runs some objectives and keeps
+the results of the others. A finished run is used again. Writes `results/objectives-digits.json`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from seeds import ENVIRONMENT, whole_run
 PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
 FLAGS = {
     **{name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")},  # half of the backbone's 128 dimensions
-    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # at the recipe's 5e-3 they end near the untrained network
+    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # at the recipe's 5e-3, the result is near the untrained network
 }
 OUT = Path("results/objectives-digits.json")
 
@@ -34,19 +34,19 @@ def main():
     parser.add_argument("--runs", type=Path, default=Path("runs/objectives"))
     options, flags = parser.parse_known_args()
 
-    def one(name_and_seed):
+    def pretrain_and_evaluate(name_and_seed):
         name, seed = name_and_seed
-        here = argparse.Namespace(
+        arguments = argparse.Namespace(
             recipe="digits",
             data=None,
             parallel=options.parallel,
             runs=options.runs / name,
             flags=["--objective", name, *FLAGS.get(name, ()), *flags],
         )
-        return name, whole_run(here, seed)
+        return name, whole_run(arguments, seed)
 
     with ThreadPoolExecutor(options.parallel) as pool:
-        paths = list(pool.map(one, [(name, seed) for name in options.only for seed in options.seeds]))
+        paths = list(pool.map(pretrain_and_evaluate, [(name, seed) for name in options.only for seed in options.seeds]))
     before = read_json(OUT)["objectives"] if OUT.exists() else {}
     rows = before | {name: row([Run(path) for n, path in paths if n == name]) for name in options.only}
     environment = read_json(paths[0][1] / "environment.json")
@@ -64,13 +64,13 @@ def main():
 
 
 def row(runs: list[Run]) -> dict:
-    """Scores over seeds; and the margin over the untrained network of the same seed, with its 95 % interval (Student's t)."""
-    found = {}
+    """Return scores over seeds, and the margin over the untrained network of the same seed with its 95 % interval (Student's t)."""
+    result = {}
     for short, probe in PROBES.items():
         learned, untrained = ([score(run, features, probe) for run in runs] for features in ("backbone", "untrained backbone"))
         margins = [a - b for a, b in zip(learned, untrained, strict=True)]
         half = t.ppf(0.975, len(runs) - 1) * statistics.stdev(margins) / len(runs) ** 0.5 if len(runs) > 1 else float("inf")
-        found[short] = {
+        result[short] = {
             "learned": learned,
             "untrained": untrained,
             "mean": statistics.mean(learned),
@@ -78,10 +78,10 @@ def row(runs: list[Run]) -> dict:
             "margin": statistics.mean(margins),
             "interval": [statistics.mean(margins) - half, statistics.mean(margins) + half],
         }
-    watched = [run.metrics.spectrum[-1] for run in runs]
-    found["effective_rank"] = {place: [getattr(w, place).effective_rank for w in watched] for place in ("backbone", "projector")}
-    found["seconds"] = [run.environment["duration_seconds"] for run in runs]
-    return found
+    last = [run.metrics.spectrum[-1] for run in runs]
+    result["effective_rank"] = {place: [getattr(row, place).effective_rank for row in last] for place in ("backbone", "projector")}
+    result["seconds"] = [run.environment["duration_seconds"] for run in runs]
+    return result
 
 
 def score(run: Run, features: str, probe: str) -> float:

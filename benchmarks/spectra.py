@@ -3,7 +3,7 @@
     python benchmarks/spectra.py            # two minutes
 
 256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
-(`fullrank.conformance.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
+(`fullrank.conformance.free_embeddings`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
 """
 
 from importlib.metadata import version
@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from matplotlib import rc_context
 
-from fullrank.conformance.free import RANK, free
-from fullrank.conformance.subject import objective_case
+from fullrank.conformance import objective_case, optimize_free_embeddings
+from fullrank.conformance.free_embeddings import INITIAL_RANK
 from fullrank.objectives import OBJECTIVES
 from fullrank.reproduce.draw import STYLE, subplots
 from fullrank.run import write_json
@@ -33,7 +33,15 @@ FAMILIES = {
 def main():
     torch.set_num_threads(1)
     rows = {name: measure(name, f) for name, f in OBJECTIVES.items()}
-    settings = {"N": N, "D": D, "steps": STEPS, "learning_rate": LEARNING_RATE, "seeds": SEEDS, "rank_at_start": RANK, "numbers": D0}
+    settings = {
+        "N": N,
+        "D": D,
+        "steps": STEPS,
+        "learning_rate": LEARNING_RATE,
+        "seeds": SEEDS,
+        "rank_at_start": INITIAL_RANK,
+        "numbers": D0,
+    }
     write_json(HERE / "results" / "spectra.json", {"settings": settings, "torch": version("torch"), "objectives": rows})
     with rc_context(STYLE):
         draw(rows)
@@ -41,7 +49,10 @@ def main():
 
 def measure(name: str, objective) -> dict:
     found = [
-        free(objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS
+        optimize_free_embeddings(
+            objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
+        )
+        for s in SEEDS
     ]
     before = [f.before.effective_rank() for f in found]
     assert all(f.after is not None for f in found), f"{name} became infinite"

@@ -107,7 +107,7 @@ def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: 
     optimizer.zero_grad()
     method.train()
     found = method(views(pixels, views.draw(0, 0, len(pixels))))
-    total(method.terms({name: found[name] for name in method.inputs})).backward()
+    total(method.terms({name: found[name] for name in method.input_names})).backward()
     optimizer.step()
 
 

@@ -8,7 +8,7 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
-from fullrank.conformance import exactness, objective_case
+from fullrank.conformance import measure_exactness, objective_case
 from fullrank.distributed import (
     SyncBatchNorm,
     all_gather_object,
@@ -44,7 +44,7 @@ def one():
 def objectives():
     """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes and in one."""
     hyper = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return exactness([objective_case(f, numbers=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
+    return measure_exactness([objective_case(f, numbers=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):
@@ -61,9 +61,9 @@ def assert_same_gradients(found, expected):
 def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, objectives):
     assert [groups.processes for groups in objectives[name]] == [2, 4]
     for groups in objectives[name]:
-        assert groups.trouble == ""
-        assert groups.value <= 1e-12
-        assert groups.gradient <= 1e-10
+        assert groups.exception == ""
+        assert groups.value_error <= 1e-12
+        assert groups.gradient_error <= 1e-10
 
 
 @pytest.mark.ddp

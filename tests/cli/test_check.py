@@ -8,7 +8,7 @@ import pytest
 MINE = """
     from fullrank.errors import UserError
 
-    def sound(Z, *, weight: float = 1.0):
+    def correct(Z, *, weight: float = 1.0):
         U = Z / (1 + Z.square().sum(-1, keepdim=True)).sqrt()
         return {"weight": weight * (U - U.mean(0)).square().sum(), "relative_variance": (U.mT @ U / U.shape[1]).square().sum()}
 
@@ -29,40 +29,40 @@ def mine(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_sound_loss_ends_with_status_0_and_a_page(mine, fullrank):
-    status, out, _ = fullrank("check", "mine_of_check:sound", "--processes", "1", "--out", "page.html", "--hyper.weight", "2")
+def test_a_correct_loss_ends_with_status_0_and_a_page(mine, fullrank):
+    status, out, _ = fullrank("check", "mine_of_check:correct", "--processes", "1", "--out", "page.html", "--hyper.weight", "2")
     assert status == 0
     assert "✓ passed weight weight" in out
-    assert "mine_of_check:sound keeps the contract: " in out
+    assert "mine_of_check:correct passes the conformance check: " in out
     assert max(map(len, out.splitlines()[:-3])) <= 80
-    assert "<h1>mine_of_check:sound</h1>" in (mine / "page.html").read_text(encoding="utf-8")
+    assert "<h1>mine_of_check:correct</h1>" in (mine / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.ddp
 def test_a_function_of_the_working_directory_is_found_by_other_processes(mine, fullrank):
-    status, out, _ = fullrank("check", "mine_of_check:sound", "--processes", "2")
+    status, out, _ = fullrank("check", "mine_of_check:correct", "--processes", "2")
     assert status == 0
     assert "✓ passed 2 processes" in out
 
 
-def test_a_loss_that_breaks_the_contract_ends_with_status_1_and_a_remedy(mine, fullrank):
+def test_a_failed_check_ends_with_status_1_and_a_remedy(mine, fullrank):
     status, out, _ = fullrank("check", "mine_of_check:detached", "--out", "page.html")
     assert status == 1
     assert "✗ failed differentiable" in out
-    assert "remedy: leave out detach" in out
-    assert "breaks the contract" in (mine / "page.html").read_text(encoding="utf-8")
+    assert "remedy: remove detach" in out
+    assert "fails the conformance check" in (mine / "page.html").read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_examined_is_refused(mine, refused):
+def test_an_objective_that_cannot_be_tested_is_refused(mine, refused):
     assert "has no function nothing" in refused("check", "mine_of_check:nothing")
     assert "did you mean 'frossl'" in refused("check", "frosl")
     assert "--processes 0" in refused("check", "frossl", "--processes", "0")
     assert "--hyper.invariance" in refused("check", "frossl", "--hyper.invarianc", "2")
-    assert "the objective stands first" in refused("check", "--processes", "2", "frossl")
+    assert "the objective has to be the first argument" in refused("check", "--processes", "2", "frossl")
     assert refused("check", "mine_of_check:refuses") == "never"
 
 
-def test_a_page_that_is_there_is_kept(mine, refused):
+def test_an_existing_page_is_not_replaced(mine, refused):
     (mine / "page.html").write_text("old")
     assert "exists already" in refused("check", "mine_of_check:detached", "--out", "page.html")
     assert (mine / "page.html").read_text() == "old"

@@ -15,9 +15,9 @@ from fullrank.run import Run
 def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(to_dict(replace(small, epochs=1, checkpoints=1))))
-    half = ["--hyper.d0", "8"] if name.startswith("directclr") else []  # of the backbone's 16 dimensions
+    flags = ["--hyper.d0", "8"] if name.startswith("directclr") else []  # of the backbone's 16 dimensions
     path = tmp_path / "run"
-    assert main(["pretrain", str(recipe), "--objective", name, *half, "--out", str(path)]) == 0
+    assert main(["pretrain", str(recipe), "--objective", name, *flags, "--out", str(path)]) == 0
     run = Run(path)
     terms = [row.terms for row in run.metrics.train]
     assert len(terms) == 11
@@ -26,7 +26,7 @@ def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_
     assert all(term in page for term in terms[0])
 
 
-def test_a_run_with_target_prototypes_and_centre_is_evaluated_by_its_backbone_alone(small, train, capsys):
+def test_evaluate_uses_only_the_backbone_of_a_run_with_teacher_and_prototypes(small, train, capsys):
     run = train(replace(with_objective(small, "dino"), epochs=1, checkpoints=1))
     assert main(["evaluate", str(run.path)]) == 0
     assert "untrained backbone" in {score.features for score in run.evaluation.scores}

@@ -1,4 +1,4 @@
-"""Losses with one fault each, of the kind that is found in public code; other processes import them from here."""
+"""Losses with one error each, of kinds that occur in public code; other processes import this module."""
 
 import torch
 import torch.distributed as dist
@@ -8,8 +8,8 @@ from fullrank.objectives import frossl, vicreg
 running = {"mean": 0.0}
 
 
-def sound(Z, *, invariance=2.0):
-    """No fault: two terms, for any number of views."""
+def correct(Z, *, invariance=2.0):
+    """A correct loss with two terms, for any number of views."""
     U = torch.nn.functional.normalize(Z, dim=-1)
     return {
         "invariance": invariance * (U - U.mean(0)).square().sum((0, 2)).mean(),
@@ -18,7 +18,7 @@ def sound(Z, *, invariance=2.0):
 
 
 def barlow_with_a_local_correlation(Z, *, redundancy=5e-3):
-    """Standardised on each process, then summed over them in place, as if the sum could pass a gradient."""
+    """Standardised on each process, then summed over processes in place, which gives no gradient."""
     Z1, Z2 = (Z - Z.mean(1, keepdim=True)) / Z.std(1, keepdim=True)
     M = Z1.mT @ Z2 / len(Z1)
     if dist.is_initialized():
@@ -29,7 +29,7 @@ def barlow_with_a_local_correlation(Z, *, redundancy=5e-3):
 
 
 def hinge_with_a_sum_in_place(Z):
-    """VICReg's hinge: where every feature varies enough, it has no gradient that could be wrong."""
+    """VICReg's hinge: its gradient is zero if the variance of every feature is large, and then it cannot be wrong."""
     C = Z - Z.mean(1, keepdim=True)
     var = C.square().mean(1)
     if dist.is_initialized():
@@ -39,11 +39,11 @@ def hinge_with_a_sum_in_place(Z):
 
 
 def rank_of_the_process(Z):
-    """Weighs its loss by the process."""
+    """The weight of the loss depends on the process."""
     return {"loss": Z.square().mean() * (1 + (dist.get_rank() if dist.is_initialized() else 0))}
 
 
-def dies_on_the_second(Z):
+def raises_on_rank_one(Z):
     if dist.is_initialized() and dist.get_rank() == 1:
         raise RuntimeError("only here")
     return {"loss": Z.square().mean()}
@@ -71,7 +71,7 @@ def infinite_gradient_at_equal_views(Z):
     return {"loss": (Z - Z.roll(1, 0)).square().sum(-1).sqrt().mean()}
 
 
-def bare(Z):
+def bare_tensor(Z):
     return sum(frossl(Z).values())
 
 
@@ -83,24 +83,24 @@ def python_number(Z):
     return {"loss": Z.square().mean(), "constant": 1.0}
 
 
-def remembers(Z):
+def keeps_state(Z):
     running["mean"] = 0.9 * running["mean"] + 0.1 * Z.detach().mean()
     return {"loss": (Z - running["mean"]).square().mean()}
 
 
-def overwrites(Z):
+def changes_its_argument(Z):
     with torch.no_grad():
         Z -= Z.mean(1, keepdim=True)
     return {"loss": Z.square().mean()}
 
 
 def wrong_gradient(Z):
-    """The mean is taken from .data, so that autograd does not see it."""
+    """The mean uses .data, which autograd ignores."""
     return {"loss": (Z - Z.data.mean(1, keepdim=True) * Z.mean(1, keepdim=True)).pow(4).mean()}
 
 
-def stops(Z):
-    """A gradient that is stopped on purpose."""
+def stop_gradient(Z):
+    """A correct loss with stop-gradients."""
     return {"loss": (Z[0] - Z[1].detach()).square().mean() + (Z[1] - Z[0].detach()).square().mean()}
 
 
@@ -109,7 +109,7 @@ def target_gets_a_gradient(P, T):
 
 
 def weight_of_another_term(Z, *, invariance=2.0, spread=1.0):
-    terms = sound(Z, invariance=invariance)
+    terms = correct(Z, invariance=invariance)
     return {"invariance": terms["invariance"], "spread": invariance * spread * terms["spread"]}
 
 
@@ -118,7 +118,7 @@ def half_precision(Z):
 
 
 def cancels(Z):
-    """The variance as a difference of large numbers."""
+    """The variance as a difference of large numbers, which cancel."""
     A = Z + 1e4
     return {"loss": (A.square().mean() - A.mean().square())}
 
@@ -131,7 +131,7 @@ def diverges(Z):
     return {"loss": -Z.pow(6).sum().exp().mean()}
 
 
-def two_views_unsaid(Z):
+def two_views_without_annotation(Z):
     Z1, Z2 = Z
     return {"loss": (Z1 - Z2).square().mean()}
 

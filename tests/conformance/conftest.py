@@ -3,15 +3,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))  # processes that a check starts import the losses by their module's name
+sys.path.append(str(Path(__file__).parent))  # other processes import the losses from this folder
 
 
 @pytest.fixture
 def failed():
-    """`failed(check, loss)`: name → what was measured, of the findings that failed."""
-    from fullrank.conformance import examine, objective_case
+    """`failed(check, loss)` returns the failed results: name → measured."""
+    from fullrank.conformance import objective_case, run_check
 
-    def names(check, loss):
-        return {f.name: f.measured for f in examine("this check", check, objective_case(loss)) if f.verdict == "failed"}
+    def failed_results(check, loss):
+        results = run_check("this check", check, objective_case(loss))
+        return {result.name: result.measured for result in results if result.status == "failed"}
 
-    return names
+    return failed_results

@@ -1,4 +1,4 @@
-"""Every method on a small network: imported by one process, or three steps of each run by each of several.
+"""Three steps of every method on a small network, in one process (imported) or in each of several processes.
 
 `python methods_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
 """
@@ -18,68 +18,68 @@ from fullrank.objectives.signature import hyperparameters, required_views, tenso
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 N, D, STEPS = 16, 5, 3
-FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
-"""Small values of the numbers that objectives and builders have."""
+SMALL_NUMBERS = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
+"""Small values for the numbers of objectives and builders."""
 
 
-def few(function):
-    return {name: value for name, value in FEW.items() if name in hyperparameters(function)}
+def small_numbers(function):
+    return {name: value for name, value in SMALL_NUMBERS.items() if name in hyperparameters(function)}
 
 
-def branch():
-    """A convolutional network with BatchNorm, for images of any size, and a projector with another."""
+def build_encoder():
+    """A convolutional backbone with BatchNorm, for images of any size, and a projector with BatchNorm."""
     net = nn.Sequential(
         nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     )
     return Encoder(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
 
 
-def bare_branch():
-    """The same without a projector, for objectives of the representation."""
-    return Encoder(branch().backbone, nn.Sequential(), 6)
+def encoder_without_projector():
+    """The same backbone without a projector, for objectives of the representation."""
+    return Encoder(build_encoder().backbone, nn.Sequential(), 6)
 
 
-def count(name):
-    """How many views of each size an objective is tried on: two sizes where it takes them."""
+def view_groups(name):
+    """(views, size) of each group of views: two sizes if the objective takes more than two views."""
     return [(2, 7)] if required_views(OBJECTIVES[name]) == 2 else [(2, 7), (1, 5)]
 
 
 def method(name, *, seed=1, make_encoder=None, **numbers):
-    """The method of an objective, the same everywhere."""
+    """The method of an objective, with the same weights on every process."""
     objective = OBJECTIVES[name]
-    make_encoder = make_encoder or (bare_branch if tensor_names(objective) == ("R",) else branch)
+    make_encoder = make_encoder or (encoder_without_projector if tensor_names(objective) == ("R",) else build_encoder)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        views = sum(V for V, _ in count(name))
-        built = METHODS[name](make_encoder, partial(objective, **few(objective)), views, **few(METHODS[name]) | numbers)
+        views = sum(V for V, _ in view_groups(name))
+        built = METHODS[name](make_encoder, partial(objective, **small_numbers(objective)), views, **small_numbers(METHODS[name]) | numbers)
     built.training_length = TrainingLength(steps_per_epoch=2, total=STEPS)
     return built
 
 
 def batches(name, *, start=0, n=N):
-    """This process's share of each batch of n; the second half of a batch has another mean and scale."""
+    """This process's part of each batch of n; the two halves of a batch differ in mean and scale."""
     for step in range(start, STEPS):
         rng = torch.Generator().manual_seed(step)
         views = []
-        for V, size in count(name):
+        for V, size in view_groups(name):
             x = torch.randn(V, n, 1, size, size, generator=rng)
             views.append(torch.cat([x[:, : n // 2], 3 * x[:, n // 2 :] + 2], 1)[:, rank_slice(n)])
         yield views, torch.full((n,), -1)[rank_slice(n)]
 
 
 def train(name, fabric):
-    """Losses of three steps, and all that they leave behind: weights, targets, statistics, memory."""
-    bare = method(name)
-    convert_sync_batchnorm(bare)
-    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), bare))
+    """Losses of three steps, the first gradients, and the state dict after the steps."""
+    original = method(name)
+    convert_sync_batchnorm(original)
+    module, optimizer = fabric.setup(original, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), original))
     losses, gradients = [], []
     for step in fit(fabric, module, optimizer, batches(name), lambda step: 0.05):
         losses.append(sum(step.terms.values()))
-        gradients.append([p.grad.clone() for p in bare.parameters() if p.grad is not None])
-    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in bare.state_dict().items()}}
+        gradients.append([p.grad.clone() for p in original.parameters() if p.grad is not None])
+    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in original.state_dict().items()}}
 
 
-def everything(fabric):
+def train_all(fabric):
     return {name: train(name, fabric) for name in METHODS}
 
 
@@ -88,5 +88,5 @@ if __name__ == "__main__":
     from process_group import join
 
     fabric, found = join()
-    torch.save(everything(fabric), found)
+    torch.save(train_all(fabric), found)
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Every projector behind a few objectives: imported by one process, or one step of each taken by each of several.
+"""One step of every projector with a few objectives, in one process (imported) or in each of several processes.
 
 `python projectors_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
 """
@@ -28,47 +28,49 @@ PROJECTORS = {
 }
 """Each projector by a name, on representations of D_B dimensions."""
 
-SOME = ("frossl", "simclr", "barlow_twins", "byol", "tico")
-FEW = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.0, "momentum": (0.5, 0.8)}
+SELECTED_OBJECTIVES = ("frossl", "simclr", "barlow_twins", "byol", "tico")
+SMALL_NUMBERS = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.0, "momentum": (0.5, 0.8)}
 
 
-def branch(spec):
+def build_encoder(spec):
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, D_B))
     return Encoder(backbone, build_projector(spec, D_B, seed=SEED), spec.dimensions(D_B))
 
 
 def method(projector, objective, *, seed=1, views=2, **numbers):
-    """The method of an objective with a projector, the same everywhere."""
+    """The method of an objective with a projector, with the same weights on every process."""
     spec, loss = PROJECTORS[projector], OBJECTIVES[objective]
     loss = Grouped(loss, groups=spec.groups, seed=SEED) if spec.kind == "groups" else loss
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        known = {name: value for name, value in FEW.items() if name in hyperparameters(METHODS[objective])}
-        built = METHODS[objective](partial(branch, spec), loss, views, **known | numbers)
+        known = {name: value for name, value in SMALL_NUMBERS.items() if name in hyperparameters(METHODS[objective])}
+        built = METHODS[objective](partial(build_encoder, spec), loss, views, **known | numbers)
     built.training_length = TrainingLength(steps_per_epoch=2, total=10)
     return built
 
 
 def batches(steps=1):
-    """This process's share of a batch; its second half has another mean and scale."""
+    """This process's part of a batch; the two halves of a batch differ in mean and scale."""
     for step in range(steps):
         x = torch.randn(2, N, 1, 5, 5, generator=torch.Generator().manual_seed(step))
         yield [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, rank_slice(N)]], torch.full((N,), -1)[rank_slice(N)]
 
 
 def train(projector, objective, fabric, *, steps=1, start=STEP):
-    """Losses and the first gradients of steps of SGD, and the weights after them."""
-    bare = convert_sync_batchnorm(method(projector, objective))
-    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), bare))
+    """Losses of some steps of SGD, the first gradients, and the state dict after the steps."""
+    original = convert_sync_batchnorm(method(projector, objective))
+    module, optimizer = fabric.setup(original, build_optimizer(OptimizerConfig(name="sgd", lr=0.05), original))
     losses, gradients = [], []
     for step in fit(fabric, module, optimizer, batches(steps), lambda step: 0.05, start=start):
         losses.append(sum(step.terms.values()))
-        gradients.append({name: p.grad.clone() for name, p in bare.named_parameters() if p.grad is not None})
-    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in bare.state_dict().items()}}
+        gradients.append({name: p.grad.clone() for name, p in original.named_parameters() if p.grad is not None})
+    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in original.state_dict().items()}}
 
 
-def everything(fabric):
-    return {(projector, objective): train(projector, objective, fabric) for projector, objective in product(PROJECTORS, SOME)}
+def train_all(fabric):
+    return {
+        (projector, objective): train(projector, objective, fabric) for projector, objective in product(PROJECTORS, SELECTED_OBJECTIVES)
+    }
 
 
 if __name__ == "__main__":
@@ -76,5 +78,5 @@ if __name__ == "__main__":
     from process_group import join
 
     fabric, found = join()
-    torch.save(everything(fabric), found)
+    torch.save(train_all(fabric), found)
     dist.destroy_process_group()

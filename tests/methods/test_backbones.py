@@ -1,4 +1,4 @@
-"""Networks of timm: any of them, and what we change."""
+"""Backbones from timm, and our changes to ResNets."""
 
 import pytest
 import torch
@@ -25,18 +25,18 @@ NETWORKS = {
 
 
 @pytest.fixture(params=NETWORKS.values(), ids=NETWORKS.keys())
-def spec(request):
+def config(request):
     return request.param
 
 
-def test_features_are_pooled_and_as_many_as_said(spec):
-    network = build_backbone(spec).eval()
+def test_features_are_pooled_and_have_feature_dim_dimensions(config):
+    network = build_backbone(config).eval()
     with torch.no_grad():
         assert network(torch.randn(2, 3, 32, 32)).shape == (2, feature_dim(network))
 
 
-def test_building_leaves_the_statistics_of_batch_norm_alone(spec):
-    for layer in build_backbone(spec).modules():
+def test_building_does_not_change_batch_norm_statistics(config):
+    for layer in build_backbone(config).modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             assert layer.num_batches_tracked == 0
             assert (layer.running_mean == 0).all()
@@ -65,12 +65,12 @@ def test_the_small_stem_keeps_the_size_of_the_map(size):
     assert network.layer1(x).shape[-2:] == (size, size)
 
 
-def test_the_small_stem_is_drawn_as_timm_draws_convolutions():
+def test_the_small_stem_has_timms_initialisation():
     weight = build_backbone(BackboneConfig(stem="small")).conv1.weight
     assert weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)  # He et al. 2015, fan-out
 
 
-def test_the_rest_of_the_network_is_that_of_timm():
+def test_the_network_equals_timms():
     import timm
 
     torch.manual_seed(0)
@@ -102,32 +102,32 @@ def test_an_unknown_name_suggests_a_known_one():
         ("vit_tiny_patch16_224", {"embed_dim": -4}),
     ],
 )
-def test_an_argument_that_timm_cannot_use_is_said_in_one_line(name, arguments):
-    with pytest.raises(UserError, match=rf"^backbone '{name}' cannot be built with .* \(\w+: .*\); mend --backbone.arguments$") as caught:
+def test_an_invalid_timm_argument_gives_a_one_line_error(name, arguments):
+    with pytest.raises(UserError, match=rf"^backbone '{name}' cannot be built with .* \(\w+: .*\); fix backbone.arguments$") as caught:
         build_backbone(BackboneConfig(name=name, arguments=arguments))
     assert str(arguments) in str(caught.value)
 
 
-def test_pretrained_weights_cannot_come_in_among_the_arguments():
+def test_arguments_cannot_load_pretrained_weights():
     with pytest.raises(UserError, match="multiple values for keyword argument 'pretrained'"):
         build_backbone(BackboneConfig(arguments={"pretrained": True}))
 
 
 @pytest.mark.parametrize("arguments", [{"features_only": True}, {"global_pool": ""}])
 def test_a_network_without_pooling_is_refused(arguments):
-    with pytest.raises(UserError, match="leave out the pooling"):
+    with pytest.raises(UserError, match="remove the pooling"):
         build_backbone(BackboneConfig(arguments=arguments))
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "mobilenetv3_small_050", "resnet50d"])
-def test_the_small_stem_of_anything_else_is_refused(name):
+def test_the_small_stem_of_another_network_is_refused(name):
     with pytest.raises(UserError, match=f"plain ResNets, got backbone '{name}'"):
         build_backbone(BackboneConfig(name=name, stem="small"))
 
 
 def test_arguments_are_json_on_the_command_line():
-    spec = tyro.cli(BackboneConfig, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
-    assert spec == BackboneConfig(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
+    config = tyro.cli(BackboneConfig, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
+    assert config == BackboneConfig(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
 
 
 BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
@@ -135,8 +135,8 @@ BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet26"])
 @pytest.mark.parametrize("layers", [[1, 1, 1, 1], [1, 1, 1, 2]], ids=["strided", "identity"])
-def test_the_last_shortcut_can_be_left_out(name, layers):
-    """The representation is then the pooled output of the block's own layers, one after another."""
+def test_the_last_shortcut_can_be_removed(name, layers):
+    """The representation is then the pooled output of the block's convolutional layers."""
     network = build_backbone(BackboneConfig(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)).eval()
     inputs, x = [], torch.randn(2, 3, 16, 16)
     block = network.layer4[-1]
@@ -149,11 +149,11 @@ def test_the_last_shortcut_can_be_left_out(name, layers):
         if name == "resnet26":
             h = block.bn3(block.conv3(block.act2(h)))
     torch.testing.assert_close(R, h.relu().mean((2, 3)))
-    assert (R > 0).any()  # although timm begins the last BatchNorm of a block at zero
+    assert (R > 0).any()  # timm initialises the last BatchNorm of a block at zero
     assert R.shape == (2, feature_dim(network))
 
 
-def test_leaving_the_last_shortcut_out_changes_no_other_block():
+def test_removing_the_last_shortcut_changes_no_other_block():
     def weights(last_residual):
         torch.manual_seed(0)
         return build_backbone(BackboneConfig(arguments=BASIC, last_residual=last_residual)).state_dict()
@@ -164,8 +164,6 @@ def test_leaving_the_last_shortcut_out_changes_no_other_block():
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_convnext"])
-def test_only_a_resnet_has_a_last_shortcut_to_leave_out(name):
-    with pytest.raises(
-        UserError, match=f"^the last residual block is known of timm's ResNets alone, got backbone '{name}'; take one, such"
-    ):
+def test_only_a_resnet_has_a_last_shortcut(name):
+    with pytest.raises(UserError, match=f"^the last residual block is defined only for timm's ResNets, got backbone '{name}'"):
         build_backbone(BackboneConfig(name=name, last_residual=False))

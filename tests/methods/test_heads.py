@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from fullrank.methods import TrainingLength
-from fullrank.methods.heads import L2Normalize, Prototypes, build_predictor, unfreeze_prototypes
+from fullrank.methods.heads import L2Normalize, Prototypes, build_predictor
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_prototypes_give_cosines(prototypes, Z):
             assert S[i, k].item() == pytest.approx((z @ w / z.norm() / w.norm()).item(), abs=1e-6)
 
 
-def test_the_length_of_a_prototype_is_of_no_account(prototypes, Z):
+def test_the_length_of_a_prototype_has_no_effect(prototypes, Z):
     before = prototypes(Z)
     with torch.no_grad():
         prototypes.weight.mul_(torch.arange(1.0, 11.0)[:, None])
@@ -39,7 +39,7 @@ def test_prototypes_stay_in_float32_under_autocast(prototypes, Z):
     assert outside.dtype == torch.float32
 
 
-def test_frozen_prototypes_have_a_gradient_of_zero_and_let_the_embeddings_learn(prototypes, Z):
+def test_frozen_prototypes_get_a_gradient_of_zero_and_embeddings_get_one(prototypes, Z):
     prototypes.frozen = True
     Z.requires_grad_()
     prototypes(Z).square().sum().backward()
@@ -47,10 +47,10 @@ def test_frozen_prototypes_have_a_gradient_of_zero_and_let_the_embeddings_learn(
     assert Z.grad.norm() > 0
 
 
-def test_prototypes_learn_after_their_epochs(prototypes):
+def test_prototypes_are_trained_after_their_frozen_epochs(prototypes):
     frozen = []
     for step in range(5):
-        unfreeze_prototypes(prototypes, step, TrainingLength(steps_per_epoch=2))
+        prototypes.before_step(step, TrainingLength(steps_per_epoch=2))
         frozen.append(prototypes.frozen)
     assert frozen == [True, True, True, False, False]
 
@@ -67,11 +67,7 @@ def test_frozen_prototypes_keep_their_directions_under_weight_decay(prototypes, 
     torch.testing.assert_close(nn.functional.normalize(prototypes.weight.detach()), before)
 
 
-def test_other_heads_are_never_frozen():
-    unfreeze_prototypes(nn.Identity(), 0, TrainingLength())
-
-
-def test_unit_rows_are_of_length_one_and_zero_rows_stay(Z):
+def test_l2_normalize_gives_unit_rows_and_keeps_zero_rows(Z):
     Z[3] = 0
     norms = L2Normalize()(Z).norm(dim=1)
     torch.testing.assert_close(norms, torch.ones(8).index_fill(0, torch.tensor(3), 0.0))

@@ -20,7 +20,7 @@ def method():
 
 @pytest.fixture
 def views():
-    """Two views of 16 px, three of 8 px, of different brightness, as real views are."""
+    """Two views of 16 px and three of 8 px, with different brightness."""
     rng = torch.Generator().manual_seed(0)
     scale = torch.arange(1.0, 4.0).view(-1, 1, 1, 1, 1)
     return [scale[:2] * torch.rand(2, 10, 3, 16, 16, generator=rng), scale * torch.rand(3, 10, 3, 8, 8, generator=rng)]
@@ -49,9 +49,9 @@ def test_batch_norm_sees_one_view_at_a_time(method, views):
     assert (Z[:2] - mixed).abs().max() > 0.01
 
 
-def test_the_terms_take_the_numbers_of_the_partial(method, views):
+def test_the_terms_use_the_numbers_of_the_partial(method, views):
     embeddings = method(views)
-    assert method.inputs == ("Z",)
+    assert method.input_names == ("Z",)
     terms, expected = method.terms(embeddings), frossl(embeddings["Z"], invariance=2.0)
     assert all(torch.equal(terms[name], expected[name]) for name in expected)
 
@@ -64,9 +64,9 @@ def test_under_bfloat16_the_terms_are_float32_and_within_a_percent(method, views
     assert embeddings["Z"].dtype == torch.bfloat16
     assert all(term.dtype == torch.float32 for term in terms.values())
     expected = exact.terms(exact(views))
-    loss, wanted = (torch.stack(list(each.values())).sum().item() for each in (terms, expected))
-    assert loss == pytest.approx(wanted, rel=0.01)
-    assert loss != wanted
+    loss, expected = (torch.stack(list(each.values())).sum().item() for each in (terms, expected))
+    assert loss == pytest.approx(expected, rel=0.01)
+    assert loss != expected
 
 
 def test_every_parameter_gets_a_gradient(method, views):

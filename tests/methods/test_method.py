@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from fullrank.methods import Method
-from fullrank.methods.precision import at_least_float32
-from fullrank.objectives import frossl
+from fullrank.errors import UserError
+from fullrank.methods import Method, StateBuffers, at_least_float32
+from fullrank.objectives import ObjectiveState, frossl
 
 
 class Plain(Method):
-    """Nothing but an objective."""
+    """A method without networks."""
 
     def __init__(self, objective):
         super().__init__(nn.Identity(), nn.Identity(), objective)
@@ -20,17 +20,17 @@ def two_tensors(P, T, /, extra, *, temperature=0.1):
     return {"loss": (P * T * extra).sum() * temperature}
 
 
-def test_it_needs_the_positional_arguments_of_its_objective():
-    assert Plain(frossl).inputs == ("Z",)
-    assert Plain(two_tensors).inputs == ("P", "T", "extra")
+def test_input_names_are_the_positional_arguments_of_the_objective():
+    assert Plain(frossl).input_names == ("Z",)
+    assert Plain(two_tensors).input_names == ("P", "T", "extra")
 
 
-def test_what_a_partial_has_fixed_is_not_needed():
-    assert Plain(partial(frossl, invariance=2.0, log=False)).inputs == ("Z",)
-    assert Plain(partial(two_tensors, extra=1.0)).inputs == ("P", "T")
+def test_input_names_exclude_arguments_that_a_partial_binds():
+    assert Plain(partial(frossl, invariance=2.0, log=False)).input_names == ("Z",)
+    assert Plain(partial(two_tensors, extra=1.0)).input_names == ("P", "T")
 
 
-def test_the_objective_gets_what_it_needs_and_no_more():
+def test_the_objective_gets_only_its_tensors():
     seen = {}
 
     def objective(Z, *, weight=3.0):
@@ -44,7 +44,7 @@ def test_the_objective_gets_what_it_needs_and_no_more():
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("dtype", "expected"),
     [
         (torch.float16, torch.float32),
         (torch.bfloat16, torch.float32),
@@ -52,14 +52,14 @@ def test_the_objective_gets_what_it_needs_and_no_more():
         (torch.float64, torch.float64),
     ],
 )
-def test_an_objective_is_taken_in_float32_or_better(given, taken):
-    Z = torch.randn(2, 8, 4).to(given)
-    assert at_least_float32(Z).dtype == taken
+def test_an_objective_gets_float32_or_float64(dtype, expected):
+    Z = torch.randn(2, 8, 4).to(dtype)
+    assert at_least_float32(Z).dtype == expected
     with torch.autocast("cpu", dtype=torch.bfloat16):
         terms = Plain(frossl).terms({"Z": Z})
-    assert {term.dtype for term in terms.values()} == {taken}
-    outside = frossl(Z.to(taken))
-    assert all(torch.equal(terms[name], outside[name]) for name in outside)  # to the last bit: autocast never reached it
+    assert {term.dtype for term in terms.values()} == {expected}
+    outside = frossl(Z.to(expected))
+    assert all(torch.equal(terms[name], outside[name]) for name in outside)  # exactly: autocast has no effect
 
 
 def test_autocast_would_have_changed_the_objective():
@@ -70,26 +70,70 @@ def test_autocast_would_have_changed_the_objective():
     assert rounded != exact
 
 
-def test_a_method_says_itself_how_it_embeds():
+def test_forward_is_abstract():
     with pytest.raises(NotImplementedError):
         Plain(frossl)([torch.zeros(2, 4, 3, 8, 8)])
 
 
-def test_the_hooks_do_nothing():
+def test_the_default_hooks_change_nothing_without_state():
     method = Plain(frossl)
     method.layer = nn.Linear(2, 2)
     before = method.layer.weight.clone()
-    assert method.state() == {}
+    assert method.state_tensors() == {}
     assert method.before_step(3) is None
     assert method.after_step(3, {"Z": torch.ones(2, 3, 2)}) is None
     assert torch.equal(method.layer.weight, before)
 
 
-def test_what_the_method_remembers_is_not_asked_of_the_views():
-    class Remembering(Plain):
-        def state(self):
+def test_input_names_exclude_the_state():
+    class WithState(Plain):
+        def state_tensors(self):
             return {"extra": torch.full((), 2.0)}
 
-    method = Remembering(two_tensors)
-    assert method.inputs == ("P", "T")
+    method = WithState(two_tensors)
+    assert method.input_names == ("P", "T")
     assert method.terms({"P": torch.ones(3), "T": torch.ones(3)})["loss"].item() == pytest.approx(0.6)
+
+
+# The buffers of a state
+
+
+def decay(Z, mean, count, *, rate=0.5):
+    return rate * mean + (1 - rate) * Z.mean((0, 1)), count + 1
+
+
+@pytest.fixture
+def build_buffers():
+    zeros = {"mean": ("D", torch.zeros), "count": ("1", partial(torch.zeros, dtype=torch.int64))}
+    return lambda: StateBuffers(ObjectiveState(zeros, decay), frossl, D=3)
+
+
+def test_buffers_are_updated_from_embeddings_and_state(build_buffers):
+    buffers, Z = build_buffers(), torch.randn(2, 4, 3)
+    for _ in range(2):
+        buffers.update({"Z": Z, "R": torch.zeros(1)})
+    torch.testing.assert_close(buffers.tensors()["mean"], 0.75 * Z.mean((0, 1)))
+    assert buffers.tensors()["count"] == 2
+
+
+def test_buffers_keep_their_memory_and_precision_and_have_no_gradient(build_buffers):
+    buffers = build_buffers()
+    mean = buffers.tensors()["mean"]
+    buffers.update({"Z": torch.randn(2, 4, 3, requires_grad=True).bfloat16()})
+    assert buffers.tensors()["mean"] is mean
+    assert mean.dtype == torch.float32
+    assert not mean.requires_grad
+    assert mean.norm() > 0
+
+
+def test_buffers_are_saved_with_the_weights(build_buffers):
+    buffers, other = build_buffers(), build_buffers()
+    buffers.update({"Z": torch.ones(2, 4, 3)})
+    other.load_state_dict(buffers.state_dict())
+    assert torch.equal(other.tensors()["mean"], torch.full((3,), 0.5))
+    assert other.tensors()["count"] == 1
+
+
+def test_an_axis_of_unknown_size_is_refused():
+    with pytest.raises(UserError, match=r"axis size"):
+        StateBuffers(ObjectiveState({"rows": ("size D", torch.zeros)}, decay), frossl, D=3)

@@ -1,4 +1,4 @@
-"""What every method promises: an objective of the library is covered without a line here."""
+"""Requirements of every method. The method of a new library objective is tested without a change here."""
 
 import runpy
 from copy import deepcopy
@@ -13,7 +13,7 @@ from lightning.fabric import Fabric
 from fullrank.methods import METHODS, BackboneConfig, Encoder, ProjectorConfig, build_backbone, build_projector, feature_dim, method_builder
 from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import hyperparameters, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 WORKER = Path(__file__).with_name("methods_worker.py")
@@ -36,42 +36,42 @@ def loss_of(method, views):
 
 
 @every_method
-def test_the_objective_gets_its_tensors_from_the_views_and_the_memory(name):
+def test_the_objective_gets_its_tensors_from_the_views_and_the_state(name):
     method = table["method"](name)
     embeddings = method(first_views(name))
-    assert {"R", "Z", *method.inputs} <= embeddings.keys()
-    assert {*method.inputs, *method.state()} == {*tensor_names(OBJECTIVES[name])}
+    assert {"R", "Z", *method.input_names} <= embeddings.keys()
+    assert {*method.input_names, *method.state_tensors()} == {*tensor_names(OBJECTIVES[name])}
     assert all(term.isfinite() for term in method.terms(embeddings).values())
 
 
 @every_method
-def test_all_that_learns_gets_a_gradient_and_the_target_gets_none(name):
+def test_all_parameters_get_a_gradient_except_the_teachers(name):
     method = table["method"](name)
     loss_of(method, first_views(name)).backward()
     for key, parameter in method.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, key
-        assert parameter.requires_grad != key.startswith("target"), key
+        assert parameter.requires_grad != key.startswith("teacher"), key
 
 
 @every_method
-def test_three_steps_move_what_learns_and_what_remembers(name, fabric):
+def test_three_steps_change_weights_and_state(name, fabric):
     before = table["method"](name).state_dict()
     after = table["train"](name, fabric)["state"]
     for key, value in after.items():
         by_gradient = key.endswith(("weight", "bias"))
-        if not by_gradient or value.ndim > 1:  # a bias before BatchNorm rests
+        if not by_gradient or value.ndim > 1:  # a bias before BatchNorm gets no gradient
             assert not torch.equal(value, before[key]), key
 
 
 @every_method
 def test_under_bfloat16_the_loss_is_finite_and_within_a_percent(name):
     exact, rounded, views = table["method"](name), table["method"](name), first_views(name, n=256)
-    wanted = loss_of(exact, views).item()
+    expected = loss_of(exact, views).item()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = loss_of(rounded, views)
     loss.backward()
     assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(wanted, rel=0.01)
+    assert loss.item() == pytest.approx(expected, rel=0.01)
     assert all(p.grad.isfinite().all() for p in rounded.parameters() if p.grad is not None)
 
 
@@ -84,7 +84,7 @@ def test_under_bfloat16_the_loss_is_finite_and_within_a_percent(name):
     ],
     ids=["resnet", "vit"],
 )
-def test_it_learns_on_a_resnet_and_on_a_vit(name, spec, fabric):
+def test_it_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
         backbone = build_backbone(spec)
         widths = () if tensor_names(OBJECTIVES[name]) == ("R",) else (16, 6)
@@ -109,24 +109,24 @@ def steps(name, method, fabric, *, start, stop):
 
 
 @every_method
-def test_a_resumed_method_goes_on_bit_for_bit(name, fabric):
+def test_a_resumed_method_continues_bit_for_bit(name, fabric):
     whole = table["method"](name)
-    _, optimizer, walk = steps(name, whole, fabric, start=0, stop=3)
-    next(walk), next(walk)
+    _, optimizer, training = steps(name, whole, fabric, start=0, stop=3)
+    next(training), next(training)
     saved = deepcopy((whole.state_dict(), optimizer.state_dict()))
-    last = next(walk)
+    last = next(training)
 
     other = table["method"](name, seed=7)
     assert any(not torch.equal(value, saved[0][key]) for key, value in other.state_dict().items())
     other.load_state_dict(saved[0])
-    _, optimizer, walk = steps(name, other, fabric, start=2, stop=3)
+    _, optimizer, training = steps(name, other, fabric, start=2, stop=3)
     optimizer.load_state_dict(saved[1])
-    again = next(walk)
+    again = next(training)
     assert {key: t.item() for key, t in again.terms.items()} == {key: t.item() for key, t in last.terms.items()}
     assert all(torch.equal(value, other.state_dict()[key]) for key, value in whole.state_dict().items())
 
 
-def test_prototypes_rest_in_their_first_epochs_and_then_learn(fabric):
+def test_prototypes_are_frozen_in_their_first_epochs(fabric):
     for name in ("swav", "dino"):
         method = table["method"](name, freeze=1.0)  # of two steps
         assert isinstance(method.head, Prototypes)
@@ -137,7 +137,7 @@ def test_prototypes_rest_in_their_first_epochs_and_then_learn(fabric):
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
 
 
-def test_views_may_have_weights_of_their_own(fabric):
+def test_each_view_can_have_its_own_encoder(fabric):
     method = table["method"]("frossl", shared=False)
     assert len(method.view_encoders) == 2
     first, second = method.backbone[0].weight, method.view_encoders[0][0][0].weight
@@ -155,18 +155,18 @@ def my_own(P, T, *, weight=1.0):
     return {"distance": weight * (P[:1] - T[1:].detach()).square().mean()}
 
 
-def test_a_function_of_the_users_own_takes_the_method_of_its_tensors():
+def test_the_users_objective_gets_the_method_of_its_tensors():
     builder = method_builder("mine:my_own", my_own)
     assert builder is METHODS["simsiam"]
-    method = builder(table["branch"], partial(my_own, weight=2.0), 2, predictor=8)
-    assert method.inputs == ("P", "T")
-    assert method.target is None
+    method = builder(table["build_encoder"], partial(my_own, weight=2.0), 2, predictor=8)
+    assert method.input_names == ("P", "T")
+    assert method.teacher is None
     assert method.terms(method(first_views("simsiam")))["distance"] > 0
-    assert builder(table["branch"], my_own, 2, momentum=(0.9, 1.0)).target is not None
+    assert builder(table["build_encoder"], my_own, 2, momentum=(0.9, 1.0)).teacher is not None
 
 
 @pytest.mark.parametrize(("forgetting", "rate"), [({}, 0.01), ({"forgetting": 0.5}, 0.5)])
-def test_a_memory_moves_by_the_objectives_own_number_where_it_has_one(forgetting, rate):
+def test_the_state_update_uses_the_objectives_number(forgetting, rate):
     def plain(Z, R, mu):
         return {"distance": (Z[0] - Z[1]).square().mean()}
 
@@ -174,13 +174,19 @@ def test_a_memory_moves_by_the_objectives_own_number_where_it_has_one(forgetting
         return plain(Z, R, mu)
 
     loss = partial(own, **forgetting) if forgetting else plain
-    method = method_builder("mine:loss", loss)(table["branch"], loss, 2)
+    method = method_builder("mine:loss", loss)(table["build_encoder"], loss, 2)
     Z = torch.randn(2, 8, D, generator=torch.Generator().manual_seed(0))
     method.after_step(0, {"Z": Z})
-    torch.testing.assert_close(method.state()["mu"], (1 - rate) * Z.mean(1))
+    torch.testing.assert_close(method.state_tensors()["mu"], (1 - rate) * Z.mean(1))
 
 
-def test_tensors_that_no_method_supplies_are_named():
+@pytest.mark.parametrize("builder", dict.fromkeys(METHODS.values()), ids=lambda builder: builder.__name__)
+def test_the_page_of_objectives_shows_each_builder_with_its_defaults(builder):
+    numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
+    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
+
+
+def test_unknown_tensors_are_refused():
     with pytest.raises(ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"):
         method_builder("mine:f", lambda z1, z2: {})
 
@@ -190,29 +196,29 @@ def one():
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return table["everything"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
+        return table["train_all"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
     finally:
         torch.set_default_dtype(default)
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def several(request, together):
-    """What each of 2 or 4 processes found, all methods in one group."""
+    """The results of each of 2 or 4 processes, for all methods in one process group."""
     return together(WORKER, request.param)
 
 
 @pytest.mark.ddp
 @every_method
-def test_several_processes_with_different_data_take_the_steps_of_one(name, one, several):
-    wanted = one[name]
-    whole = torch.cat([g.flatten() for g in wanted["gradients"]]).norm()
+def test_several_processes_take_the_steps_of_one(name, one, several):
+    expected = one[name]
+    whole = torch.cat([g.flatten() for g in expected["gradients"]]).norm()
     for process in several:
         found = process[name]
-        for g, e in zip(found["gradients"], wanted["gradients"], strict=True):
+        for g, e in zip(found["gradients"], expected["gradients"], strict=True):
             assert (g - e).norm() <= 1e-10 * whole
-        torch.testing.assert_close(torch.stack(found["losses"]), torch.stack(wanted["losses"]), rtol=1e-9, atol=1e-9)
-        assert found["state"].keys() == wanted["state"].keys()
-        for key, value in wanted["state"].items():
+        torch.testing.assert_close(torch.stack(found["losses"]), torch.stack(expected["losses"]), rtol=1e-9, atol=1e-9)
+        assert found["state"].keys() == expected["state"].keys()
+        for key, value in expected["state"].items():
             torch.testing.assert_close(found["state"][key], value, rtol=1e-8, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
 
 

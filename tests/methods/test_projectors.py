@@ -1,4 +1,4 @@
-"""The family of projectors: each against its formula, and all behind objectives, on one process and on two."""
+"""Projectors: each one in comparison with its formula, and all of them with objectives, on one process and on two."""
 
 import math
 import runpy
@@ -14,28 +14,19 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import ProjectorConfig, build_projector
-from fullrank.methods.projectors import RandomDropout
-from fullrank.methods.step_random import shuffled
+from fullrank.methods import ProjectorConfig, TrainingLength, build_projector
+from fullrank.methods.directclr_projectors import RandomDropout, permutation
 from fullrank.objectives import OBJECTIVES, simclr
 from fullrank.objectives.directclr import directclr
 from fullrank.objectives.signature import tensor_names
 from fullrank.training.micro_batches import embed
 
+pytestmark = pytest.mark.usefixtures("double_precision")
 WORKER = Path(__file__).with_name("projectors_worker.py")
 table = runpy.run_path(str(WORKER))
-PROJECTORS, SOME, D_B = table["PROJECTORS"], table["SOME"], table["D_B"]
+PROJECTORS, SELECTED_OBJECTIVES, D_B = table["PROJECTORS"], table["SELECTED_OBJECTIVES"], table["D_B"]
 every_projector = pytest.mark.parametrize("projector", PROJECTORS)
 CUTTING = ("low-rank", "low-rank-diagonal", "sub-vector", "dropout")
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    torch.set_default_dtype(torch.float64)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +48,7 @@ def whole_gradient(method, views):
     return torch.cat([p.grad.flatten() for p in method.parameters() if p.grad is not None])
 
 
-# The perceptron
+# The MLP
 
 
 def kinds(projector):
@@ -83,11 +74,11 @@ def test_without_widths_the_embedding_is_the_representation():
     assert torch.equal(build_projector(ProjectorConfig(widths=()), 5)(R), R)
 
 
-def test_batch_norm_can_be_left_out():
+def test_batch_norm_is_optional():
     assert kinds(build_projector(ProjectorConfig(widths=(8, 7), batchnorm=False), 5)) == ["Linear", "ReLU", "Linear"]
 
 
-def test_batch_norm_can_stand_behind_the_last_layer_too():
+def test_batch_norm_can_follow_the_last_layer():
     projector = build_projector(ProjectorConfig(widths=(8, 7), output_batchnorm=True), 5)
     assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
     assert projector[3].bias is None
@@ -95,7 +86,7 @@ def test_batch_norm_can_stand_behind_the_last_layer_too():
 
 @pytest.mark.parametrize("batchnorm", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_bias_is_left_out_where_batch_norm_shifts_and_where_none_is_wanted(batchnorm, bias):
+def test_a_layer_has_a_bias_only_without_batch_norm_and_if_wanted(batchnorm, bias):
     projector = build_projector(ProjectorConfig(widths=(8, 8, 7), batchnorm=batchnorm, bias=bias), 5)
     linear = [layer for layer in projector if isinstance(layer, nn.Linear)]
     assert [layer.bias is not None for layer in linear] == [bias and not batchnorm, bias and not batchnorm, bias]
@@ -106,16 +97,16 @@ def test_a_linear_projector_without_bias_is_a_matrix():
     torch.testing.assert_close(projector(R), R @ projector[0].weight.mT)
 
 
-# Those of the paper
+# The projectors of DirectCLR's paper
 
 
 @every_projector
-def test_embeddings_have_as_many_dimensions_as_said(projector):
+def test_embeddings_have_the_dimensions_of_the_config(projector):
     spec = PROJECTORS[projector]
     assert build_projector(spec, D_B)(torch.randn(4, D_B)).shape == (4, spec.dimensions(D_B))
 
 
-def test_a_trainable_diagonal_begins_as_the_identity_and_scales_each_dimension():
+def test_a_trainable_diagonal_starts_as_the_identity_and_scales_each_dimension():
     projector, R = built("diagonal"), torch.randn(4, D_B)
     assert torch.equal(projector(R), R)
     projector[0].weight.data = torch.arange(D_B).double()
@@ -123,7 +114,7 @@ def test_a_trainable_diagonal_begins_as_the_identity_and_scales_each_dimension()
     assert [p.shape for p in projector.parameters()] == [(D_B,)]
 
 
-def test_an_orthogonal_projector_stays_orthogonal_while_it_learns():
+def test_an_orthogonal_projector_stays_orthogonal_during_training():
     projector = built("orthogonal")
     first = projector[0].weight.detach().clone()
     optimizer = torch.optim.SGD(projector.parameters(), lr=0.5)
@@ -138,7 +129,7 @@ def test_an_orthogonal_projector_stays_orthogonal_while_it_learns():
 
 
 @pytest.mark.parametrize("objective", ["simclr", "spectral_contrastive"])
-def test_an_orthogonal_projector_is_no_projector_to_a_loss_of_inner_products(objective):
+def test_an_orthogonal_projector_does_not_change_a_loss_of_inner_products(objective):
     R = torch.randn(2, 12, D_B)
     loss = OBJECTIVES[objective]
     Z = torch.stack([*map(built("orthogonal"), R)])
@@ -162,7 +153,7 @@ def test_the_fixed_low_rank_subspaces_are_uniform():
 
 
 @pytest.mark.parametrize("kind", ["low-rank", "low-rank-diagonal"])
-def test_what_is_fixed_does_not_learn_and_is_saved(kind):
+def test_fixed_projectors_have_no_parameters_and_are_saved(kind):
     projector = built(kind)
     assert not list(projector.parameters())
     other = built(kind)
@@ -171,7 +162,7 @@ def test_what_is_fixed_does_not_learn_and_is_saved(kind):
     assert torch.equal(other(R), projector(R))
 
 
-def test_what_is_fixed_at_random_follows_the_seed_of_the_weights():
+def test_fixed_random_projectors_are_a_function_of_the_seed():
     def drawn(seed):
         torch.manual_seed(seed)
         return built("low-rank")[0].weight
@@ -180,7 +171,7 @@ def test_what_is_fixed_at_random_follows_the_seed_of_the_weights():
     assert not torch.allclose(drawn(1), drawn(2))
 
 
-def test_a_sub_vector_and_a_low_rank_diagonal_are_one_to_a_loss_of_unit_rows():
+def test_a_sub_vector_equals_a_low_rank_diagonal_for_a_loss_of_unit_rows():
     R = torch.randn(2, 12, D_B)
     a, b = (torch.stack([*map(built(kind), R)]) for kind in ("sub-vector", "low-rank-diagonal"))
     assert torch.equal(a, R[..., :3])
@@ -193,7 +184,7 @@ def test_d0_is_from_one_to_the_dimensions_of_the_representation(kind):
     for d0 in (1, D_B):
         built(kind, d0=d0)
     for d0 in (0, D_B + 1):
-        with pytest.raises(UserError, match=rf"^projector.d0 is {d0}, but representations have 6 dimensions; choose 1 to 6 of them, for"):
+        with pytest.raises(UserError, match=rf"^projector.d0 is {d0}, but representations have 6 dimensions; choose 1 to 6"):
             built(kind, d0=d0)
 
 
@@ -221,7 +212,7 @@ def test_simclr_of_a_sub_vector_is_directclr_with_the_negatives_of_both_views():
     assert loss_of(sim) > loss_of(direct)
 
 
-def test_what_a_sub_vector_leaves_out_gets_no_gradient_at_all():
+def test_dimensions_outside_the_sub_vector_get_no_gradient():
     R = torch.randn(2, 12, D_B, requires_grad=True)
     for kind in ("sub-vector", "low-rank-diagonal"):
         for objective in ("simclr", "frossl", "barlow_twins", "vicreg"):
@@ -233,27 +224,27 @@ def test_what_a_sub_vector_leaves_out_gets_no_gradient_at_all():
 # Random dropout of dimensions
 
 
-def test_dropout_lets_d0_dimensions_through_the_same_for_all_samples_and_views_and_others_at_each_step():
+def test_dropout_keeps_d0_dimensions_the_same_for_all_samples_and_different_in_each_step():
     projector, sets = built("dropout", features=40, d0=10, seed=7)[0], []
     for step in range(50):
-        projector.before_step(step)
+        projector.before_step(step, TrainingLength())
         mask = projector(torch.ones(5, 40))
         assert (mask == mask[0]).all()
         assert mask[0].sum() == 10
         sets.append(mask[0])
     assert len({tuple(mask.tolist()) for mask in sets}) == 50
     expected, error = 50 * 10 / 40, math.sqrt(50 * 0.25 * 0.75)
-    assert (torch.stack(sets).sum(0) - expected).abs().max() < 4 * error  # every dimension has its turn
+    assert (torch.stack(sets).sum(0) - expected).abs().max() < 4 * error  # all dimensions are equally frequent
 
 
-def test_dropout_is_a_function_of_seed_and_step_and_no_part_of_a_checkpoint():
+def test_dropout_is_a_function_of_seed_and_step_and_is_not_saved():
     one, other = (built("dropout", features=40, d0=10, seed=7)[0] for _ in range(2))
     assert not one.state_dict()
-    one.before_step(3), one.before_step(8)
-    other.before_step(8)
+    one.before_step(3, TrainingLength()), one.before_step(8, TrainingLength())
+    other.before_step(8, TrainingLength())
     assert torch.equal(one.dropped, other.dropped)
     different = built("dropout", features=40, d0=10, seed=8)[0]
-    different.before_step(8)
+    different.before_step(8, TrainingLength())
     assert not torch.equal(one.dropped, different.dropped)
 
 
@@ -262,15 +253,15 @@ def test_in_eval_mode_nothing_is_dropped():
     assert torch.equal(projector(R), R)
 
 
-def test_a_target_drops_the_dimensions_that_the_online_branch_drops():
+def test_teacher_and_student_drop_the_same_dimensions():
     method = table["method"]("dropout", "byol")
     method.train().before_step(11)
-    mine, its = (m for m in method.modules() if isinstance(m, RandomDropout))
-    assert torch.equal(mine.dropped, its.dropped)
-    assert torch.equal(mine.dropped, shuffled(table["SEED"], 11, D_B) >= 3)
+    student, teacher = (m for m in method.modules() if isinstance(m, RandomDropout))
+    assert torch.equal(student.dropped, teacher.dropped)
+    assert torch.equal(student.dropped, permutation(table["SEED"], 11, D_B) >= 3)
 
 
-def test_branches_of_their_own_drop_the_same_dimensions():
+def test_the_encoders_of_all_views_drop_the_same_dimensions():
     method = table["method"]("dropout", "frossl", shared=False)
     method.train().before_step(4)
     Z = method(next(iter(table["batches"]()))[0])["Z"]
@@ -279,15 +270,15 @@ def test_branches_of_their_own_drop_the_same_dimensions():
     assert torch.equal(dropped[0], dropped[1])
 
 
-def test_a_shuffle_is_a_permutation_and_independent_of_its_neighbours():
-    orders = torch.stack([shuffled(0, step, 30) for step in range(200)])
+def test_permutations_of_successive_steps_are_uncorrelated():
+    orders = torch.stack([permutation(0, step, 30) for step in range(200)])
     assert torch.equal(orders.sort(1).values, torch.arange(30).expand(200, 30))
     positions = orders.double() - 14.5
     correlation = (positions[1:] * positions[:-1]).sum(1) / (positions[0] ** 2).sum()
     assert abs(correlation.mean()) < 4 / math.sqrt(199 * 29)
 
 
-# Behind every objective
+# With every objective
 
 
 @pytest.mark.parametrize("objective", [name for name, f in OBJECTIVES.items() if tensor_names(f) != ("R",)])
@@ -303,26 +294,26 @@ def test_every_objective_takes_every_projector(projector, objective):
 
 
 @every_projector
-def test_a_batch_in_pieces_has_the_gradient_of_the_undivided_one(projector, fabric):
+def test_micro_batches_give_the_gradient_of_the_whole_batch(projector, fabric):
     method = table["method"](projector, "frossl")
     for module in [m for m in method.modules() if isinstance(m, nn.Sequential)]:
         for name, layer in module.named_children():
             if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-                setattr(module, name, nn.Identity())  # which would normalise each piece by itself
+                setattr(module, name, nn.Identity())  # because BatchNorm normalises each micro-batch separately
     method.before_step(2)
     views, _ = next(iter(table["batches"]()))
-    wanted = whole_gradient(method, views)
+    expected = whole_gradient(method, views)
     method.zero_grad()
     embeddings, backward = embed(fabric, fabric.setup(method), views, micro_batch=5)
     backward(loss_of(method.terms(embeddings)))
     found = torch.cat([p.grad.flatten() for p in method.parameters() if p.grad is not None])
-    assert (found - wanted).norm() <= 1e-10 * wanted.norm()
+    assert (found - expected).norm() <= 1e-10 * expected.norm()
 
 
 @pytest.mark.parametrize("objective", ["frossl", "byol"])
 @every_projector
-def test_a_resumed_run_takes_the_steps_of_one_that_never_stopped(projector, objective, fabric):
-    """Nothing but the weights is carried over: what is random belongs to the step."""
+def test_a_resumed_run_takes_the_same_steps(projector, objective, fabric):
+    """Random choices are a function of the step, so the weights are enough."""
 
     def losses(method, steps):
         optimizer = torch.optim.SGD(method.parameters(), lr=0.05)
@@ -333,7 +324,7 @@ def test_a_resumed_run_takes_the_steps_of_one_that_never_stopped(projector, obje
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            method.after_step(step, {name: embeddings[name].detach() for name in method.inputs})
+            method.after_step(step, {name: embeddings[name].detach() for name in method.input_names})
             yield loss.item()
 
     whole = table["method"](projector, objective)
@@ -351,7 +342,7 @@ def one():
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return table["everything"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
+        return table["train_all"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
     finally:
         torch.set_default_dtype(default)
 
@@ -362,23 +353,23 @@ def two(together):
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("objective", SOME)
+@pytest.mark.parametrize("objective", SELECTED_OBJECTIVES)
 @every_projector
-def test_two_processes_with_different_data_take_the_step_of_one(projector, objective, one, two):
-    wanted = one[projector, objective]
-    whole = torch.cat([g.flatten() for g in wanted["gradients"].values()]).norm()
+def test_two_processes_take_the_step_of_one(projector, objective, one, two):
+    expected = one[projector, objective]
+    whole = torch.cat([g.flatten() for g in expected["gradients"].values()]).norm()
     assert whole > 0
     for process in two:
         found = process[projector, objective]
-        assert found["gradients"].keys() == wanted["gradients"].keys()
+        assert found["gradients"].keys() == expected["gradients"].keys()
         for name, g in found["gradients"].items():
-            assert (g - wanted["gradients"][name]).norm() <= 1e-10 * whole, name
-        torch.testing.assert_close(found["losses"], wanted["losses"], rtol=1e-10, atol=1e-10)
-        for name, value in wanted["state"].items():
+            assert (g - expected["gradients"][name]).norm() <= 1e-10 * whole, name
+        torch.testing.assert_close(found["losses"], expected["losses"], rtol=1e-10, atol=1e-10)
+        for name, value in expected["state"].items():
             torch.testing.assert_close(found["state"][name], value, rtol=1e-9, atol=1e-9)
 
 
-def test_the_projectors_that_were_compared_are_not_all_one(one):
-    for objective in SOME:
+def test_the_compared_projectors_differ(one):
+    for objective in SELECTED_OBJECTIVES:
         losses = {round(one[projector, objective]["losses"][0].item(), 9) for projector in PROJECTORS}
-        assert len(losses) >= len(PROJECTORS) - 3  # none, diagonal and (to a loss of inner products) orthogonal begin as one
+        assert len(losses) >= len(PROJECTORS) - 3  # none, diagonal and (to a loss of inner products) orthogonal start equal

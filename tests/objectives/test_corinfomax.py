@@ -54,7 +54,7 @@ def test_equals_the_log_determinant_of_the_running_covariances(shape, rng):
     assert loss(Z, R, mu, **numbers).item() == pytest.approx(loops(Z, R, mu, **numbers), abs=1e-10)
 
 
-def test_the_moments_it_uses_are_those_that_are_kept(rng):
+def test_the_loss_uses_the_updated_moments(rng):
     Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
     new, mean = corinfomax_moments(Z, R, mu, forgetting=0.3)
     for v in range(2):
@@ -65,7 +65,7 @@ def test_the_moments_it_uses_are_those_that_are_kept(rng):
     assert corinfomax(Z, R, mu, forgetting=0.3)["entropy"].item() == pytest.approx(entropy.item(), abs=1e-10)
 
 
-def test_moments_settle_at_those_of_the_data(rng):
+def test_moments_converge_to_those_of_the_data(rng):
     Z, R, mu = randn(rng, 2, 50, 3) + 2, torch.eye(3, dtype=torch.float64).repeat(2, 1, 1), torch.zeros(2, 3, dtype=torch.float64)
     for _ in range(60):
         R, mu = corinfomax_moments(Z, R, mu, forgetting=0.5)
@@ -86,14 +86,14 @@ def test_is_least_for_unit_rows_when_views_agree_and_the_covariance_is_isotropic
         assert loss(other, *past, epsilon=1e-12) > value
 
 
-def test_ignores_a_rotation_of_embeddings_and_past_alike(rng, rotation):
+def test_ignores_a_rotation_of_embeddings_and_state(rng, rotation):
     Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
     value = loss(Z, R, mu).item()
     assert loss(Z @ rotation, rotation.T @ R @ rotation, mu @ rotation).item() == pytest.approx(value, abs=1e-10)
     assert abs(loss(Z @ rotation, R, mu, forgetting=0.5) - loss(Z, R, mu, forgetting=0.5)) > 1e-3
 
 
-def test_the_past_matters_by_as_much_as_is_not_forgotten(rng):
+def test_the_weight_of_the_past_is_the_forgetting(rng):
     Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
     assert loss(Z, 2 * R, mu + 1, forgetting=0.0).item() == pytest.approx(loss(Z, R, mu, forgetting=0.0).item(), abs=1e-12)
     assert abs(loss(Z, 2 * R, mu + 1) - loss(Z, R, mu)) > 1e-3
@@ -105,7 +105,7 @@ def test_the_scale_of_embeddings_matters(rng):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_stays_finite_long_after_total_collapse(dtype, rng):
+def test_stays_finite_long_after_complete_collapse(dtype, rng):
     D = 64
     row = torch.nn.functional.normalize(randn(rng, D), dim=-1)
     Z = row.to(dtype).expand(2, 48, D).clone().requires_grad_()

@@ -39,7 +39,7 @@ def test_equals_the_mean_cross_entropy_over_pairs_of_views(V, V_T, rng):
     assert value == pytest.approx(loops(S, T, c, 0.5, 0.2), abs=1e-10)
 
 
-def test_the_entropy_is_the_teachers_and_the_divergence_that_of_kullback_and_leibler(rng):
+def test_the_terms_are_the_teachers_entropy_and_the_kl_divergence(rng):
     S, T, c = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
     p, q = ((S / 0.1).softmax(-1), ((T - c) / 0.04).softmax(-1))
     terms = dino(S, T, c)
@@ -59,14 +59,14 @@ def test_is_least_where_every_student_equals_the_centred_sharpened_teacher(rng):
         assert dino(S + 0.1 * randn(rng, 4, 5, 4), T, c)["divergence"] > 1e-4
 
 
-def test_the_entropy_tells_both_kinds_of_collapse():
+def test_the_entropy_shows_both_kinds_of_collapse():
     S, uniform = torch.zeros(2, 5, 4, dtype=torch.float64), torch.full((2, 5, 4), 0.3, dtype=torch.float64)
     one = uniform.clone()
     one[..., 2] = 5
     c = torch.zeros(4, dtype=torch.float64)
     assert dino(S, uniform, c)["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)
     assert dino(S, one, c)["entropy"].item() == pytest.approx(0, abs=1e-12)
-    assert dino(S, one, one[0, 0])["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)  # the centre undoes it
+    assert dino(S, one, one[0, 0])["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)  # centring makes it uniform
 
 
 def test_ignores_a_shift_of_all_logits_of_a_sample_and_a_joint_shift_of_teacher_and_centre(rng):

@@ -1,4 +1,4 @@
-"""docs/objectives.md says what the signatures say."""
+"""The tables of docs/objectives.md agree with the signatures."""
 
 import re
 from pathlib import Path
@@ -22,6 +22,6 @@ def test_every_objective_is_in_the_table_of_objectives(name):
 def test_the_defaults_on_the_page_are_those_of_the_signature(name):
     signature = {number: repr(default) for number, default in hyperparameters(OBJECTIVES[name]).items()}
     page = dict(pair.split("=") for pair in TABLE[name].split(", "))
-    if name == "frossl":  # whose switches have a section of their own
+    if name == "frossl":  # its other hyperparameters have their own section
         signature = {"invariance": signature["invariance"]}
     assert page == signature

@@ -66,7 +66,7 @@ def test_is_least_where_keys_equal_queries_and_the_queue_is_opposite(rng):
     assert torch.autograd.grad(loss(moved, Q, queue), moved)[0].abs().max() < 1e-12
 
 
-def test_total_collapse_costs_a_guess_among_the_key_and_the_queue():
+def test_at_complete_collapse_the_loss_is_that_of_a_random_guess():
     ones = torch.ones(2, 5, 4, dtype=torch.float64)
     assert loss(ones, ones, ones[0, :3] / 2).item() == pytest.approx(math.log(1 + 3), abs=1e-12)
 
@@ -77,7 +77,7 @@ def test_ignores_the_length_of_queries_and_keys_and_a_joint_rotation(rng, rotati
     assert loss(Q * randn(rng, 3, 5, 1).exp(), K * randn(rng, 3, 5, 1).exp(), queue).item() == pytest.approx(value, abs=1e-12)
     assert loss(Q @ rotation, K @ rotation, queue @ rotation).item() == pytest.approx(value, abs=1e-12)
     assert abs(loss(Q @ rotation, K @ rotation, queue).item() - value) > 1e-2
-    assert abs(loss(Q, K, 2 * queue).item() - value) > 1e-2  # the queue is taken as it is
+    assert abs(loss(Q, K, 2 * queue).item() - value) > 1e-2  # the queue is not normalised
     assert abs(loss(Q + 1, K + 1, queue + 1).item() - value) > 1e-2
 
 

@@ -48,7 +48,7 @@ def test_equals_the_two_sums_of_the_paper(V, V_T, rng):
     assert loss(Z, T, C, covariance=3.0, forgetting=0.4).item() == pytest.approx(loops(Z, T, C, 3.0, 0.4), abs=1e-10)
 
 
-def test_the_covariance_it_uses_is_the_one_that_is_kept(rng):
+def test_the_loss_uses_the_updated_covariance(rng):
     Z, C = randn(rng, 2, 5, 4), symmetric(rng, 4)
     U = torch.nn.functional.normalize(Z, dim=-1)
     new = tico_covariance(Z, C, forgetting=0.4)
@@ -72,7 +72,7 @@ def test_collapse_costs_more_than_spread(rng):
     assert loss(collapsed, collapsed, C, forgetting=0.0).item() == pytest.approx(8, abs=1e-12)
 
 
-def test_ignores_the_length_of_rows_and_a_rotation_that_the_past_shares(rng, rotation):
+def test_ignores_the_length_of_rows_and_a_rotation_of_embeddings_and_state(rng, rotation):
     Z, T, C = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), symmetric(rng, 4)
     value = loss(Z, T, C).item()
     assert loss(Z * randn(rng, 2, 5, 1).exp(), 3 * T, C).item() == pytest.approx(value, abs=1e-12)

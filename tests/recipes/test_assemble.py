@@ -209,7 +209,7 @@ def test_every_kind_of_projector_works_with_every_kind_of_method(kind, objective
         (ProjectorConfig(kind="sub-vector"), "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to"),
         (
             ProjectorConfig(kind="groups", groups=500),
-            "projector.groups is 500, but there are [0-9]+ dimensions to part; choose 1 to [0-9]+ groups",
+            "projector.groups is 500, but there are [0-9]+ dimensions; choose 1 to [0-9]+ groups",
         ),
     ],
 )

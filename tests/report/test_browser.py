@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.conformance import Free, Measured, Report
+from fullrank.conformance import ConformanceReport, FreeEmbeddings, Measurements
 from fullrank.conformance.cost import Cost
 from fullrank.report import read_run, write_report
 from fullrank.report.conformance import render
@@ -304,12 +304,12 @@ def test_a_run_with_nothing_but_a_recipe_still_has_a_page(open_page, tmp_path):
     assert page.locator("figure").count() == 0
 
 
-def test_the_page_of_a_contract_draws_its_figures_and_gives_their_numbers(open_page, tmp_path):
-    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), kept=1000)
+def test_the_page_of_a_conformance_check_draws_its_figures_and_gives_their_numbers(open_page, tmp_path):
+    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), saved_bytes=1000)
     begun, reached = (Spectrum.from_eigenvalues(torch.tensor(values), n=100) for values in ([4.0, 1.0], [2.0, 1.0]))
-    measured = Measured(costs={"mine": cost}, spectra={"mine": Free(before=begun, after=reached)})
-    path = tmp_path / "contract.html"
-    path.write_text(render(Report(name="mine", takes="Z", findings=(), measured=measured, seconds=1.0)), encoding="utf-8")
+    measured = Measurements(costs={"mine": cost}, spectra={"mine": FreeEmbeddings(before=begun, after=reached)})
+    path = tmp_path / "conformance.html"
+    path.write_text(render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=measured, seconds=1.0)), encoding="utf-8")
     page = open_page(path)
     for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
         assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines

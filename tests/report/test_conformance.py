@@ -1,13 +1,13 @@
-"""The page of `fullrank check`: what it says, and that Chromium draws it."""
+"""The page of `fullrank check`."""
 
 import re
 
 import pytest
 import torch
 
-from fullrank.conformance import CheckResult, Exactness, Free, Measured, Report
+from fullrank.conformance import CheckResult, ConformanceReport, Exactness, FreeEmbeddings, Measurements
 from fullrank.conformance.cost import Cost
-from fullrank.report.conformance import render, spectra, summary, times
+from fullrank.report.conformance import render, spectrum_figure, summary, time_figure
 from fullrank.spectrum import Spectrum
 
 HOSTILE = "<script>window.harmed = true</script>"
@@ -19,18 +19,18 @@ def spectrum(*eigenvalues):
 
 @pytest.fixture
 def report():
-    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), kept=1000)
-    free = Free(before=spectrum(4.0, 1.0, 0.0), after=spectrum(2.0, 2.0, 1.0))
-    return Report(
+    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), saved_bytes=1000)
+    free = FreeEmbeddings(before=spectrum(4.0, 1.0, 0.0), after=spectrum(2.0, 2.0, 1.0))
+    return ConformanceReport(
         name="mine:loss",
-        takes="Z (3, 12, 5)",
-        findings=(
-            CheckResult(name="pure", verdict="passed", measured="the same value twice", expected="a function of its tensors alone"),
-            CheckResult(name="2 processes", verdict="failed", measured=HOSTILE, expected="gradient to 1e-10", remedy="gather"),
-            CheckResult(name="invariant under rotation", verdict="noted", measured="holds"),
+        tensors="Z (3, 12, 5)",
+        results=(
+            CheckResult(name="pure", status="passed", measured="the same value twice", expected="a function of its tensors alone"),
+            CheckResult(name="2 processes", status="failed", measured=HOSTILE, expected="gradient to 1e-10", remedy="gather"),
+            CheckResult(name="invariant under rotation", status="info", measured="holds"),
         ),
-        measured=Measured(
-            processes=[Exactness(processes=2, value=0.0, gradient=0.3)],
+        measurements=Measurements(
+            exactness=[Exactness(processes=2, value_error=0.0, gradient_error=0.3)],
             costs={"mine:loss": cost, "frossl": cost},
             spectra={"mine:loss": free, "frossl": free},
         ),
@@ -39,40 +39,40 @@ def report():
 
 
 def test_the_summary_counts(report):
-    assert summary(report) == "mine:loss breaks the contract: 1 check failed; 1 check passed, in 12 s; examined with Z (3, 12, 5)"
+    assert summary(report) == "mine:loss fails the conformance check: 1 check failed; 1 check passed, in 12 s; tested with Z (3, 12, 5)"
 
 
-def test_every_finding_stands_in_the_section_of_its_verdict(report):
+def test_every_result_is_in_the_section_of_its_status(report):
     page = render(report)
     sections = dict(re.findall(r'<section id="([\w-]+)"><h2>.*?</h2>(.*?)</section>', page, re.DOTALL))
-    assert list(sections) == ["to-mend", "kept", "measured", "spectrum", "cost"]
+    assert list(sections) == ["failed", "passed", "measured", "spectrum", "cost"]
     for section, words in {
-        "to-mend": ("2 processes", "gather"),
-        "kept": ("pure",),
+        "failed": ("2 processes", "gather"),
+        "passed": ("pure",),
         "measured": ("invariant under rotation", "holds"),
     }.items():
         assert all(word in sections[section] for word in words)
     assert HOSTILE not in page
 
 
-def test_spectra_are_divided_by_the_largest_and_a_dead_dimension_is_a_gap(report):
-    own, reference, start = spectra(report)["data"]
+def test_spectra_are_divided_by_the_largest_eigenvalue_and_zero_is_a_gap(report):
+    own, reference, start = spectrum_figure(report)["data"]
     assert own["y"] == reference["y"] == [1.0, 1.0, 0.5]
     assert start["y"] == [1.0, 0.25, None]
     assert [trace["meta"]["run"] for trace in (own, reference, start)] == ["mine:loss", "frossl", "start"]
 
 
 def test_times_are_milliseconds(report):
-    assert [trace["y"] for trace in times(report, "samples")["data"]] == [[1.0, 4.0]] * 2
-    assert [trace["x"] for trace in times(report, "dimensions")["data"]] == [[64, 128]] * 2
+    assert [trace["y"] for trace in time_figure(report, "samples")["data"]] == [[1.0, 4.0]] * 2
+    assert [trace["x"] for trace in time_figure(report, "dimensions")["data"]] == [[64, 128]] * 2
 
 
-def test_what_was_not_measured_has_no_section():
-    page = render(Report(name="mine", takes="Z", findings=(), measured=Measured(), seconds=1.0))
+def test_a_section_without_measurements_is_omitted():
+    page = render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=Measurements(), seconds=1.0))
     assert "<section" not in page
-    assert "keeps the contract" in page
+    assert "passes the conformance check" in page
 
 
-def test_embeddings_that_became_infinite_are_not_drawn(report):
-    report.measured.spectra["mine:loss"] = Free(before=spectrum(4.0, 1.0, 0.0), after=None)
-    assert [trace["meta"]["run"] for trace in spectra(report)["data"]] == ["frossl", "start"]
+def test_infinite_embeddings_are_not_drawn(report):
+    report.measurements.spectra["mine:loss"] = FreeEmbeddings(before=spectrum(4.0, 1.0, 0.0), after=None)
+    assert [trace["meta"]["run"] for trace in spectrum_figure(report)["data"]] == ["frossl", "start"]

@@ -1,4 +1,4 @@
-"""`fullrank check`: what every objective promises, looked at in an objective of your own."""
+"""`fullrank check`: test an objective for the requirements of every objective."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -13,30 +13,30 @@ from rich.text import Text
 
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call, parse
-from fullrank.conformance import Report, check
+from fullrank.conformance import ConformanceReport, check
 from fullrank.errors import UserError
 from fullrank.objectives import Objective
 from fullrank.recipes import keywords, resolve_objective
 from fullrank.report.conformance import SIGNS, render, summary
 from fullrank.terminal import stderr
 
-STYLES = {"passed": "green", "failed": "bold red", "noted": "dim"}
+STYLES = {"passed": "green", "failed": "bold red", "info": "dim"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How far to look, and where to write."""
+    """Options of the check."""
 
     processes: int = 4
-    """The most processes to compare with one: 1, 2, 4, … up to it."""
+    """Largest number of processes to compare with one process: 1, 2, 4, … up to it."""
     out: Path | None = None
-    """Write one HTML page, with figures."""
+    """Write an HTML page with figures."""
     overwrite: bool = False
-    """Replace the page."""
+    """Replace an existing page."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse, examine and print; SystemExit(1) where a check failed."""
+    """Parse the arguments, run the checks and print the results; SystemExit(1) if a check failed."""
     if not arguments or arguments[0].startswith("-"):
         call(explain, arguments, verb="check")
         return
@@ -44,13 +44,13 @@ def run(arguments: Sequence[str]) -> None:
     objective = resolve_objective(name)
     options, numbers = parse_flags(name, objective, rest)
     if options.processes < 1:
-        raise UserError(f"--processes {options.processes} is no number of processes; expected 1 or more")
+        raise UserError(f"--processes {options.processes} is not a number of processes; expected 1 or more")
     with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
-            report = check(objective, name=name, numbers=numbers, processes=sizes(options.processes), progress=status.update)
+            report = check(objective, name=name, numbers=numbers, processes=process_counts(options.processes), progress=status.update)
         if draft:
             draft.write_text(render(report), encoding="utf-8")
-    show(report, Console())
+    print_results(report, Console())
     if options.out:
         print(f"page: {options.out}")
     if not report.passed:
@@ -63,57 +63,54 @@ def explain(
     *,
     options: Annotated[Options, tyro.conf.arg(name="")] = Options(),
 ) -> None:
-    """Examine an objective, your own or one of the library, in less than a minute.
+    """Test an objective, your own or one of the library, in less than a minute.
 
-    Value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, one graph, invariances, cost, and the spectrum that it
-    reaches on free embeddings beside FroSSL's.
+    The checks are: value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, torch.compile, invariances, cost, and the
+    spectrum of free embeddings in comparison with FroSSL's.
 
-    Exit status 0: the contract is kept; 1: a check failed; 2: there is nothing that could be examined. The objective's own numbers are
-    flags: --hyper.NAME.
+    Exit status 0: all checks passed; 1: a check failed; 2: the objective cannot be tested. The objective's hyperparameters are flags:
+    --hyper.NAME.
 
     Args:
         objective: package.module:function, or the name of one of the library.
-        options: how far to look, and where to write.
+        options: of the check.
     """
-    raise UserError(f"the objective stands first: fullrank check {objective} …")
+    raise UserError(f"the objective has to be the first argument: fullrank check {objective} …")
 
 
 def parse_flags(name: str, objective: Objective, arguments: Sequence[str]) -> tuple[Options, dict[str, Any]]:
-    """Parse the options, and the flags of the objective's numbers."""
+    """Parse the options, and the flags of the objective's hyperparameters."""
     numbers: Any = keywords(objective)
 
     @dataclass(frozen=True)
     class Flags:
         options: Annotated[Options, tyro.conf.arg(name="")]
         hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
-        """Numbers of the objective: its docstring explains them."""
+        """Hyperparameters of the objective; its docstring explains them."""
 
-    flags = parse(Flags, arguments, verb=f"check {name}", default=Flags(Options(), numbers()), description=f"Examine {name}.")
+    flags = parse(Flags, arguments, verb=f"check {name}", default=Flags(Options(), numbers()), description=f"Test {name}.")
     return flags.options, vars(flags.hyper)
 
 
-def sizes(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, … up to `most`, and `most`.
+def process_counts(largest: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, … up to `largest`, and `largest`.
 
-    >>> sizes(4), sizes(6)
+    >>> process_counts(4), process_counts(6)
     ((1, 2, 4), (1, 2, 4, 6))
     """
-    return tuple(sorted({most, *(2**k for k in range(most.bit_length()))}))
+    return tuple(sorted({largest, *(2**k for k in range(largest.bit_length()))}))
 
 
-def show(report: Report, console: Console) -> None:
-    """Print the findings, a line each, and what to do about those that failed."""
+def print_results(report: ConformanceReport, console: Console) -> None:
+    """Print one line for each result, and the remedy for a failed check."""
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(max_width=30)
     table.add_column()
-    for finding in report.findings:
-        said = Text(finding.measured)
-        if finding.verdict == "failed":
-            said.append(
-                f"\nexpected: {finding.expected}\nremedy: {finding.remedy}" if finding.remedy else f"\nexpected: {finding.expected}"
-            )
-        style = STYLES[finding.verdict]
-        table.add_row(Text(f"{SIGNS[finding.verdict]} {finding.verdict}", style=style), Text(finding.name), said)
+    for result in report.results:
+        text = Text(result.measured)
+        if result.status == "failed":
+            text.append(f"\nexpected: {result.expected}" + (f"\nremedy: {result.remedy}" if result.remedy else ""))
+        table.add_row(Text(f"{SIGNS[result.status]} {result.status}", style=STYLES[result.status]), Text(result.name), text)
     console.print(table)
     console.print(Text(summary(report)))

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from fullrank.cli.flags import parse
 from fullrank.errors import UserError, suggest
-from fullrank.methods import method_builder
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, photos_recipe, read_recipe, resolve_objective, with_objective
+from fullrank.recipes import RECIPES, Recipe, keywords, photos_recipe, read_recipe, resolve_builder, resolve_objective, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -138,11 +137,14 @@ def resolve_recipe(name: str, *, data: str | None = None, train: str | None = No
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
     """Parse the flags of the recipe, of its objective and method, and of the run."""
     name, arguments = pop_flag(arguments, "--objective")
+    builder, arguments = pop_flag(arguments, "--method-builder")
     if name is not None and name != recipe.objective:
-        recipe = with_objective(recipe, name)
+        recipe = with_objective(recipe, name, method_builder=builder or "")
+    elif builder is not None:
+        recipe = replace(recipe, method_builder=builder, method={})
     objective = resolve_objective(recipe.objective)
     Hyper: Any = keywords(objective)
-    MethodOptions: Any = keywords(method_builder(recipe.objective, objective))
+    MethodOptions: Any = keywords(resolve_builder(recipe.method_builder, recipe.objective, objective))
 
     @dataclass(frozen=True)
     class Flags:
@@ -151,7 +153,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
         """Hyperparameters of the objective (--objective NAME chooses another)."""
         method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the method around the objective."""
+        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses your own)."""
 
     default = Flags(Options(), recipe, Hyper(**recipe.hyper), MethodOptions(**recipe.method))
     flags = parse(

@@ -1,22 +1,22 @@
-"""What every objective promises, as code that examines any function: the library's own pass through it, and so can yours."""
+"""Conformance checks: the requirements of every objective as code, which tests the library's objectives and your own."""
 
-from fullrank.conformance.check import CHECKS, Measured, Report, check, examine
-from fullrank.conformance.exactness import Exactness, exactness
-from fullrank.conformance.finding import CheckResult
-from fullrank.conformance.free import Free, free
-from fullrank.conformance.subject import ObjectiveCase, objective_case
+from fullrank.conformance.check import CHECKS, ConformanceReport, Measurements, check, run_check
+from fullrank.conformance.check_result import CheckResult
+from fullrank.conformance.exactness import Exactness, measure_exactness
+from fullrank.conformance.free_embeddings import FreeEmbeddings, optimize_free_embeddings
+from fullrank.conformance.objective_case import ObjectiveCase, objective_case
 
 __all__ = [
     "CHECKS",
     "CheckResult",
+    "ConformanceReport",
     "Exactness",
-    "Free",
-    "Measured",
+    "FreeEmbeddings",
+    "Measurements",
     "ObjectiveCase",
-    "Report",
     "check",
-    "exactness",
-    "examine",
-    "free",
+    "measure_exactness",
     "objective_case",
+    "optimize_free_embeddings",
+    "run_check",
 ]

@@ -1,4 +1,4 @@
-"""The whole contract, for one objective: every promise looked at, and what it costs and reaches measured."""
+"""All conformance checks of one objective, and the measurements of its cost and its spectrum."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,85 +7,92 @@ from typing import Any
 
 import torch
 
-from fullrank.conformance import collapse, cost, exactness, free, gradients, graph, invariances, precision, values, weights
-from fullrank.conformance.finding import CheckResult, failure
-from fullrank.conformance.subject import ObjectiveCase, objective_case
+from fullrank.conformance.check_result import CheckResult, exception_result
+from fullrank.conformance.cost import Cost, cost_results, measure_cost
+from fullrank.conformance.exactness import Exactness, exactness_results, measure_exactness
+from fullrank.conformance.free_embeddings import FreeEmbeddings, free_embeddings_result, optimize_free_embeddings
+from fullrank.conformance.gradients import check_collapse, check_finite_differences, check_gradient_flow
+from fullrank.conformance.graph import check_compile, check_host_sync
+from fullrank.conformance.invariances import check_invariances
+from fullrank.conformance.objective_case import ObjectiveCase, objective_case
+from fullrank.conformance.precision import check_bfloat16, check_float32
+from fullrank.conformance.terms import check_terms, check_weights
 from fullrank.errors import UserError
 from fullrank.objectives import Objective, frossl
 
 Check = Callable[[ObjectiveCase], list[CheckResult]]
 
 CHECKS: dict[str, Check] = {
-    "terms": values.terms,
-    "weights": weights.weights,
-    "gradient": gradients.reach,
-    "finite differences": gradients.finite_differences,
-    "collapse": collapse.collapse,
-    "float32": precision.float32,
-    "bfloat16": precision.bfloat16,
-    "invariances": invariances.invariances,
-    "one graph": graph.fullgraph,
-    "no wait": graph.no_host_sync,
+    "terms": check_terms,
+    "weights": check_weights,
+    "gradient": check_gradient_flow,
+    "finite differences": check_finite_differences,
+    "collapse": check_collapse,
+    "float32": check_float32,
+    "bfloat16": check_bfloat16,
+    "invariances": check_invariances,
+    "compile": check_compile,
+    "host synchronisation": check_host_sync,
 }
-"""What is looked at in this process: function of the subject to findings. The first is the condition of all others."""
+"""The checks that run in this process. The others need the first one to pass."""
 
 
 @dataclass(kw_only=True)
-class Measured:
-    """What was measured beside FroSSL; empty where the examination ended before."""
+class Measurements:
+    """Measurements of the objective and of FroSSL for comparison; empty if the checks end early."""
 
-    processes: list[exactness.Exactness] = field(default_factory=list)
-    costs: dict[str, cost.Cost] = field(default_factory=dict)
-    """By name, the subject first."""
-    spectra: dict[str, free.Free] = field(default_factory=dict)
-    """Likewise, of free embeddings."""
+    exactness: list[Exactness] = field(default_factory=list)
+    costs: dict[str, Cost] = field(default_factory=dict)
+    """By name, the objective first."""
+    spectra: dict[str, FreeEmbeddings] = field(default_factory=dict)
+    """Spectra of free embeddings by name, the objective first."""
 
-    def compare_cost(self, subject: ObjectiveCase) -> list[CheckResult]:
-        """Measure its cost, and FroSSL's in the same minute."""
-        reference = _reference(subject)
-        self.costs = {s.name: cost.cost(s) for s in (subject, reference)}
-        return cost.findings(self.costs[subject.name], self.costs[reference.name])
+    def compare_cost(self, case: ObjectiveCase) -> list[CheckResult]:
+        """Measure the cost of the objective and of FroSSL."""
+        reference = _frossl_case(case)
+        self.costs = {c.name: measure_cost(c) for c in (case, reference)}
+        return cost_results(self.costs[case.name], self.costs[reference.name])
 
-    def compare_free(self, subject: ObjectiveCase) -> list[CheckResult]:
-        """Minimise it over free embeddings, and FroSSL from the same start."""
-        reference = _reference(subject)
-        self.spectra = {s.name: free.free(s) for s in (subject, reference)}
-        return free.findings(self.spectra[subject.name], self.spectra[reference.name])
+    def compare_spectra(self, case: ObjectiveCase) -> list[CheckResult]:
+        """Minimise the objective over free embeddings, and FroSSL from the same start."""
+        reference = _frossl_case(case)
+        self.spectra = {c.name: optimize_free_embeddings(c) for c in (case, reference)}
+        return [free_embeddings_result(self.spectra[case.name], self.spectra[reference.name])]
 
 
-def _reference(subject: ObjectiveCase) -> ObjectiveCase:
-    return replace(objective_case(frossl), views=subject.views)
+def _frossl_case(case: ObjectiveCase) -> ObjectiveCase:
+    return replace(objective_case(frossl), views=case.views)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What was found about one objective."""
+class ConformanceReport:
+    """The results of all checks of one objective."""
 
     name: str
-    takes: str
-    """Its tensors with their sizes, as it was examined."""
-    findings: tuple[CheckResult, ...]
-    measured: Measured
+    tensors: str
+    """The tensors of the checks, with their shapes."""
+    results: tuple[CheckResult, ...]
+    measurements: Measurements
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
-        return not any(finding.verdict == "failed" for finding in self.findings)
+        """Whether no check failed."""
+        return not any(result.status == "failed" for result in self.results)
 
 
-def examine(name: str, check: Check, subject: ObjectiveCase) -> list[CheckResult]:
-    """Make the check of that name; what the function raises is a finding too.
+def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]:
+    """Run one check; an exception from the objective is a failed result.
 
     Raises:
-        UserError: the function refuses even the first call, for something that its user can mend: a number that fits no small embeddings.
+        UserError: the objective raises it at the first call, for a mistake of the user such as a hyperparameter that does not fit.
     """
     try:
-        return check(subject)
-    except Exception as error:  # of any kind: it is the function of a user
-        if isinstance(error, UserError) and check is values.terms:
+        return check(case)
+    except Exception as error:  # of any type, from the user's function
+        if isinstance(error, UserError) and check is check_terms:
             raise
-        return [failure(name, error, remedy="it raises where this check calls it; see what it assumes")]
+        return [exception_result(name, error, remedy="the function raises in this check; see what it assumes about its tensors")]
 
 
 def check(
@@ -95,45 +102,43 @@ def check(
     numbers: Mapping[str, Any] | None = None,
     processes: Sequence[int] = (1, 2, 4),
     progress: Callable[[str], None] = lambda _: None,
-) -> Report:
-    """Examine an objective, one of the library or a function of your own, in less than a minute on two cores.
+) -> ConformanceReport:
+    """Run all checks on an objective, the library's or your own, in less than a minute on two cores.
 
     Args:
-        objective: takes tensors by position, named as in the library (Z (V, N, D) and others), numbers by keyword, and returns weighted
-            terms by name. To compare processes, others import it: it is defined by def in a module.
-        name: how to call it.
-        numbers: those of its numbers that are not at their default.
-        processes: numbers of processes to compare; with none above one, no process is started.
-        progress: told what is being looked at.
+        objective: takes tensors by position, with the library's names (Z (V, N, D) and others), and hyperparameters by keyword, and
+            returns weighted terms by name. To compare processes, it has to be defined by def in a module that others can import.
+        name: of the objective in the report.
+        numbers: hyperparameters that differ from their defaults.
+        processes: numbers of processes to compare; no process is started if none is above one.
+        progress: is called with the name of each check.
 
     Returns:
-        The findings, with what was measured.
+        The results and measurements.
 
     Raises:
-        UserError: a tensor that no method supplies, a number without a default, a function that other processes cannot import, or what
-            the function itself raises as UserError at its first call.
+        UserError: a tensor that no method supplies, a hyperparameter without a default, a function that other processes cannot import,
+            or a UserError of the function itself at its first call.
 
     >>> from fullrank.objectives import vicreg
     >>> report = check(vicreg, processes=())
-    >>> report.passed, report.takes
+    >>> report.passed, report.tensors
     (True, 'Z (2, 12, 5)')
     """
-    began = time.perf_counter()
-    subject = objective_case(objective, name=name, numbers=numbers)
-    takes = ", ".join(f"{key} {tuple(t.shape)}" for key, t in subject.draw(torch.Generator()).items())
-    measured = Measured()
+    start = time.perf_counter()
+    case = objective_case(objective, name=name, numbers=numbers)
+    tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
+    measurements = Measurements()
     progress("terms")
-    found = examine("terms", values.terms, subject)
-    if any(finding.name == "differentiable" and finding.verdict == "passed" for finding in found):  # else there is nothing to measure
+    results = run_check("terms", check_terms, case)
+    if any(result.name == "differentiable" and result.status == "passed" for result in results):
         if max(processes, default=1) > 1:
-            progress(f"{max(processes)} processes")  # first, since it refuses a function that cannot be imported
-            measured.processes += exactness.exactness([subject], processes=processes)[subject.name]
-            found += exactness.findings(measured.processes)
-        for label, one in CHECKS.items():
-            if one is not values.terms:
-                progress(label)
-                found += examine(label, one, subject)
-        for label, one in {"cost": measured.compare_cost, "free embeddings": measured.compare_free}.items():
+            progress(f"{max(processes)} processes")  # first, because a function that cannot be imported is a UserError
+            measurements.exactness = measure_exactness([case], processes=processes)[case.name]
+            results += exactness_results(measurements.exactness)
+        others = {label: function for label, function in CHECKS.items() if function is not check_terms}
+        for label, function in {**others, "cost": measurements.compare_cost, "free embeddings": measurements.compare_spectra}.items():
             progress(label)
-            found += examine(label, one, subject)
-    return Report(name=subject.name, takes=takes, findings=tuple(found), measured=measured, seconds=time.perf_counter() - began)
+            results += run_check(label, function, case)
+    seconds = time.perf_counter() - start
+    return ConformanceReport(name=case.name, tensors=tensors, results=tuple(results), measurements=measurements, seconds=seconds)

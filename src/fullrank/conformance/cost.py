@@ -1,4 +1,4 @@
-"""What an objective costs: the time of value and gradient, how it grows with N and D, and what is kept for the backward pass."""
+"""The cost of an objective: time of value and gradient, its growth with N and D, and the memory that is saved for the backward pass."""
 
 import math
 import time
@@ -10,14 +10,13 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from fullrank.conformance.finding import CheckResult, noted
-from fullrank.conformance.loss import loss_of
-from fullrank.conformance.subject import ObjectiveCase
+from fullrank.conformance.check_result import CheckResult, info
+from fullrank.conformance.objective_case import ObjectiveCase, loss_of
 
 SAMPLES = (256, 512, 1024)
-"""N, at D = DIMENSIONS[0]."""
+"""Numbers of samples N, at D = DIMENSIONS[0]."""
 DIMENSIONS = (64, 128, 256)
-"""D, at N = SAMPLES[1]: below it, so that whitening is defined."""
+"""Numbers of dimensions D, at N = SAMPLES[1]. All are below N, so that whitening is defined."""
 REPEATS = 5
 
 
@@ -29,63 +28,63 @@ class Cost:
     """(N, seconds), at the smallest D."""
     dimensions: tuple[tuple[int, float], ...]
     """(D, seconds), at the middle N."""
-    kept: int
-    """Bytes that autograd keeps between forward and backward, at the largest N and the smallest D."""
+    saved_bytes: int
+    """Bytes that autograd saves between forward and backward, at the largest N and the smallest D."""
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """a and b of time ∝ Nᵃ and ∝ Dᵇ, by least squares on logarithms; smaller than in the limit, since small sizes cost overhead."""
-        return slope(self.samples), slope(self.dimensions)
+        """a and b of time ∝ Nᵃ and ∝ Dᵇ, by least squares on logarithms; overhead at small sizes makes them smaller than the limit."""
+        return power_law_exponent(self.samples), power_law_exponent(self.dimensions)
 
 
-def cost(subject: ObjectiveCase) -> Cost:
-    """Measure an objective: medians, on one thread, whatever torch is set to."""
+def measure_cost(case: ObjectiveCase) -> Cost:
+    """Measure the cost of an objective, as medians, on one thread whatever torch is set to."""
     with _one_thread():
         return Cost(
-            samples=tuple((N, seconds(subject, N=N, D=DIMENSIONS[0])) for N in SAMPLES),
-            dimensions=tuple((D, seconds(subject, N=SAMPLES[1], D=D)) for D in DIMENSIONS),
-            kept=kept(subject, N=SAMPLES[-1], D=DIMENSIONS[0]),
+            samples=tuple((N, measure_seconds(case, N=N, D=DIMENSIONS[0])) for N in SAMPLES),
+            dimensions=tuple((D, measure_seconds(case, N=SAMPLES[1], D=D)) for D in DIMENSIONS),
+            saved_bytes=measure_saved_bytes(case, N=SAMPLES[-1], D=DIMENSIONS[0]),
         )
 
 
-def seconds(subject: ObjectiveCase, *, N: int, D: int) -> float:
-    """Return the median time of value and gradient, after a first call that is not counted."""
-    tensors = _tensors(subject, N=N, D=D)
+def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
+    """Return the median time of value and gradient, without the first call."""
+    tensors = _tensors(case, N=N, D=D)
     times = []
     for _ in range(REPEATS + 1):
         start = time.perf_counter()
-        torch.autograd.grad(loss_of(subject, tensors), [tensors[name] for name in subject.embeddings])
+        torch.autograd.grad(loss_of(case, tensors), [tensors[name] for name in case.embedding_names])
         times.append(time.perf_counter() - start)
     return median(times[1:])
 
 
-def kept(subject: ObjectiveCase, *, N: int, D: int) -> int:
-    """Return the bytes of the tensors that the forward pass leaves for the backward pass, those of its arguments left out.
+def measure_saved_bytes(case: ObjectiveCase, *, N: int, D: int) -> int:
+    """Return the bytes of the tensors that the forward pass saves for the backward pass, without the arguments of the function.
 
-    >>> from fullrank.conformance.subject import objective_case
-    >>> kept(objective_case(lambda Z: {"energy": Z.exp().sum()}, name="energy"), N=8, D=4) == 3 * 8 * 4 * 4
+    >>> from fullrank.conformance.objective_case import objective_case
+    >>> measure_saved_bytes(objective_case(lambda Z: {"energy": Z.exp().sum()}, name="energy"), N=8, D=4) == 3 * 8 * 4 * 4
     True
     """
-    tensors = _tensors(subject, N=N, D=D)
-    given = {t.untyped_storage().data_ptr() for t in tensors.values()}
+    tensors = _tensors(case, N=N, D=D)
+    arguments = {t.untyped_storage().data_ptr() for t in tensors.values()}
     storages: dict[int, int] = {}
 
     def pack(t: Tensor) -> Tensor:
         storage = t.untyped_storage()
-        if storage.data_ptr() not in given:
+        if storage.data_ptr() not in arguments:
             storages[storage.data_ptr()] = storage.nbytes()
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        loss = loss_of(subject, tensors)  # held until the end, so that no storage is used twice
+        loss = loss_of(case, tensors)  # alive until the end, so that no address is used twice
     del loss
     return sum(storages.values())
 
 
-def slope(points: Sequence[tuple[int, float]]) -> float:
+def power_law_exponent(points: Sequence[tuple[int, float]]) -> float:
     """Return the slope of log y on log x, by least squares.
 
-    >>> round(slope([(1, 3.0), (2, 12.0), (4, 48.0)]), 6)
+    >>> round(power_law_exponent([(1, 3.0), (2, 12.0), (4, 48.0)]), 6)
     2.0
     """
     x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
@@ -93,24 +92,25 @@ def slope(points: Sequence[tuple[int, float]]) -> float:
     return sum((a - mean) * b for a, b in zip(x, y, strict=True)) / sum((a - mean) ** 2 for a in x)
 
 
-def findings(own: Cost, reference: Cost) -> list[CheckResult]:
-    """Say what it costs, beside FroSSL at the same size, measured in the same minute."""
-    (N, of_samples), (D, of_dimensions) = own.samples[-1], own.dimensions[-1]
-    a, b = own.exponents
+def cost_results(cost: Cost, reference: Cost) -> list[CheckResult]:
+    """Report the cost, and its ratio to FroSSL's at the same size."""
+    (N, N_seconds), (D, D_seconds) = cost.samples[-1], cost.dimensions[-1]
+    a, b = cost.exponents
 
-    def beside(mine: float, theirs: float) -> str:
-        return f"{1e3 * mine:.3g} ms, {mine / theirs:.2g} times FroSSL's"
+    def compared(seconds: float, frossl_seconds: float) -> str:
+        return f"{1e3 * seconds:.3g} ms, {seconds / frossl_seconds:.2g} times FroSSL's"
 
+    saved = f"{cost.saved_bytes / 1e6:.3g} MB; FroSSL {reference.saved_bytes / 1e6:.3g} MB"
     return [
-        noted(f"time at N = {N}, D = {DIMENSIONS[0]}", f"{beside(of_samples, reference.samples[-1][1])}; grows as N^{a:.1f}"),
-        noted(f"time at N = {SAMPLES[1]}, D = {D}", f"{beside(of_dimensions, reference.dimensions[-1][1])}; grows as D^{b:.1f}"),
-        noted(f"kept for backward at N = {N}, D = {DIMENSIONS[0]}", f"{own.kept / 1e6:.3g} MB; FroSSL {reference.kept / 1e6:.3g} MB"),
+        info(f"time at N = {N}, D = {DIMENSIONS[0]}", f"{compared(N_seconds, reference.samples[-1][1])}; grows as N^{a:.1f}"),
+        info(f"time at N = {SAMPLES[1]}, D = {D}", f"{compared(D_seconds, reference.dimensions[-1][1])}; grows as D^{b:.1f}"),
+        info(f"saved for backward at N = {N}, D = {DIMENSIONS[0]}", saved),
     ]
 
 
-def _tensors(subject: ObjectiveCase, *, N: int, D: int) -> dict[str, Tensor]:
-    tensors = subject.draw(torch.Generator().manual_seed(0), N=N, D=D)
-    return {name: t.float().requires_grad_(name in subject.embeddings) for name, t in tensors.items()}
+def _tensors(case: ObjectiveCase, *, N: int, D: int) -> dict[str, Tensor]:
+    tensors = case.random_tensors(torch.Generator().manual_seed(0), N=N, D=D)
+    return {name: t.float().requires_grad_(name in case.embedding_names) for name, t in tensors.items()}
 
 
 @contextmanager

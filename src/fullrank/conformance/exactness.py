@@ -1,7 +1,7 @@
-"""Several processes with different data against one with the whole batch: the loss, and the gradient of every parameter.
+"""Comparison of several processes with one process that has the whole batch: the loss, and the gradient of every parameter.
 
-The function is called on the gathered embeddings, which is exact for any pure function; one that talks to other processes itself, keeps
-state or draws random numbers is found out. Beside it, what the same function would give on each process's own share.
+The objective gets the gathered embeddings, which is exact for any pure function. The comparison fails for a function that communicates
+with other processes, keeps state or draws random numbers. It also measures the error if each process uses only its part of the batch.
 """
 
 import math
@@ -17,145 +17,147 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fullrank.conformance.finding import CheckResult, noted, one_line, required
-from fullrank.conformance.share import EACH, Found, Step, Task
-from fullrank.conformance.subject import ObjectiveCase
+from fullrank.conformance.check_result import CheckResult, exception_line, info, required
+from fullrank.conformance.objective_case import ObjectiveCase
+from fullrank.conformance.rank_step import SAMPLES_PER_RANK, RankStep, RankSteps, Task
 from fullrank.errors import UserError
 
-GRADIENT, VALUE = 1e-10, 1e-12
-"""‖g_W − g_1‖ / ‖g_1‖ of each parameter, by the norm of the whole gradient, and |ℒ_W − ℒ_1| / Σ|terms|, that count as equal."""
+GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-10, 1e-12
+"""Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| / Σ|terms|."""
 
-PATIENCE = 120
-"""Seconds for all processes, and as many more for each ten subjects."""
+TIMEOUT = 120
+"""Seconds for all processes, and as many again for each ten cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exactness:
-    """W processes against one."""
+    """The errors of W processes, relative to one process."""
 
     processes: int
-    value: float = math.nan
-    """Error of the loss by Σ|terms|, the worst of all processes."""
-    gradient: float = math.nan
-    """Error of a parameter's gradient by the norm of the whole gradient, the worst of all."""
-    alone_value: float = math.nan
-    """The same if each process takes its own share, and DistributedDataParallel averages."""
-    alone_gradient: float = math.nan
-    trouble: str = ""
-    """What a process raised."""
+    value_error: float = math.nan
+    """Error of the loss in units of Σ|terms|, the largest of all processes."""
+    gradient_error: float = math.nan
+    """Error of a parameter's gradient in units of the norm of the whole gradient, the largest of all."""
+    local_value_error: float = math.nan
+    """The same if each process uses only its part of the batch, and DistributedDataParallel averages."""
+    local_gradient_error: float = math.nan
+    exception: str = ""
+    """The line of an exception in a process."""
 
     @property
     def exact(self) -> bool:
-        """Whether nobody can tell how many processes there were."""
-        return self.value <= VALUE and self.gradient <= GRADIENT
+        """Whether both errors are rounding errors."""
+        return self.value_error <= VALUE_TOLERANCE and self.gradient_error <= GRADIENT_TOLERANCE
 
 
-def exactness(subjects: Sequence[ObjectiveCase], *, processes: Sequence[int] = (1, 2, 4)) -> dict[str, list[Exactness]]:
-    """Take every subject in groups of each number of processes; all of them in one set of processes, so that a hundred cost little more.
+def measure_exactness(cases: Sequence[ObjectiveCase], *, processes: Sequence[int] = (1, 2, 4)) -> dict[str, list[Exactness]]:
+    """Compare every case on each number of processes with one process. All cases use the same processes, so many cases cost little more.
 
     Args:
-        subjects: functions that other processes can import: defined in a module, by def.
-        processes: numbers of processes; one is always taken, as the measure.
+        cases: with functions that other processes can import: defined by def in a module.
+        processes: numbers of processes; one process is always included, as the reference.
 
     Returns:
-        For each subject's name, what each number of processes above one gave.
+        For the name of each case, the errors for each number of processes above one.
 
     Raises:
         UserError: a function that other processes cannot import.
     """
     sizes = tuple(sorted({1, *processes}, reverse=True))
     if sizes == (1,):
-        return {subject.name: [] for subject in subjects}
-    task = Task(subjects=tuple(subjects), processes=sizes, N=EACH * math.lcm(*sizes))
-    found = _start(task)
-    return {s.name: [_compare(found, s.name, W) for W in reversed(sizes) if W > 1] for s in subjects}
+        return {case.name: [] for case in cases}
+    task = Task(cases=tuple(cases), world_sizes=sizes, N=SAMPLES_PER_RANK * math.lcm(*sizes))
+    steps = _run_processes(task)
+    return {case.name: [_compare(steps, case.name, W) for W in reversed(sizes) if W > 1] for case in cases}
 
 
-def _start(task: Task) -> list[Found]:
-    """Start as many processes as the largest group has; return what each found, nothing of one that died or had to be ended."""
-    count = max(task.processes)
+def _run_processes(task: Task) -> list[RankSteps]:
+    """Start a process for each rank of the largest group; return the steps of each, or an error for a process that wrote none."""
+    ranks = range(max(task.world_sizes))
     path = os.pathsep.join([*filter(None, sys.path), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "task.pkl").write_bytes(_pickled(task))
-        command = [sys.executable, "-W", "ignore", "-m", "fullrank.conformance.worker", name]
+        (folder / "task.pkl").write_bytes(_pickle(task))
+        command = [sys.executable, "-W", "ignore", "-c", "from fullrank.conformance.rank_step import main; main()", name]
         with (folder / "output").open("w") as output:
-            workers = [subprocess.Popen([*command, str(r)], env=environment, stdout=output, stderr=output) for r in range(count)]
+            workers = [subprocess.Popen([*command, str(r)], env=environment, stdout=output, stderr=output) for r in ranks]
             try:
                 for worker in workers:
-                    worker.wait(timeout=PATIENCE * (1 + len(task.subjects) // 10))
+                    worker.wait(timeout=TIMEOUT * (1 + len(task.cases) // 10))
             except subprocess.TimeoutExpired:
-                pass  # those that have not written are missed
+                pass  # the missing files are reported below
             finally:
                 for worker in workers:
                     worker.kill()
                     worker.wait()
-        last = (folder / "output").read_text(errors="replace").strip().splitlines()[-1:]
-        files = [folder / f"{r}.pkl" for r in range(count)]
-        return [pickle.loads(file.read_bytes()) if file.exists() else _missing(task, *last) for file in files]
+        lines = (folder / "output").read_text(errors="replace").strip().splitlines() or ["the process timed out"]
+        missing: RankSteps = {(c.name, W, gathered): lines[-1] for c in task.cases for W in task.world_sizes for gathered in (True, False)}
+        files = [folder / f"{r}.pkl" for r in ranks]
+        return [pickle.loads(file.read_bytes()) if file.exists() else missing for file in files]
 
 
-def _pickled(task: Task) -> bytes:
+def _pickle(task: Task) -> bytes:
     try:
         return pickle.dumps(task)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"other processes cannot import the function ({one_line(error)}); define it by def in a module of its own"
-        ) from error
+        raise UserError(f"other processes cannot import the function ({exception_line(error)}); define it by def in a module") from error
 
 
-def _missing(task: Task, last: str = "it did not end in time") -> Found:
-    return {(s.name, W, gathered): last for s in task.subjects for W in task.processes for gathered in (True, False)}
+def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
+    reference = steps[0][name, 1, True]
+    gathered, local = ([steps[r][name, processes, is_gathered] for r in range(processes)] for is_gathered in (True, False))
+    if isinstance(reference, str):
+        return Exactness(processes=processes, exception=reference)
+    if exceptions := [step for step in gathered if isinstance(step, str)]:
+        first = next((line for line in exceptions if "gloo" not in line), exceptions[0])  # gloo's error is a consequence of the other
+        return Exactness(processes=processes, exception=first)
+    value, gradient = _errors(gathered, reference)
+    local_value, local_gradient = _errors(local, reference)
+    return Exactness(
+        processes=processes,
+        value_error=value,
+        gradient_error=gradient,
+        local_value_error=local_value,
+        local_gradient_error=local_gradient,
+    )
 
 
-def _compare(found: list[Found], name: str, processes: int) -> Exactness:
-    one = found[0][name, 1, True]
-    several = [found[r][name, processes, True] for r in range(processes)]
-    alone = [found[r][name, processes, False] for r in range(processes)]
-    if isinstance(one, str):
-        return Exactness(processes=processes, trouble=one)
-    if troubles := [step for step in several if isinstance(step, str)]:
-        own = [trouble for trouble in troubles if "gloo" not in trouble]  # the others only missed the one that failed
-        return Exactness(processes=processes, trouble=(own or troubles)[0])
-    value, gradient = _errors([step for step in several if isinstance(step, Step)], one)
-    if any(isinstance(step, str) for step in alone):  # a share may be too small for it
-        return Exactness(processes=processes, value=value, gradient=gradient)
-    alone_value, alone_gradient = _errors([step for step in alone if isinstance(step, Step)], one)
-    return Exactness(processes=processes, value=value, gradient=gradient, alone_value=alone_value, alone_gradient=alone_gradient)
-
-
-def _errors(steps: list[Step], one: Step) -> tuple[float, float]:
-    """The worst error of the loss and of a parameter's gradient; infinite where a parameter has none."""
-    value = _worst(abs(step.loss - one.loss) / one.scale for step in steps)
-    if any(len(step.gradients) != len(one.gradients) for step in steps):
+def _errors(steps: Sequence[RankStep | str], reference: RankStep) -> tuple[float, float]:
+    """Return the largest error of the loss and of a parameter's gradient; infinite if a parameter has no gradient, NaN if a rank failed."""
+    finished = [step for step in steps if isinstance(step, RankStep)]
+    if len(finished) < len(steps):  # the part of one rank may be too small for the objective
+        return math.nan, math.nan
+    value = _max_or_nan(abs(step.loss - reference.loss) / reference.scale for step in finished)
+    if any(len(step.gradients) != len(reference.gradients) for step in finished):
         return value, math.inf
-    whole = _norm(one.gradients).item() or 1.0
-    return value, _worst((g - e).norm().item() / whole for step in steps for g, e in zip(step.gradients, one.gradients, strict=True))
+    norm = _norm(reference.gradients).item() or 1.0
+    errors = ((g - e).norm().item() / norm for step in finished for g, e in zip(step.gradients, reference.gradients, strict=True))
+    return value, _max_or_nan(errors)
 
 
-def _worst(errors: Iterable[float]) -> float:
-    return max(errors, key=lambda error: math.inf if math.isnan(error) else error)  # a bare `max` may pass NaN over
+def _max_or_nan(errors: Iterable[float]) -> float:
+    return max(errors, key=lambda error: math.inf if math.isnan(error) else error)  # `max` alone may ignore NaN
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:
     return torch.cat([g.flatten() for g in gradients]).norm()
 
 
-def findings(measured: Sequence[Exactness]) -> list[CheckResult]:
-    """Say for each number of processes whether it is exact, and how wrong it would be without gathering."""
-    found = []
-    for one in measured:
-        found.append(
+def exactness_results(measured: Sequence[Exactness]) -> list[CheckResult]:
+    """Report for each number of processes whether it is exact, and the error without gathering."""
+    results = []
+    for errors in measured:
+        results.append(
             required(
-                f"{one.processes} processes",
-                one.exact,
-                measured=one.trouble or f"value off by {one.value:.1e}, gradient by {one.gradient:.1e}",
-                expected=f"value to {VALUE:.0e}, gradient to {GRADIENT:.0e}",
-                remedy="no torch.distributed inside: gather the embeddings before the call, by `fullrank.distributed.gather`",
+                f"{errors.processes} processes",
+                errors.exact,
+                measured=errors.exception or f"value off by {errors.value_error:.1e}, gradient by {errors.gradient_error:.1e}",
+                expected=f"value to {VALUE_TOLERANCE:.0e}, gradient to {GRADIENT_TOLERANCE:.0e}",
+                remedy="call no torch.distributed inside: gather the embeddings before the call, by `fullrank.distributed.gather`",
             )
         )
-        if not math.isnan(one.alone_gradient):
-            wrong = f"value off by {one.alone_value:.1e}, gradient by {one.alone_gradient:.1e}"
-            found.append(noted(f"{one.processes} processes without gathering", wrong))
-    return found
+        if not math.isnan(errors.local_gradient_error):
+            local = f"value off by {errors.local_value_error:.1e}, gradient by {errors.local_gradient_error:.1e}"
+            results.append(info(f"{errors.processes} processes without gathering", local))
+    return results

@@ -1,108 +1,82 @@
-"""Which changes of the embeddings an objective does not see."""
+"""Measurement of invariances: which changes of the embeddings leave the value of an objective unchanged."""
 
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.conformance.finding import CheckResult, noted
-from fullrank.conformance.loss import loss_of, take
-from fullrank.conformance.subject import ObjectiveCase
+from fullrank.conformance.check_result import CheckResult, info
+from fullrank.conformance.objective_case import ObjectiveCase, loss_of, value_and_grad
 
 Tensors = Mapping[str, Tensor]
-Change = Callable[[ObjectiveCase, Tensors, torch.Generator], Tensors]
-"""Of all tensors of an objective, given at float64."""
+Transform = Callable[[ObjectiveCase, Tensors, torch.Generator], Tensors]
+"""A function of all tensors of an objective, in float64."""
 
-HOLDS = 1e-9
-"""Change of the value by Σ|terms| up to which it is rounding."""
-
-
-def invariances(subject: ObjectiveCase) -> list[CheckResult]:
-    """Say of each change whether the value stays; no objective has to ignore any of them."""
-    found = []
-    for name, change in measured(subject).items():
-        found.append(noted(f"invariant under {name}", "holds" if change <= HOLDS else f"does not: value changes by {change:.2g}"))
-    return found
+ROUNDING = 1e-9
+"""Largest change of the value, in units of Σ|terms|, that counts as rounding."""
 
 
-def measured(subject: ObjectiveCase) -> dict[str, float]:
-    """Return how much the value changes, by Σ|terms|, under each change of the embeddings.
+def check_invariances(case: ObjectiveCase) -> list[CheckResult]:
+    """Report for each transform whether the value changes; no invariance is required."""
+    return [
+        info(f"invariant under {name}", "yes" if change <= ROUNDING else f"no: value changes by {change:.2g}")
+        for name, change in relative_changes(case).items()
+    ]
 
-    >>> from fullrank.conformance.subject import objective_case
+
+def relative_changes(case: ObjectiveCase) -> dict[str, float]:
+    """Return the change of the value, in units of Σ|terms|, under each transform of the embeddings.
+
+    >>> from fullrank.conformance.objective_case import objective_case
     >>> from fullrank.objectives import simclr
-    >>> [name for name, change in measured(objective_case(simclr)).items() if change > HOLDS]
+    >>> [name for name, change in relative_changes(objective_case(simclr)).items() if change > ROUNDING]
     ['scale of each dimension', 'shift of each dimension']
     """
-    tensors = subject.draw(torch.Generator().manual_seed(0))
-    before = take(subject, tensors)
-    after = {name: loss_of(subject, change(subject, tensors, torch.Generator().manual_seed(1))) for name, change in CHANGES.items()}
+    tensors = case.random_tensors(torch.Generator().manual_seed(0))
+    before = value_and_grad(case, tensors)
+    after = {name: loss_of(case, transform(case, tensors, torch.Generator().manual_seed(1))) for name, transform in TRANSFORMS.items()}
     return {name: ((value - before.value).abs() / before.scale).item() for name, value in after.items()}
 
 
-def _of_samples(subject: ObjectiveCase, tensors: Tensors, change: Callable[[Tensor], Tensor]) -> Tensors:
-    samples = subject.embeddings + subject.targets
-    return {name: change(t) if name in samples else t for name, t in tensors.items()}
+def _transform_samples(transform: Callable[[Tensor, torch.Generator], Tensor]) -> Transform:
+    """Return the transform of embeddings and targets alike; the random numbers are the same for all of them."""
+
+    def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
+        state, samples = generator.get_state(), case.embedding_names + case.target_names
+        return {name: transform(t, generator.set_state(state)) if name in samples else t for name, t in tensors.items()}
+
+    return apply
 
 
-def _of_space(subject: ObjectiveCase, tensors: Tensors, A: Float[Tensor, "D D"]) -> Tensors:
-    """The embedding space turned by an orthogonal A, with the state that lives in it."""
-    covariances = {"C", "R"} & set(subject.state)
-    return {name: A.mT @ t @ A if name in covariances else t @ A for name, t in tensors.items()}
+def _transform_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transform:
+    """Return the orthogonal transform of the embedding space, state included; `matrix` makes it (D, D) from D."""
+
+    def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
+        A = matrix(next(iter(tensors.values())).shape[-1], generator)
+        axes = {name: axes for name, (axes, _) in case.state.tensors.items()} if case.state else {}
+        return {name: A.mT @ t @ A if axes.get(name, "").endswith("D D") else t @ A for name, t in tensors.items()}
+
+    return apply
 
 
-def _size(tensors: Tensors) -> torch.Size:
-    """(V, N, D) of the first tensor, or (N, D)."""
-    return next(iter(tensors.values())).shape
+def _flip_views(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
+    """Reverse the views, and the tensors of the state that have one entry for each view."""
+    axes = {name: axes for name, (axes, _) in case.state.tensors.items()} if case.state else {}
+    return {name: t.flip(0) if (axes[name].startswith("V") if name in axes else t.ndim == 3) else t for name, t in tensors.items()}
 
 
-def _rotation(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    D = _size(tensors)[-1]
-    return _of_space(subject, tensors, torch.linalg.qr(torch.randn(D, D, generator=rng, dtype=torch.float64)).Q)
+def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.rand(*shape, generator=generator, dtype=torch.float64) + 0.5
 
 
-def _order_of_dimensions(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    D = _size(tensors)[-1]
-    return _of_space(subject, tensors, torch.eye(D, dtype=torch.float64)[torch.randperm(D, generator=rng)])
-
-
-def _order_of_samples(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    order = torch.randperm(_size(tensors)[-2], generator=rng)
-    return _of_samples(subject, tensors, lambda t: t[..., order, :])
-
-
-def _order_of_views(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    """The views turned round, with the state that each has of its own."""
-    of_views = {name for name, t in tensors.items() if name in ("R", "mu") or (t.ndim == 3 and name not in subject.state)}
-    return {name: t.flip(0) if name in of_views else t for name, t in tensors.items()}
-
-
-def _scale(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    return _of_samples(subject, tensors, lambda t: 1.7 * t)
-
-
-def _scales(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    by = torch.rand(_size(tensors)[-1], generator=rng, dtype=torch.float64) + 0.5
-    return _of_samples(subject, tensors, lambda t: by * t)
-
-
-def _shifts(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    by = torch.randn(_size(tensors)[-1], generator=rng, dtype=torch.float64)
-    return _of_samples(subject, tensors, lambda t: t + by)
-
-
-def _rows(subject: ObjectiveCase, tensors: Tensors, rng: torch.Generator) -> Tensors:
-    by = torch.rand(*_size(tensors)[:-1], 1, generator=rng, dtype=torch.float64) + 0.5
-    return _of_samples(subject, tensors, lambda t: by * t)
-
-
-CHANGES: dict[str, Change] = {
-    "order of samples": _order_of_samples,
-    "order of dimensions": _order_of_dimensions,
-    "order of views": _order_of_views,
-    "rotation": _rotation,
-    "scale": _scale,
-    "scale of each dimension": _scales,
-    "shift of each dimension": _shifts,
-    "scale of each row": _rows,
+TRANSFORMS: dict[str, Transform] = {
+    "order of samples": _transform_samples(lambda t, g: t[..., torch.randperm(t.shape[-2], generator=g), :]),
+    "order of dimensions": _transform_space(lambda D, g: torch.eye(D, dtype=torch.float64)[torch.randperm(D, generator=g)]),
+    "order of views": _flip_views,
+    "rotation": _transform_space(lambda D, g: torch.linalg.qr(torch.randn(D, D, generator=g, dtype=torch.float64)).Q),
+    "scale": _transform_samples(lambda t, g: 1.7 * t),
+    "scale of each dimension": _transform_samples(lambda t, g: _uniform(g, t.shape[-1]) * t),
+    "shift of each dimension": _transform_samples(lambda t, g: t + torch.randn(t.shape[-1], generator=g, dtype=torch.float64)),
+    "scale of each row": _transform_samples(lambda t, g: _uniform(g, *t.shape[:-1], 1) * t),
 }
+"""Name → transform."""

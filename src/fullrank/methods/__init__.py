@@ -1,14 +1,12 @@
-"""What surrounds an objective: backbone, projector, head, target network, memory, and the forward pass to named embeddings."""
+"""Methods: the networks and the state around an objective, and the forward pass from views to named embeddings."""
 
 from fullrank.methods.backbones import BackboneConfig, build_backbone, feature_dim
 from fullrank.methods.builders import METHODS, Builder, Encoder, method_builder
-from fullrank.methods.gradients import gradient_ranks
-from fullrank.methods.groups import Grouped
+from fullrank.methods.directclr_projectors import Grouped, gradient_ranks
 from fullrank.methods.joint_embedding import JointEmbedding
-from fullrank.methods.method import Method
+from fullrank.methods.method import Method, StateBuffers, TrainingLength, at_least_float32
 from fullrank.methods.projectors import ProjectorConfig, build_projector
 from fullrank.methods.teacher_student import TeacherStudent
-from fullrank.methods.training_length import TrainingLength
 
 __all__ = [
     "METHODS",
@@ -19,8 +17,10 @@ __all__ = [
     "JointEmbedding",
     "Method",
     "ProjectorConfig",
+    "StateBuffers",
     "TeacherStudent",
     "TrainingLength",
+    "at_least_float32",
     "build_backbone",
     "build_projector",
     "feature_dim",

@@ -1,4 +1,4 @@
-"""Backbones: any timm model by its name, with an explicit stem for small images."""
+"""Backbones: any timm model by its name, with a stem for small images."""
 
 import json
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from fullrank.errors import UserError, suggest
 def _json_object(words: list[str]) -> dict[str, Any]:
     value = json.loads(words[0])
     if not isinstance(value, dict):
-        raise ValueError(f"{words[0]} is no JSON object")
+        raise ValueError(f"{words[0]} is not a JSON object")
     return value
 
 
@@ -34,70 +34,70 @@ Json = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """Which network maps an image to its representation."""
+    """The network that maps an image to its representation."""
 
     name: str = "resnet18"
     """A timm model, without pretrained weights."""
     arguments: Json = field(default_factory=dict)
     """Further arguments of `timm.create_model`, as JSON, such as {"channels": [32, 64, 96, 128]}."""
     stem: Literal["standard", "small"] = "standard"
-    """'small', for images of about 32 px: a timm ResNet begins with a 3×3 convolution of stride 1, without max-pooling."""
+    """'small', for images of about 32 px: the ResNet starts with a 3×3 convolution of stride 1, without max-pooling."""
     last_residual: bool = True
-    """Without it, the last block of a timm ResNet has no shortcut: its representation comes from its convolutions alone."""
+    """False: the last block of the ResNet has no shortcut, and the representation comes only from its convolutions."""
 
 
-def build_backbone(spec: BackboneConfig, *, channels: int = 3) -> nn.Module:
+def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     """Build the network: images (n, channels, S, S) to pooled features (n, D), with D = `feature_dim(network)`.
 
-    No image is passed through it to learn D, so that the statistics of its BatchNorm are still those of its construction.
-    Weights are drawn from torch's global generator, as every `nn.Module` draws them.
+    No image passes through the network, so the statistics of its BatchNorm layers have their initial values.
+    Weights are drawn from torch's global generator.
 
     Args:
-        spec: which network.
+        config: of the network.
         channels: of the images.
 
     Raises:
-        UserError: no such model, arguments that it does not take, or a small stem or no last shortcut asked of anything but a timm
-            ResNet.
+        UserError: an unknown model, arguments that it does not take, or a small stem or no last shortcut for a network that is not a
+            timm ResNet.
 
     >>> build_backbone(BackboneConfig(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
     """
-    if not timm.is_model(spec.name):
-        raise UserError(f"unknown backbone '{spec.name}'; choose a timm model such as resnet18{suggest(spec.name, timm.list_models())}")
-    if spec.arguments.get("features_only") or spec.arguments.get("global_pool") == "":
-        raise UserError(f"backbone arguments {spec.arguments} leave out the pooling, expected a network that gives one vector an image")
+    if not timm.is_model(config.name):
+        raise UserError(f"unknown backbone '{config.name}'; choose a timm model such as resnet18{suggest(config.name, timm.list_models())}")
+    if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
+        raise UserError(f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image")
     try:
-        # `pretrained` is given, so that it cannot come in among the arguments: what is learnt here is learnt from the images.
-        network = timm.create_model(spec.name, pretrained=False, num_classes=0, in_chans=channels, **spec.arguments)
-    except Exception as error:  # timm's constructors answer an argument that they cannot use with any type
+        # `pretrained` is given here, so that the arguments cannot load pretrained weights.
+        network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **config.arguments)
+    except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UserError(f"backbone '{spec.name}' cannot be built with {spec.arguments} ({reason}); mend --backbone.arguments") from error
-    if spec.stem == "small":
-        use_small_stem(network, spec.name)
-    if not spec.last_residual:
-        drop_last_shortcut(network, spec.name)
+        raise UserError(f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); fix backbone.arguments") from error
+    if config.stem == "small":
+        use_small_stem(network, config.name)
+    if not config.last_residual:
+        drop_last_shortcut(network, config.name)
     return network
 
 
 def use_small_stem(network: nn.Module, name: str) -> None:
     """Replace the stem of a timm ResNet by one 3×3 convolution of stride 1, padding 1, without max-pooling.
 
-    The padding is 1, so that a map of 32×32 stays one: the padding of 2 in several public recipes is an inherited slip.
+    With padding 1, a map of 32×32 stays 32×32; the padding of 2 in several public recipes is an error.
 
     Raises:
-        UserError: any other network, or a ResNet with a deep stem, of three convolutions.
+        UserError: another network, or a ResNet with a deep stem (three convolutions).
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
-        raise UserError(f"stem 'small' is defined for timm's plain ResNets, got backbone '{name}'; use --backbone.stem standard")
+        raise UserError(f"backbone.stem 'small' is defined only for timm's plain ResNets, got backbone '{name}'; use 'standard'")
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
-    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm initialises a ResNet
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
     network.maxpool = nn.Identity()
 
 
 class NoShortcut(nn.Module):
-    """A shortcut that adds nothing, whatever the shape of what it is added to."""
+    """A shortcut that adds zero to an output of any shape."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return 0."""
@@ -105,27 +105,27 @@ class NoShortcut(nn.Module):
 
 
 def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
-    """Return the last residual block of a timm ResNet, whose pooled output is the representation.
+    """Return the last residual block of a timm ResNet. Its pooled output is the representation.
 
     Raises:
-        UserError: any other network.
+        UserError: another network.
 
     >>> type(last_block(build_backbone(BackboneConfig(name="resnet18")), "resnet18")).__name__
     'BasicBlock'
     """
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
     if not isinstance(block, BasicBlock | Bottleneck):
-        raise UserError(f"the last residual block is known of timm's ResNets alone, got backbone '{name}'; take one, such as resnet18")
+        raise UserError(f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose one, such as resnet18")
     return block
 
 
 def drop_last_shortcut(network: nn.Module, name: str) -> None:
-    """Take the shortcut from the last block of a timm ResNet.
+    """Remove the shortcut from the last block of a timm ResNet.
 
-    Its last BatchNorm, which timm sets to zero so that a block begins as its shortcut, begins at one: nothing would pass it.
+    The weight of its last BatchNorm starts at one. timm's initial value is zero, with which a block without shortcut gives zero.
 
     Raises:
-        UserError: any other network.
+        UserError: another network.
     """
     block = last_block(network, name)
     block.downsample = NoShortcut()
@@ -136,7 +136,7 @@ def drop_last_shortcut(network: nn.Module, name: str) -> None:
 def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 
-    It is timm's `head_hidden_size` and not its `num_features`, which leaves out a layer between pooling and classifier.
+    This is timm's `head_hidden_size`; its `num_features` ignores a layer between pooling and classifier.
 
     >>> network = build_backbone(BackboneConfig(name="mobilenetv3_small_050"))
     >>> feature_dim(network), network.num_features

@@ -1,24 +1,17 @@
-"""Which method an objective takes, by the names of its tensors, with the numbers of what surrounds it in the signature of its builder."""
+"""Builders of methods. The tensors of an objective decide its builder; the signature of a builder holds its numbers and their defaults."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
 from fullrank.methods.joint_embedding import JointEmbedding
-from fullrank.methods.method import Method
-from fullrank.methods.objective_state import ObjectiveState
+from fullrank.methods.method import Method, StateBuffers
 from fullrank.methods.teacher_student import TeacherStudent
-from fullrank.objectives import OBJECTIVES, Objective
-from fullrank.objectives.algebra import unit
-from fullrank.objectives.corinfomax import corinfomax_moments
-from fullrank.objectives.dino import dino_center
-from fullrank.objectives.moco import moco_queue
-from fullrank.objectives.signature import in_step, tensor_names
-from fullrank.objectives.tico import tico_covariance
+from fullrank.objectives import OBJECTIVES, Objective, find_state
+from fullrank.objectives.signature import tensor_names
 
 
 class Encoder(NamedTuple):
@@ -31,106 +24,93 @@ class Encoder(NamedTuple):
 
 
 EncoderFactory = Callable[[], Encoder]
-"""Makes a branch with fresh weights."""
+"""A function that builds an encoder with new weights."""
 
 Builder = Callable[..., Method]
-"""(make_encoder, objective with its numbers bound, views V) and its own numbers → the method."""
+"""A function of (make_encoder, objective with bound hyperparameters, number of views V, *, its own numbers) that returns a method."""
 
 
-def siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z, or R: one branch for all views, or a branch with weights of its own for each (`shared=False`; the first view's is kept).
-
-    Args:
-        shared: False: each view has a backbone and a projector of its own.
-    """
-    branch, view_encoders = _branches(make_encoder, views, shared=shared)
-    return JointEmbedding(branch.backbone, branch.projector, objective, view_encoders=view_encoders)
-
-
-def spectral_contrastive(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z in the unit ball, as in the authors' code of the spectral contrastive loss, which has no lower bound on a batch without it.
+def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
+    """Build the method of an objective of Z or R: one encoder for all views, or one for each view.
 
     Args:
-        shared: False: each view has a backbone and a projector of its own.
+        shared: False: each view has its own backbone and projector; those of the first view are saved as the backbone of the run.
     """
-    branch, view_encoders = _branches(make_encoder, views, shared=shared)
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=ClipToUnitBall(), view_encoders=view_encoders)
+    return _joint_embedding(make_encoder, objective, views, shared=shared)
 
 
-def swav(
+def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
+    """Build the method of the spectral contrastive loss: Z in the unit ball, as in the authors' code. Outside, the loss has no lower bound.
+
+    Args:
+        shared: False: each view has its own backbone and projector.
+    """
+    return _joint_embedding(make_encoder, objective, views, shared=shared, head=lambda D: ClipToUnitBall())
+
+
+def build_swav(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
 ) -> JointEmbedding:
-    """S, cosines with prototypes that are frozen for the first `freeze` epochs (SwAV; its authors take 3,000 prototypes).
+    """Build the method of SwAV: S, cosines with prototypes that are frozen in the first `freeze` epochs (the authors use 3,000).
 
     Args:
-        prototypes: their number K.
-        freeze: epochs during which the prototypes do not learn.
-        shared: False: each view has a backbone and a projector of its own.
+        prototypes: number K of prototypes.
+        freeze: first epochs, in which the prototypes are not trained.
+        shared: False: each view has its own backbone and projector.
     """
-    branch, view_encoders = _branches(make_encoder, views, shared=shared)
-    head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=head, view_encoders=view_encoders)
+    return _joint_embedding(
+        make_encoder, objective, views, shared=shared, head=lambda D: Prototypes(D, prototypes, freeze=freeze), K=prototypes
+    )
 
 
-def corinfomax(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Z of unit rows, with running covariances R, from the identity, and means mu, from zero, of both views (CorInfoMax).
+def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
+    """Build the method of CorInfoMax: Z with unit rows, running covariances R and running means mu of both views.
 
     Args:
-        shared: False: each view has a backbone and a projector of its own.
+        shared: False: each view has its own backbone and projector.
     """
-    branch, view_encoders = _branches(make_encoder, views, shared=shared)
-    start = {"R": torch.eye(branch.dimensions).repeat(2, 1, 1), "mu": torch.zeros(2, branch.dimensions)}
-    memory = ObjectiveState(in_step(corinfomax_moments, objective), **start)
-    return JointEmbedding(branch.backbone, branch.projector, objective, head=L2Normalize(), view_encoders=view_encoders, memory=memory)
+    return _joint_embedding(make_encoder, objective, views, shared=shared, head=lambda D: L2Normalize())
 
 
-def _branches(make_encoder: EncoderFactory, views: int, *, shared: bool) -> tuple[Encoder, list[tuple[nn.Module, nn.Module]]]:
-    """Return the first view's branch, and those of the others where they have weights of their own."""
-    first, *others = [make_encoder() for _ in range(1 if shared else views)]
-    return first, [(branch.backbone, branch.projector) for branch in others]
-
-
-def simsiam(
+def build_simsiam(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] | None = None
 ) -> TeacherStudent:
-    """P, a prediction through `predictor` hidden units, and T, the embeddings themselves (SimSiam) or, with a `momentum`, as BYOL's.
+    """Build the method of SimSiam: predictions P, and targets T, the embeddings themselves or, with `momentum`, those of an EMA.
 
     Args:
         predictor: hidden units of the predictor.
-        momentum: of the target's moving average, first and last, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
     """
-    branch = make_encoder()
-    head = build_predictor(branch.dimensions, predictor)
-    return TeacherStudent(branch.backbone, branch.projector, objective, head=head, momentum=momentum)
+    encoder = make_encoder()
+    head = build_predictor(encoder.dimensions, predictor)
+    return _teacher_student(encoder, objective, views, head=head, momentum=momentum)
 
 
-def byol(
+def build_byol(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
 ) -> TeacherStudent:
-    """P, a prediction through `predictor` hidden units, and T from a moving average (BYOL; its authors take 4,096 units).
+    """Build the method of BYOL: predictions P, and targets T from an EMA (the authors use 4,096 hidden units).
 
     Args:
         predictor: hidden units of the predictor.
-        momentum: of the target's moving average, first and last, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
     """
-    return simsiam(make_encoder, objective, views, predictor=predictor, momentum=momentum)
+    return build_simsiam(make_encoder, objective, views, predictor=predictor, momentum=momentum)
 
 
-def moco(
+def build_moco(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)
 ) -> TeacherStudent:
-    """Q, keys K from a moving average, and a queue of earlier keys (MoCo v2; its authors take 65,536 on ImageNet).
+    """Build the method of MoCo v2: queries Q, keys K from an EMA, and a queue of earlier keys (the authors use 65,536 on ImageNet).
 
     Args:
-        queue: keys of earlier batches that are kept.
-        momentum: of the target's moving average, first and last, by half a cosine over the run.
+        queue: number of keys in the queue.
+        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
     """
-    branch = make_encoder()
-    memory = ObjectiveState(moco_queue, queue=unit(torch.randn(queue, branch.dimensions), dim=-1))
-    return TeacherStudent(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
+    return _teacher_student(make_encoder(), objective, views, momentum=momentum, size=queue)
 
 
-def dino(
+def build_dino(
     make_encoder: EncoderFactory,
     objective: Objective,
     views: int,
@@ -139,63 +119,110 @@ def dino(
     freeze: float = 1.0,
     momentum: tuple[float, float] = (0.996, 1.0),
 ) -> TeacherStudent:
-    """S and T, cosines with prototypes of the online branch and of its moving average, and the centre c of T (DINO).
+    """Build the method of DINO: S and T, the student's and the teacher's cosines with prototypes, and the centre c of T.
 
     Args:
-        prototypes: their number K.
-        freeze: epochs during which the prototypes do not learn.
-        momentum: of the target's moving average, first and last, by half a cosine over the run.
+        prototypes: number K of prototypes.
+        freeze: first epochs, in which the prototypes are not trained.
+        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
     """
-    branch = make_encoder()
-    head = Prototypes(branch.dimensions, prototypes, freeze=freeze)
-    memory = ObjectiveState(in_step(dino_center, objective), c=torch.zeros(prototypes))
-    return TeacherStudent(branch.backbone, branch.projector, objective, head=head, momentum=momentum, ema_head=True, memory=memory)
+    encoder = make_encoder()
+    head = Prototypes(encoder.dimensions, prototypes, freeze=freeze)
+    return _teacher_student(encoder, objective, views, head=head, momentum=momentum, teacher_head=True, K=prototypes)
 
 
-def tico(make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)) -> TeacherStudent:
-    """Z, T from a moving average, and the running covariance C of Z, from zero (TiCo).
+def build_tico(
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)
+) -> TeacherStudent:
+    """Build the method of TiCo: embeddings Z, targets T from an EMA, and the running covariance C of Z.
 
     Args:
-        momentum: of the target's moving average, first and last, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
     """
-    branch = make_encoder()
-    memory = ObjectiveState(in_step(tico_covariance, objective), C=torch.zeros(branch.dimensions, branch.dimensions))
-    return TeacherStudent(branch.backbone, branch.projector, objective, momentum=momentum, memory=memory)
+    return _teacher_student(make_encoder(), objective, views, momentum=momentum)
+
+
+def _joint_embedding(
+    make_encoder: EncoderFactory,
+    objective: Objective,
+    views: int,
+    *,
+    shared: bool,
+    head: Callable[[int], nn.Module] | None = None,
+    **sizes: int,
+) -> JointEmbedding:
+    """Build a `JointEmbedding`. `head` makes the head from D; `sizes` has the axes of the state other than V and D."""
+    encoder, *others = [make_encoder() for _ in range(1 if shared else views)]
+    return JointEmbedding(
+        encoder.backbone,
+        encoder.projector,
+        objective,
+        head=head(encoder.dimensions) if head else None,
+        view_encoders=[(other.backbone, other.projector) for other in others],
+        state=build_state(objective, V=views, D=encoder.dimensions, **sizes),
+    )
+
+
+def _teacher_student(
+    encoder: Encoder,
+    objective: Objective,
+    views: int,
+    *,
+    head: nn.Module | None = None,
+    momentum: tuple[float, float] | None = None,
+    teacher_head: bool = False,
+    **sizes: int,
+) -> TeacherStudent:
+    state = build_state(objective, V=views, D=encoder.dimensions, **sizes)
+    return TeacherStudent(
+        encoder.backbone, encoder.projector, objective, head=head, momentum=momentum, teacher_head=teacher_head, state=state
+    )
+
+
+def build_state(objective: Objective, **sizes: int) -> StateBuffers | None:
+    """Build the buffers of an objective's state; None if it has no state."""
+    state = find_state(objective)
+    return StateBuffers(state, objective, **sizes) if state else None
 
 
 BY_TENSORS: dict[tuple[str, ...], Builder] = {
-    ("Z",): siamese,
-    ("R",): siamese,
-    ("S",): swav,
-    ("Z", "R", "mu"): corinfomax,
-    ("P", "T"): simsiam,
-    ("Q", "K", "queue"): moco,
-    ("S", "T", "c"): dino,
-    ("Z", "T", "C"): tico,
+    ("Z",): build_siamese,
+    ("R",): build_siamese,
+    ("S",): build_swav,
+    ("Z", "R", "mu"): build_corinfomax,
+    ("P", "T"): build_simsiam,
+    ("Q", "K"): build_moco,
+    ("S", "T"): build_dino,
+    ("Z", "T"): build_tico,
 }
-"""Names of an objective's tensors → the builder of its method."""
+"""Names of an objective's tensors, with or without those of its state → the builder of its method."""
 
-SPECIAL: dict[str, Builder] = {"byol": byol, "spectral_contrastive": spectral_contrastive}
-"""The objectives that take another method than the first of their tensors."""
-
-METHODS: dict[str, Builder] = {name: BY_TENSORS[tensor_names(f)] for name, f in OBJECTIVES.items()} | SPECIAL
-"""Name of an objective → the builder of its method."""
+BY_NAME: dict[str, Builder] = {"byol": build_byol, "spectral_contrastive": build_spectral_contrastive}
+"""Name of an objective → the builder of its method, if that is not the one of its tensors."""
 
 
 def method_builder(name: str, objective: Objective) -> Builder:
-    """Return the builder of an objective's method: of the library's own by its name, of another by the names of its tensors.
+    """Return the builder of an objective's method: by its name, else by the names of its tensors.
 
     Raises:
-        UserError: no method supplies tensors of those names.
+        UserError: no builder supplies tensors of those names.
 
     >>> from fullrank.objectives import frossl
     >>> method_builder("mine:loss", frossl).__name__
-    'joint'
+    'build_siamese'
     """
-    if name in METHODS:
-        return METHODS[name]
-    tensors = tensor_names(objective)
-    if tensors not in BY_TENSORS:
-        known = ", ".join(f"({', '.join(names)})" for names in BY_TENSORS)
-        raise UserError(f"objective '{name}' takes ({', '.join(tensors)}) by position, expected one of {known}; numbers go behind a *")
-    return BY_TENSORS[tensors]
+    if name in BY_NAME:
+        return BY_NAME[name]
+    names, state = tensor_names(objective), find_state(objective)
+    embeddings = tuple(name for name in names if not (state and name in state.tensors))
+    if builder := BY_TENSORS.get(names) or BY_TENSORS.get(embeddings):
+        return builder
+    known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)
+    raise UserError(
+        f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a state; "
+        "write numbers behind a *, attach a state by fullrank.objectives.stateful, or give a builder of your own"
+    )
+
+
+METHODS: dict[str, Builder] = {name: method_builder(name, objective) for name, objective in OBJECTIVES.items()}
+"""Name of a library objective → the builder of its method."""

@@ -1,29 +1,28 @@
-"""Heads: what an objective sees in place of the projector's output."""
+"""Heads: modules between the projector and the objective."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.precision import at_least_float32
+from fullrank.methods.method import StepModule, TrainingLength, at_least_float32
 from fullrank.methods.projectors import ProjectorConfig, build_projector
-from fullrank.methods.training_length import TrainingLength
 from fullrank.objectives.algebra import unit
 
 
 class L2Normalize(nn.Module):
-    """z / ‖z‖, in float32 or better.
+    """z / ‖z‖, in float32 or float64.
 
     >>> L2Normalize()(torch.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
     """
 
     def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Normalise each row; a row of zeros stays one."""
+        """Normalise each row; a row of zeros stays zero."""
         return unit(at_least_float32(Z), dim=-1)
 
 
 class ClipToUnitBall(nn.Module):
-    """z / max(1, ‖z‖): rows in the unit ball, in float32 or better.
+    """z / max(1, ‖z‖): rows in the unit ball, in float32 or float64.
 
     >>> ClipToUnitBall()(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
     tensor([[0.6000, 0.8000],
@@ -31,20 +30,20 @@ class ClipToUnitBall(nn.Module):
     """
 
     def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """Shorten each row that is longer than 1."""
+        """Normalise each row that is longer than 1."""
         Z = at_least_float32(Z)
         return Z / torch.linalg.vector_norm(Z, dim=-1, keepdim=True).clamp_min(1)
 
 
-class Prototypes(nn.Module):
-    """Cosines of embeddings with K prototypes, in float32 or better: a small temperature will divide them.
+class Prototypes(StepModule):
+    """Cosines of embeddings with K prototypes, in float32 or float64 because a small temperature divides them.
 
-    The prototypes are normalised here and not after a step, so that their length is of no account, to weight decay either.
+    The prototypes are normalised in the forward pass, not after a step, so their length has no effect, and weight decay on it neither.
 
     Args:
         dimensions: D of the embeddings.
         number: K.
-        freeze: epochs during which they do not learn (Caron et al. 2020, 2021).
+        freeze: first epochs, in which the prototypes are not trained (Caron et al. 2020, 2021).
 
     >>> Prototypes(4, 10)(torch.randn(8, 4)).shape
     torch.Size([8, 10])
@@ -57,22 +56,20 @@ class Prototypes(nn.Module):
         self.weight = nn.Parameter(unit(torch.randn(number, dimensions), dim=-1))
         self.freeze = freeze
 
+    def before_step(self, step: int, training_length: TrainingLength) -> None:
+        """Freeze the prototypes in the first `freeze` epochs, and train them afterwards."""
+        self.frozen = step < self.freeze * training_length.steps_per_epoch
+
     def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
         """Return S (n, K), in [−1, 1]."""
-        # A gradient of zero, not none: DistributedDataParallel waits for one of each parameter.
+        # A gradient of zero instead of None: DistributedDataParallel expects a gradient for each parameter.
         weight = self.weight.detach() + 0 * self.weight if self.frozen else self.weight
         with torch.autocast(Z.device.type, enabled=False):
             return unit(at_least_float32(Z), dim=-1) @ unit(weight, dim=-1).mT
 
 
-def unfreeze_prototypes(head: nn.Module, step: int, training_length: TrainingLength) -> None:
-    """Freeze prototypes before the steps of their first epochs, and let them learn from then on."""
-    if isinstance(head, Prototypes):
-        head.frozen = step < head.freeze * training_length.steps_per_epoch
-
-
 def build_predictor(dimensions: int, hidden: int) -> nn.Sequential:
-    """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions by `hidden` to D.
+    """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions through `hidden` units to D.
 
     >>> build_predictor(4, 8)(torch.randn(6, 4)).shape
     torch.Size([6, 4])

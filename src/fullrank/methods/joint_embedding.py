@@ -1,4 +1,4 @@
-"""The joint embedding: every view passes through a backbone, a projector and a head."""
+"""Joint embedding: every view passes through a backbone, a projector and a head."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,24 +6,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.method import Method
-from fullrank.methods.objective_state import ObjectiveState
+from fullrank.methods.method import Method, StateBuffers
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensor_names
 
 
 class JointEmbedding(Method):
-    """One branch, or one for each view, for objectives that compare embeddings of one kind: Z, cosines with prototypes S, or R itself.
+    """A siamese method for objectives of one kind of embedding: Z, cosines with prototypes S, or the representation R.
 
-    Each view passes on its own, so that BatchNorm sees the statistics of one view at a time, as in the papers' code.
+    All views share one encoder, or each view has its own. Each view is one forward pass, so BatchNorm normalises by the statistics of
+    one view at a time, as in the authors' code of the papers.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes Z, S or R, and what the memory holds.
-        head: embeddings (n, D) to what the objective takes.
-        view_encoders: (backbone, projector) of the second view and of each further one, where views do not share their weights.
-        memory: what the objective takes beside embeddings.
+        objective: takes Z, S or R, and the state.
+        head: embeddings (n, D) to the input of the objective.
+        view_encoders: (backbone, projector) of the second view and of each further view, if views do not share their weights.
+        state: the buffers of the objective's state.
 
     >>> from fullrank.objectives import frossl
     >>> method = JointEmbedding(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Linear(5, 4), frossl)
@@ -42,21 +42,18 @@ class JointEmbedding(Method):
         *,
         head: nn.Module | None = None,
         view_encoders: Sequence[tuple[nn.Module, nn.Module]] = (),
-        memory: ObjectiveState | None = None,
+        state: StateBuffers | None = None,
     ) -> None:
-        super().__init__(backbone, projector, objective, head=head, memory=memory)
+        super().__init__(backbone, projector, objective, head=head, state=state)
         self.view_encoders = nn.ModuleList(nn.ModuleList(pair) for pair in view_encoders)
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b), Z (V, n, D), S (V, n, K) with prototypes."""
         images = [view for group in views for view in group]
-        branches = (
-            [(self.backbone, self.projector), *self.view_encoders]
-            if self.view_encoders
-            else [(self.backbone, self.projector)] * len(images)
-        )
-        representations = [backbone(view) for (backbone, _), view in zip(branches, images, strict=True)]
-        Z = torch.stack([projector(r) for (_, projector), r in zip(branches, representations, strict=True)])
+        first = (self.backbone, self.projector)
+        encoders = [first, *self.view_encoders] if self.view_encoders else [first] * len(images)
+        representations = [backbone(view) for (backbone, _), view in zip(encoders, images, strict=True)]
+        Z = torch.stack([projector(r) for (_, projector), r in zip(encoders, representations, strict=True)])
         embeddings = {"R": torch.stack(representations[: len(views[0])]), "Z": Z}
         if isinstance(self.head, nn.Identity):
             return embeddings

@@ -1,36 +1,88 @@
-"""What surrounds an objective: networks that turn views into the named tensors which the objective takes."""
+"""The base class of methods, and its parts: the state of the objective, modules that change with the step, the length of the training."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.methods.heads import unfreeze_prototypes
-from fullrank.methods.objective_state import ObjectiveState, no_memory
-from fullrank.methods.precision import at_least_float32
-from fullrank.methods.step_random import StepRandomModule
-from fullrank.methods.training_length import TrainingLength
-from fullrank.objectives import Terms
+from fullrank.objectives import ObjectiveState, Terms
 from fullrank.objectives.signature import tensor_names
 
 
-class Method(nn.Module):
-    """Abstract: subclasses say in `forward` how views become embeddings; `state`, `before_step` and `after_step` are hooks with a default.
+@dataclass(frozen=True)
+class TrainingLength:
+    """The length of a run, which schedules depend on: the momentum of a teacher, the epochs in which prototypes are frozen."""
 
-    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views, "Z", the projector's output (V, n, D) for all views,
-    and every other tensor of samples that the objective names.
+    steps_per_epoch: int = 1
+    total: int = 0
+    """Steps of the run; 0 if unknown: then scheduled values stay constant."""
+
+
+class StepModule(nn.Module):
+    """Abstract: a module that depends on the training step. `Method.before_step` calls its `before_step`."""
+
+    def before_step(self, step: int, training_length: TrainingLength) -> None:
+        """Prepare for optimizer step `step` (from 0)."""
+        raise NotImplementedError
+
+
+class StateBuffers(nn.Module):
+    """Buffers that hold the state of an objective. They are saved with the weights.
+
+    They are the same on every process, because each process updates them with the embeddings of the whole batch.
 
     Args:
-        backbone: images (n, C, S, S) to representations (n, D_b): what is kept.
+        state: the description of the state.
+        objective: its hyperparameters are used in the update too.
+        sizes: of the axes in `state.tensors`.
+
+    >>> from fullrank.objectives import find_state, moco
+    >>> buffers = StateBuffers(find_state(moco), moco, size=6, D=2)
+    >>> buffers.update({"K": torch.ones(2, 2, 2)})
+    >>> buffers.tensors()["queue"][:4]
+    tensor([[0.7071, 0.7071],
+            [0.7071, 0.7071],
+            [0.7071, 0.7071],
+            [0.7071, 0.7071]])
+    """
+
+    def __init__(self, state: ObjectiveState, objective: Callable[..., Terms], **sizes: int) -> None:
+        super().__init__()
+        self._next = partial(state.next, objective=objective)
+        for name, tensor in state.initial(**sizes).items():
+            self.register_buffer(name, tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the buffers by name."""
+        return dict(self.named_buffers())
+
+    @torch.no_grad()
+    def update(self, embeddings: dict[str, Tensor]) -> None:
+        """Update the buffers with the embeddings of the whole batch."""
+        buffers = self.tensors()
+        for name, value in self._next({key: at_least_float32(Z) for key, Z in embeddings.items()} | buffers).items():
+            buffers[name].copy_(value)
+
+
+class Method(nn.Module):
+    """Abstract: the networks and the state around an objective. A subclass implements `forward`.
+
+    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n, D) for all views;
+    and each other tensor of samples that the objective takes. `state_tensors`, `before_step` and `after_step` are hooks with a default.
+
+    Args:
+        backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes tensors of the whole batch, and the method's state.
-        head: embeddings (n, D) to what the objective takes, where that is not Z: a predictor, prototypes.
-        memory: what the objective takes beside embeddings.
+        objective: takes tensors of the whole batch, and the state.
+        head: embeddings (n, D) to the input of the objective if that is not Z: a predictor, prototypes.
+        state: the buffers of the objective's state.
     """
 
     training_length: TrainingLength = TrainingLength()
-    """Set by whoever trains, before the first step."""
+    """Set by the training loop before the first step."""
 
     def __init__(
         self,
@@ -39,46 +91,55 @@ class Method(nn.Module):
         objective: Callable[..., Terms],
         *,
         head: nn.Module | None = None,
-        memory: ObjectiveState | None = None,
+        state: StateBuffers | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = projector
         self.objective = objective
         self.head = head or nn.Identity()
-        self.memory = memory or no_memory()
+        self.state = state
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the embeddings that the objective takes: its positional arguments, without those that are the method's state."""
-        return tuple(name for name in tensor_names(self.objective) if name not in self.state())
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the embeddings that the objective takes: its tensors without the state."""
+        return tuple(name for name in tensor_names(self.objective) if name not in self.state_tensors())
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Tensor]:
-        """Embed this process's share of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry a size, full size first."""
+        """Embed this process's part of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry for each size, full size first."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Tensor]:
-        """Return what the objective takes beside embeddings, the same on every process: a hook, by default what the memory holds."""
-        return self.memory.tensors()
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return the state of the objective, the same on every process. A hook; the default returns the buffers."""
+        return self.state.tensors() if self.state else {}
 
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
-        """Return the objective's terms on the embeddings of the whole batch, in float32 or better under any autocast."""
+        """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any autocast."""
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
-            known = {name: at_least_float32(embeddings[name]) for name in self.inputs} | self.state()
-            return self.objective(*(known[name] for name in tensor_names(self.objective)))
+            tensors = {name: at_least_float32(embeddings[name]) for name in self.input_names} | self.state_tensors()
+            return self.objective(*(tensors[name] for name in tensor_names(self.objective)))
 
     def before_step(self, step: int) -> None:
-        """Get ready for optimizer step `step` (from 0): a hook, by default prototypes are frozen or let go, and what is random is drawn."""
-        unfreeze_prototypes(self.head, step, self.training_length)
-        for module in self.modules():  # those of a target and of other branches too: all take the same
-            if isinstance(module, StepRandomModule):
-                module.before_step(step)
+        """Prepare for optimizer step `step` (from 0). A hook; the default prepares each `StepModule`, also those of a teacher."""
+        for module in self.modules():
+            if isinstance(module, StepModule):
+                module.before_step(step, self.training_length)
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
-        """Follow optimizer step `step` (from 0): a hook, by default the memory moves on.
+        """Update what is not trained by gradient. A hook; the default updates the state.
 
         Args:
-            step: its number.
-            embeddings: what the objective took, of the whole batch, without gradient.
+            step: number of the optimizer step (from 0).
+            embeddings: the inputs of the objective, for the whole batch, without gradient.
         """
-        self.memory.update(embeddings)
+        if self.state:
+            self.state.update(embeddings)
+
+
+def at_least_float32(Z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return half precision as float32, and float32 and float64 unchanged.
+
+    >>> at_least_float32(torch.ones(2, dtype=torch.bfloat16)).dtype, at_least_float32(torch.ones(2, dtype=torch.float64)).dtype
+    (torch.float32, torch.float64)
+    """
+    return Z.float() if Z.dtype in (torch.float16, torch.bfloat16) else Z

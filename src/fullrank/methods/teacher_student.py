@@ -1,32 +1,87 @@
-"""TeacherStudent branches: one learns, the other gives the targets, without gradient."""
+"""Teacher-student methods: the student is trained; the teacher, an exponential moving average, gives targets without gradient."""
 
+import math
 from collections.abc import Callable
+from copy import deepcopy
+from itertools import chain
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.methods.ema import EMA, cosine
-from fullrank.methods.method import Method
-from fullrank.methods.objective_state import ObjectiveState
+from fullrank.methods.method import Method, StateBuffers
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensor_names
 
 
-class TeacherStudent(Method):
-    """The objective's first tensor comes from the online branch, its second from the target, for full-size views alone.
+class EMA(nn.Module):
+    """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for BatchNorm's buffers.
 
-    online  backbone → projector → head, all views: (V, n, D) or (V, n, K)
-    target  the projector's output itself, or a moving average of backbone and projector (and head, where `ema_head`): (V_0, n, …)
+    In train mode, the average normalises by the statistics of its own batch, as the trained network does. Its running statistics are the
+    average of the trained network's, and its own forward passes do not change them.
+
+    >>> student = nn.Linear(2, 2)
+    >>> teacher = EMA(student)
+    >>> _ = nn.init.zeros_(student.bias), nn.init.ones_(student.weight)
+    >>> teacher.update(student, momentum=0.0)
+    >>> teacher(torch.ones(1, 2))
+    tensor([[2., 2.]])
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.network = nn.Sequential(*deepcopy(modules)).requires_grad_(False)
+        for module in self.network.modules():
+            if isinstance(module, _BatchNorm):
+                module.momentum = 0.0
+
+    @torch.no_grad()
+    def forward(self, x: Any) -> Any:
+        """Return the output of the averaged modules, without gradient."""
+        return self.network(x)
+
+    @torch.no_grad()
+    def update(self, *modules: nn.Module, momentum: float) -> None:
+        """Average with the present weights of the modules that were copied."""
+        averages = chain.from_iterable((*m.parameters(), *m.buffers()) for m in self.network)
+        values = chain.from_iterable((*m.parameters(), *m.buffers()) for m in modules)
+        for average, value in zip(averages, values, strict=True):
+            if average.is_floating_point():
+                average.lerp_(value.to(average.dtype), 1 - momentum)
+            else:
+                average.copy_(value)  # BatchNorm's number of batches
+
+
+def cosine_momentum(step: int, total: int, start: float, end: float) -> float:
+    """Return the momentum of step `step` of `total`, from `start` to `end` by half a cosine; `start` if `total` is 0.
+
+    τ = end − (end − start) (cos(π step / total) + 1) / 2
+
+    Source: Grill et al. 2020, Bootstrap Your Own Latent, with end = 1.
+
+    >>> cosine_momentum(0, 10, 0.9, 1.0), round(cosine_momentum(5, 10, 0.9, 1.0), 4), cosine_momentum(10, 10, 0.9, 1.0)
+    (0.9, 0.95, 1.0)
+    """
+    return end - (end - start) * (math.cos(math.pi * min(step / total, 1.0) if total else 0.0) + 1) / 2
+
+
+class TeacherStudent(Method):
+    """A method for objectives of two kinds of embedding: the first tensor comes from the student, the second from the teacher.
+
+    student  backbone → projector → head, for all views: (V, n, D) or (V, n, K)
+    teacher  the EMA of backbone and projector (and head, if `teacher_head`), or the projector's output without gradient, for full-size
+             views only: (V_0, n, …)
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes the online branch's tensor, the target's, and what the memory holds.
-        head: of the online branch, a predictor or prototypes.
-        momentum: (from, to) of the moving average, by half a cosine over the run; None: the online branch is its own target.
-        ema_head: the target has a head too.
-        memory: what the objective takes beside embeddings.
+        objective: takes the student's tensor, the teacher's tensor, and the state.
+        head: of the student, a predictor or prototypes.
+        momentum: (first, last) momentum of the EMA, by half a cosine over the run; None: the student is its own teacher.
+        teacher_head: whether the teacher has the head too.
+        state: the buffers of the objective's state.
 
     >>> from fullrank.methods.heads import build_predictor
     >>> from fullrank.objectives import byol
@@ -44,28 +99,29 @@ class TeacherStudent(Method):
         *,
         head: nn.Module | None = None,
         momentum: tuple[float, float] | None = None,
-        ema_head: bool = False,
-        memory: ObjectiveState | None = None,
+        teacher_head: bool = False,
+        state: StateBuffers | None = None,
     ) -> None:
-        super().__init__(backbone, projector, objective, head=head, memory=memory)
+        super().__init__(backbone, projector, objective, head=head, state=state)
         self.momentum = momentum
-        self.ema_head = ema_head
-        self.target = None if momentum is None else EMA(*self._averaged)
+        self.teacher_head = teacher_head
+        self.teacher = None if momentum is None else EMA(*self._averaged_modules())
 
-    @property
-    def _averaged(self) -> tuple[nn.Module, ...]:
-        return (self.backbone, self.projector, self.head) if self.ema_head else (self.backbone, self.projector)
+    def _averaged_modules(self) -> tuple[nn.Module, ...]:
+        return (self.backbone, self.projector, self.head) if self.teacher_head else (self.backbone, self.projector)
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first."""
-        online, target = tensor_names(self.objective)[:2]
+        student_name, teacher_name = tensor_names(self.objective)[:2]
         representations = [self.backbone(view) for group in views for view in group]
         Z = torch.stack([self.projector(r) for r in representations])
-        T = Z[: len(views[0])].detach() if self.target is None else torch.stack([self.target(view) for view in views[0]])
-        return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, online: torch.stack([self.head(z) for z in Z]), target: T}
+        T = Z[: len(views[0])].detach() if self.teacher is None else torch.stack([self.teacher(view) for view in views[0]])
+        student = torch.stack([self.head(z) for z in Z])
+        return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, student_name: student, teacher_name: T}
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
-        """Move the target towards the online branch, and the memory on."""
-        if self.target is not None and self.momentum is not None:
-            self.target.update(*self._averaged, momentum=cosine(step, self.training_length.total, *self.momentum))
+        """Update the teacher, then the state."""
+        if self.teacher is not None and self.momentum is not None:
+            momentum = cosine_momentum(step, self.training_length.total, *self.momentum)
+            self.teacher.update(*self._averaged_modules(), momentum=momentum)
         super().after_step(step, embeddings)

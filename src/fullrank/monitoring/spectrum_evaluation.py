@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import Preprocess
-from fullrank.methods import Method
-from fullrank.methods.precision import at_least_float32
+from fullrank.methods import Method, at_least_float32
 from fullrank.spectrum import Accumulator, Spectrum
 from fullrank.spectrum.moments import float64
 

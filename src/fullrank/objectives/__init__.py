@@ -1,10 +1,12 @@
 """Objectives of joint-embedding learning: pure functions of the embeddings of the whole batch, one file each.
 
-Each returns its already weighted terms by name; their sum is the loss to minimise. Tensors are positional and named as in the papers,
-numbers are keyword-only and have their default in the signature.
+Each returns weighted terms by name, and their sum is the loss to minimise. Tensors are positional and named as in the papers;
+hyperparameters are keyword-only, with the default in the signature.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from fullrank.objectives.barlow_twins import barlow_twins
 from fullrank.objectives.byol import byol
@@ -16,11 +18,13 @@ from fullrank.objectives.directclr_paper import directclr_paper
 from fullrank.objectives.frossl import frossl
 from fullrank.objectives.ivne import ivne
 from fullrank.objectives.moco import moco
+from fullrank.objectives.signature import tensor_names
 from fullrank.objectives.simclr import simclr
 from fullrank.objectives.simmer import simmer
 from fullrank.objectives.simsiam import simsiam
 from fullrank.objectives.spectral_contrastive import spectral_contrastive
 from fullrank.objectives.ssl_hsic import ssl_hsic
+from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.swav import swav
 from fullrank.objectives.terms import Terms, total
 from fullrank.objectives.theory import THEORY, alignment_linear, barlow_linear, contrastive_linear, frossl_linear, infonce_squared
@@ -32,6 +36,7 @@ __all__ = [
     "OBJECTIVES",
     "THEORY",
     "Objective",
+    "ObjectiveState",
     "Terms",
     "alignment_linear",
     "barlow_linear",
@@ -43,6 +48,7 @@ __all__ = [
     "dino",
     "directclr",
     "directclr_paper",
+    "find_state",
     "frossl",
     "frossl_linear",
     "infonce_squared",
@@ -53,6 +59,7 @@ __all__ = [
     "simsiam",
     "spectral_contrastive",
     "ssl_hsic",
+    "stateful",
     "swav",
     "tico",
     "total",
@@ -61,7 +68,7 @@ __all__ = [
 ]
 
 Objective = Callable[..., Terms]
-"""Embeddings in, named weighted terms out."""
+"""A function of embeddings, and of a state if there is one, that returns named weighted terms."""
 
 OBJECTIVES: dict[str, Objective] = {
     f.__name__: f
@@ -74,3 +81,24 @@ OBJECTIVES: dict[str, Objective] = {
     )
 }
 """Every objective by its name."""
+
+_STATES: list[ObjectiveState] = [f.state for f in OBJECTIVES.values() if hasattr(f, "state")]  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def find_state(objective: Callable[..., Any]) -> ObjectiveState | None:
+    """Return the state of an objective; None if it has none.
+
+    A state that is attached by `stateful` comes first. A function without one has the state of a library objective if it takes the
+    tensors of that state by name, with the embeddings that the update needs.
+
+    >>> list(find_state(moco).tensors), find_state(simclr)
+    (['queue'], None)
+    >>> list(find_state(lambda Z, R, mu: {}).tensors)
+    ['R', 'mu']
+    """
+    names = set(tensor_names(objective))
+    while isinstance(objective, partial):
+        objective = objective.func
+    if state := getattr(objective, "state", None):
+        return state
+    return next((state for state in _STATES if set(tensor_names(state.update)) <= names), None)

@@ -1,12 +1,26 @@
-"""DINO: the student's distribution over prototypes on one view follows the teacher's on another, which is centred and sharpened."""
+"""DINO: cross-entropy between the student's distribution over prototypes and the teacher's centred, sharpened one on another view."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
 
+def dino_center(T: Float[Tensor, "V_T N K"], c: Float[Tensor, " K"], *, momentum: float = 0.9) -> Float[Tensor, " K"]:
+    """Return the centre after a batch, momentum · c + (1 − momentum) · the mean of the teacher's logits over views and samples.
+
+    Source: Caron et al. 2021, eq. 4.
+
+    >>> dino_center(torch.ones(2, 8, 3), torch.zeros(3))
+    tensor([0.1000, 0.1000, 0.1000])
+    """
+    return momentum * c.detach() + (1 - momentum) * T.detach().mean((0, 1))
+
+
+@stateful(ObjectiveState({"c": ("K", torch.zeros)}, dino_center))
 def dino(
     S: Float[Tensor, "V N K"],
     T: Float[Tensor, "V_T N K"],
@@ -15,12 +29,12 @@ def dino(
     student_temperature: float = 0.1,
     teacher_temperature: float = 0.04,
 ) -> Terms:
-    """DINO, with multi-crop: the mean cross-entropy H(q_w, p_v) over samples and pairs v ≠ w, where, with sg the stopped gradient,
+    """Return the terms of DINO with multi-crop, the mean cross-entropy H(q_w, p_v) over samples and pairs v ≠ w. With sg the stop-gradient,
 
         p_v = softmax(s_v/student_temperature)    q_w = softmax(sg (t_w − c)/teacher_temperature)    ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
 
-    which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The entropy tells of
-    collapse: 0 where one prototype takes all, log K where none stands out.
+    which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The entropy shows
+    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform.
 
     Args:
         S: the student's logits, for V ≥ 2 views of N samples and K prototypes.
@@ -35,9 +49,8 @@ def dino(
     Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, eq. 1 to 3 and 5; the mean over pairs as in the
     authors' code.
 
-    A teacher that says the same of every sample is, once centred, undecided:
+    If the teacher's logits are the same for every sample, centring makes its distribution uniform:
 
-    >>> import torch
     >>> logits = torch.tensor([1.0, 2.0, 3.0, 4.0])
     >>> terms = dino(torch.zeros(2, 8, 4), logits.expand(2, 8, 4), logits)
     >>> terms["entropy"], torch.tensor(4.0).log()
@@ -45,18 +58,6 @@ def dino(
     """
     log_q = ((T - c).detach() / teacher_temperature).log_softmax(-1)
     q = log_q.exp()
-    entropy = -(q * log_q).sum(-1).mean()  # the mean over pairs too: each view of the teacher is in V − 1 of them
+    entropy = -(q * log_q).sum(-1).mean()  # also the mean over pairs: each view of the teacher is in V − 1 of them
     cross_entropy = -mean_over_pairs(products((S / student_temperature).log_softmax(-1), q))
     return {"entropy": entropy, "divergence": cross_entropy - entropy}
-
-
-def dino_center(T: Float[Tensor, "V_T N K"], c: Float[Tensor, " K"], *, momentum: float = 0.9) -> Float[Tensor, " K"]:
-    """The centre after a batch, momentum · c + (1 − momentum) · the mean of the teacher's logits over views and samples.
-
-    Source: Caron et al. 2021, eq. 4.
-
-    >>> import torch
-    >>> dino_center(torch.ones(2, 8, 3), torch.zeros(3))
-    tensor([0.1000, 0.1000, 0.1000])
-    """
-    return momentum * c.detach() + (1 - momentum) * T.detach().mean((0, 1))

@@ -1,25 +1,45 @@
-"""MoCo: a query is told apart, as the partner of its key, from a queue of the keys of earlier batches."""
+"""MoCo: contrast of a query and its key against a queue of keys from earlier batches."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
 
+def moco_queue(K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"]) -> Float[Tensor, "size D"]:
+    """Return the queue after a batch: first in, first out, newest rows first.
+
+    The unit rows of all keys, view after view, are put before the rows of the queue; the first `size` rows remain.
+
+    >>> moco_queue(torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 1.0000],
+            [1.0000, 0.0000]])
+    """
+    return torch.cat([unit(K.detach(), dim=-1).flatten(0, 1), queue.detach()])[: len(queue)]
+
+
+def random_unit_rows(size: int, D: int) -> Float[Tensor, "size D"]:
+    """Return unit rows with uniform directions, drawn from torch's global generator: the queue before the first batch."""
+    return unit(torch.randn(size, D), dim=-1)
+
+
+@stateful(ObjectiveState({"queue": ("size D", random_unit_rows)}, moco_queue))
 def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"], *, temperature: float = 0.2) -> Terms:
-    """MoCo v2 with symmetric views. With q and k the unit rows of Q and K, and u_j the rows of the queue,
+    """Return the terms of MoCo v2 with symmetric views. With q and k the unit rows of Q and K, and u_j the rows of the queue,
 
         ℒ = − mean_{v≠w} mean_i log ( exp(q_vi·k_wi/temperature) / (exp(q_vi·k_wi/temperature) + Σ_j exp(q_vi·u_j/temperature)) )
 
-    which splits exactly into alignment, the mean of − q_vi·k_wi/temperature, and uniformity, that of the logarithm of the denominator.
+    which splits exactly into alignment, the mean of − q_vi·k_wi/temperature, and uniformity, the mean logarithm of the denominator.
     Only Q gets a gradient.
 
     Args:
-        Q: queries, the online branch's embeddings of V ≥ 2 views.
-        K: keys, the target's embeddings of the first V_K of these views.
-        queue: keys of earlier batches, taken as they are: `moco_queue` holds unit rows.
+        Q: queries, the student's embeddings of V ≥ 2 views.
+        K: keys, the teacher's embeddings of the first V_K of these views.
+        queue: keys of earlier batches, which are not normalised here: `moco_queue` holds unit rows.
         temperature: divides the cosines.
 
     Returns:
@@ -29,7 +49,7 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
     temperature of Chen et al. 2020, Improved Baselines with Momentum Contrastive Learning; the mean over ordered pairs of views as
     Chen et al. 2021, An Empirical Study of Training Self-Supervised Vision Transformers.
 
-    When all embeddings are equal, the loss is that of a guess, log(1 + size):
+    If all embeddings are equal, the loss is that of a random guess, log(1 + size):
 
     >>> terms = moco(torch.ones(2, 8, 4), torch.ones(2, 8, 4), torch.full((15, 4), 0.5))
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(16.0).log()
@@ -42,16 +62,3 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
         "alignment": -mean_over_pairs(positives),
         "uniformity": mean_over_pairs(torch.logaddexp(positives, negatives[:, None])),
     }
-
-
-def moco_queue(K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"]) -> Float[Tensor, "size D"]:
-    """The queue after a batch: first in, first out, the newest rows first.
-
-    The unit rows of all keys, view after view, go before the rows of the queue, and the first `size` of them all remain.
-
-    >>> moco_queue(torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 1.0000],
-            [1.0000, 0.0000]])
-    """
-    return torch.cat([unit(K.detach(), dim=-1).flatten(0, 1), queue.detach()])[: len(queue)]

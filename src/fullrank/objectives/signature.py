@@ -1,4 +1,4 @@
-"""What an objective's signature says: which tensors it takes, for how many views, and which numbers."""
+"""What the signature of an objective declares: its tensors, its number of views, and its hyperparameters."""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
-    """Return the numbers of an objective, its keyword-only arguments, with their defaults, or what a `functools.partial` made of them.
+    """Return the keyword-only arguments of an objective with their defaults, or with the values that a `functools.partial` binds.
 
     >>> from functools import partial
     >>> from fullrank.objectives import vicreg
@@ -32,20 +32,20 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
 
-def in_step(update: Callable[..., T], objective: Callable[..., Terms]) -> Callable[..., T]:
-    """Return the update of a state with those of its numbers bound that the objective has too: what both name, both take alike.
+def bind_shared_numbers(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:
+    """Return the update of a state with each hyperparameter bound that the objective has too, to the objective's value.
 
     >>> from functools import partial
     >>> from fullrank.objectives.tico import tico, tico_covariance
-    >>> hyperparameters(in_step(tico_covariance, partial(tico, forgetting=0.5)))
+    >>> hyperparameters(bind_shared_numbers(tico_covariance, partial(tico, forgetting=0.5)))
     {'forgetting': 0.5}
     """
-    own = hyperparameters(objective)
-    return partial(update, **{name: own[name] for name in hyperparameters(update) if name in own})
+    numbers = hyperparameters(objective)
+    return partial(update, **{name: numbers[name] for name in hyperparameters(update) if name in numbers})
 
 
 def required_views(objective: Callable[..., Terms]) -> int | None:
-    """Return 2 where the first tensor is annotated as that of exactly two views, "2 N D"; None where any number V ≥ 2 will do.
+    """Return 2 if the first tensor is annotated with exactly two views, "2 N D"; None if the objective takes any number V ≥ 2.
 
     >>> from fullrank.objectives import frossl, vicreg
     >>> required_views(frossl), required_views(vicreg)

@@ -1,4 +1,4 @@
-"""What an objective returns: its weighted terms by name, whose sum is the loss to minimise."""
+"""The return type of an objective: weighted terms by name, with the loss as their sum."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ Terms = dict[str, Float[Tensor, ""]]
 
 
 def total(terms: Terms) -> Float[Tensor, ""]:
-    """The loss to minimise, the sum of the terms.
+    """Return the loss, the sum of the terms.
 
     >>> total({"variance": torch.tensor(1.0), "invariance": torch.tensor(2.0)})
     tensor(3.)

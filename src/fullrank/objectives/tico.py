@@ -1,12 +1,28 @@
-"""TiCo: an embedding points where another view's does, and away from the directions that a running covariance says are crowded."""
+"""TiCo: agreement of the views, and a penalty on directions in which a running covariance is large."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
 
+def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forgetting: float = 0.9) -> Float[Tensor, "D D"]:
+    """Return the running second moment of the unit rows z after a batch: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi z_viᵀ.
+
+    Source: Zhu et al. 2022.
+
+    >>> tico_covariance(torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]]), torch.zeros(2, 2), forgetting=0.5)
+    tensor([[0.2500, 0.0000],
+            [0.0000, 0.2500]])
+    """
+    rows = unit(Z, dim=-1).flatten(0, 1)
+    return forgetting * C + (1 - forgetting) * rows.mT @ rows / len(rows)
+
+
+@stateful(ObjectiveState({"C": ("D D", torch.zeros)}, tico_covariance))
 def tico(
     Z: Float[Tensor, "V N D"],
     T: Float[Tensor, "V_T N D"],
@@ -15,17 +31,17 @@ def tico(
     covariance: float = 8.0,
     forgetting: float = 0.9,
 ) -> Terms:
-    """TiCo, for any number of views. With z and t the unit rows of Z and T, and C′ the running second moment of z after this batch
-    (`tico_covariance`),
+    """Return the terms of TiCo, for any number of views. With z and t the unit rows of Z and T, and C′ the running second moment of z
+    after this batch (`tico_covariance`),
 
         ℒ = mean_{v≠w} mean_i (1 − z_vi·sg t_wi) + covariance · mean_{v,i} z_viᵀ C′ z_vi
 
-    with sg the stopped gradient; in C′ it flows through this batch's part alone. With `forgetting=0`, the second term is
-    covariance · ‖mean z zᵀ‖_F², and FroSSL's without logarithm on unit rows that are not centred.
+    with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the second term is
+    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on unit rows that are not centred.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        T: the target's embeddings of the first V_T of these views; they get no gradient.
+        T: the teacher's embeddings of the first V_T of these views; they get no gradient.
         C: the running second moment before this batch; it starts at zero.
         covariance: weight of the second term, the paper's ρ.
         forgetting: weight of the past in the running second moment, the paper's β.
@@ -36,9 +52,8 @@ def tico(
     Source: Zhu et al. 2022, TiCo: Transformation Invariance and Covariance Contrast for Self-Supervised Visual Representation Learning;
     the mean over ordered pairs of views.
 
-    Views that agree, spread evenly over D dimensions, with no past to remember, reach covariance/D:
+    If views agree, spread evenly over D dimensions, and there is no past, the loss is covariance/D:
 
-    >>> import torch
     >>> Z = torch.eye(4).expand(2, 4, 4)
     >>> tico(Z, Z, torch.zeros(4, 4), forgetting=0.0)
     {'invariance': tensor(0.), 'covariance': tensor(2.)}
@@ -49,17 +64,3 @@ def tico(
         "invariance": 1 - mean_over_pairs(products(Z, T)),
         "covariance": covariance * (Z @ C * Z).sum(-1).mean(),
     }
-
-
-def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forgetting: float = 0.9) -> Float[Tensor, "D D"]:
-    """The running second moment of the unit rows z after a batch: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi z_viᵀ.
-
-    Source: Zhu et al. 2022.
-
-    >>> import torch
-    >>> tico_covariance(torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]]), torch.zeros(2, 2), forgetting=0.5)
-    tensor([[0.2500, 0.0000],
-            [0.0000, 0.2500]])
-    """
-    rows = unit(Z, dim=-1).flatten(0, 1)
-    return forgetting * C + (1 - forgetting) * rows.mT @ rows / len(rows)

@@ -4,7 +4,7 @@ from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_m
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
-from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_objective
+from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
@@ -53,6 +53,7 @@ __all__ = [
     "keywords",
     "photos_recipe",
     "read_recipe",
+    "resolve_builder",
     "resolve_objective",
     "to_dict",
     "with_devices",

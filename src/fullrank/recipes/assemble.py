@@ -11,9 +11,9 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim, method_builder
+from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.recipes.functions import import_function, resolve_objective
+from fullrank.recipes.functions import import_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import MultiViewTransform
 
@@ -53,23 +53,26 @@ def build_method(recipe: Recipe) -> Method:
     """Build the method on the CPU, with weights that are initialised from the recipe's seed.
 
     Raises:
-        UserError: timm does not know the backbone, or cannot build it.
+        UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
     """
     objective = resolve_objective(recipe.objective)
-    build = method_builder(recipe.objective, objective)
+    build = resolve_builder(recipe.method_builder, recipe.objective, objective)
     with _seeded(recipe):
         views = sum(view.count for view in recipe.views)
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        return build(partial(_make_encoder, recipe), objective, views, **recipe.method)
+        method = build(partial(_make_encoder, recipe), objective, views, **recipe.method)
+    if not isinstance(method, Method):
+        raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
+    return method
 
 
 def build_encoder(recipe: Recipe) -> Encoder:
     """Build only the backbone and the projector, with the same initial weights as in `build_method`.
 
     Raises:
-        UserError: timm does not know the backbone, or cannot build it.
+        UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
 
     >>> encoder = build_encoder(Recipe())
     >>> torch.equal(encoder.projector[0].weight, build_method(Recipe()).projector[0].weight)

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fullrank.conformance.finding import one_line
-from fullrank.conformance.values import RETURN, form_of
+from fullrank.conformance.check_result import exception_line
+from fullrank.conformance.terms import RETURN_FORM, form_error
 from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
@@ -28,7 +28,7 @@ def dry_run(method: Method, recipe: Recipe) -> None:
             method.terms(embeddings)
         method.train()
     if ":" in recipe.objective:
-        _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.inputs}, recipe.objective)
+        _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
 
 
 def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> None:
@@ -37,14 +37,14 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
     tensors: dict[str, Tensor] = {key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()}
     try:
         with torch.random.fork_rng(devices=()):
-            arguments = tensors | method.state()
+            arguments = tensors | method.state_tensors()
             terms = method.objective(*(arguments[key] for key in tensor_names(method.objective)))
     except UserError:
         raise
     except Exception as error:
         received = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
-        raise UserError(f"objective '{name}' fails on {received}: {one_line(error)}; see fullrank check {name}") from error
-    if form := form_of(terms):
-        raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN}")
+        raise UserError(f"objective '{name}' fails on {received}: {exception_line(error)}; see fullrank check {name}") from error
+    if form := form_error(terms):
+        raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
         raise UserError(f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation")

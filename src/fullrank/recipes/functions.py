@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fullrank.errors import UserError, pick, suggest
+from fullrank.methods import Builder, method_builder
 from fullrank.objectives import OBJECTIVES, Objective
 from fullrank.structure import structure
 
@@ -29,6 +30,19 @@ def resolve_objective(name: str) -> Objective:
         return pick(name, OBJECTIVES, "objective")
     except UserError as error:
         raise UserError(f"{error}; name your own objective package.module:function") from None
+
+
+def resolve_builder(name: str, objective_name: str, objective: Objective) -> Builder:
+    """Return the builder of a method: `package.module:builder`, or the library's for the objective if `name` is empty.
+
+    Raises:
+        UserError: there is no function of that name, or the library has no builder for the objective.
+
+    >>> from fullrank.objectives import byol
+    >>> resolve_builder("", "byol", byol).__name__
+    'build_byol'
+    """
+    return import_function(name) if name else method_builder(objective_name, objective)
 
 
 def import_function(name: str) -> Callable[..., Any]:

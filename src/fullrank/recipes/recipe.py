@@ -9,9 +9,9 @@ from typing import Any, Literal
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, ProjectorConfig, method_builder
+from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
-from fullrank.recipes.functions import fill_defaults, resolve_objective
+from fullrank.recipes.functions import fill_defaults, import_function, resolve_builder, resolve_objective
 from fullrank.structure import structure
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import ViewConfig
@@ -108,6 +108,8 @@ class Recipe:
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
     hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
+    method_builder: tyro.conf.Suppress[str] = ""
+    """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
     method: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -137,11 +139,13 @@ class Recipe:
     def __post_init__(self) -> None:
         try:
             objective = resolve_objective(self.objective)
+            if self.method_builder:
+                import_function(self.method_builder)
         except UserError:
-            if ":" in self.objective:  # the recipe of a run is already complete: only training needs the function, and raises without it
+            if ":" in self.objective + self.method_builder:  # the recipe of a run is complete: only training needs the user's functions
                 return
             raise
-        builder = method_builder(self.objective, objective)
+        builder = resolve_builder(self.method_builder, self.objective, objective)
         object.__setattr__(self, "hyper", fill_defaults(objective, self.hyper, f"objective '{self.objective}'"))
         object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
 
@@ -164,7 +168,7 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
     return replace(recipe, machine=replace(recipe.machine, devices=devices))
 
 
-def with_objective(recipe: Recipe, objective: str) -> Recipe:
+def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
     An objective of the representation R gets no projector; an objective that inverts a covariance gets at most `MAX_DIMENSIONS`.
@@ -182,7 +186,7 @@ def with_objective(recipe: Recipe, objective: str) -> Recipe:
     elif projector.widths and objective in MAX_DIMENSIONS:
         *hidden, D = projector.widths
         projector = replace(projector, widths=(*hidden, min(D, MAX_DIMENSIONS[objective])))
-    return replace(recipe, objective=objective, hyper={}, method={}, projector=projector)
+    return replace(recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector)
 
 
 def to_dict(recipe: Recipe) -> dict[str, Any]:

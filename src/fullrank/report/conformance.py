@@ -1,117 +1,110 @@
-"""The page of `fullrank check`: every finding, and the figures of what was measured beside FroSSL."""
+"""The page of `fullrank check`: every result, and figures of the measurements with FroSSL's for comparison."""
 
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from fullrank.conformance import CheckResult, Report
+from fullrank.conformance import CheckResult, ConformanceReport
 from fullrank.report.document import document, figure_block
 from fullrank.report.figures import GAP, PANEL, Figure, layout, line, plain, significant, title
 from fullrank.report.tables import table
 
-SIGNS = {"passed": "✓", "failed": "✗", "noted": "·"}
-"""What stands before a finding, beside the word: colour and sign only repeat it."""
+SIGNS = {"passed": "✓", "failed": "✗", "info": "·"}
+"""Sign before a result; it repeats the word."""
 
 CAPTIONS = {
-    "spectrum": "Eigenvalues of the centred covariance of the first view, divided by the largest, after the objective alone was minimised "
-    "over free embeddings. Faint: where they began, in four dimensions but for noise.",
+    "spectrum": "Eigenvalues of the centred covariance of the first view, divided by the largest, after the objective was minimised "
+    "over free embeddings. Faint: the initial embeddings, which span four dimensions apart from noise.",
     "samples": "Time of value and gradient against the number of samples, float32, one thread, both axes logarithmic.",
-    "dimensions": "Time of value and gradient against the number of dimensions, likewise.",
+    "dimensions": "Time of value and gradient against the number of dimensions, float32, one thread, both axes logarithmic.",
 }
 
 
-def render(report: Report) -> str:
-    """The page as text: it opens offline, as that of a run does.
+def render(report: ConformanceReport) -> str:
+    """Return the HTML page, which opens offline.
 
-    >>> from fullrank.conformance import Measured
-    >>> "<h1>mine</h1>" in render(Report(name="mine", takes="", findings=(), measured=Measured(), seconds=1.0))
+    >>> from fullrank.conformance import Measurements
+    >>> "<h1>mine</h1>" in render(ConformanceReport(name="mine", tensors="", results=(), measurements=Measurements(), seconds=1.0))
     True
     """
-    figures = {"spectrum": spectra(report)} | {of: times(report, of) for of in ("samples", "dimensions")}
+    figures = {"spectrum": spectrum_figure(report)} | {axis: time_figure(report, axis) for axis in ("samples", "dimensions")}
     shown = {name: figure for name, figure in figures.items() if figure}
     blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
-    noted = [finding for finding in report.findings if finding.verdict == "noted"]
+
+    def section(status: str, caption: str) -> str:
+        return _table([result for result in report.results if result.status == status], caption=caption)
+
     sections = {
-        "To mend": _table([finding for finding in report.findings if finding.verdict == "failed"], caption="What failed, and a remedy."),
-        "Kept": _table(
-            [finding for finding in report.findings if finding.verdict == "passed"], caption="What every objective has to keep."
-        ),
-        "Measured": _table(noted, caption="What differs from one objective to another."),
+        "Failed": section("failed", "Failed checks, with a remedy."),
+        "Passed": section("passed", "Requirements of every objective."),
+        "Measured": section("info", "Properties that differ between objectives."),
         "Spectrum": blocks.get("spectrum", ""),
         "Cost": blocks.get("samples", "") + blocks.get("dimensions", ""),
     }
     return document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
 
 
-def summary(report: Report) -> str:
-    """The report in a sentence.
+def summary(report: ConformanceReport) -> str:
+    """Return the report in a sentence.
 
-    >>> from fullrank.conformance import Measured
-    >>> summary(Report(name="mine", takes="Z (2, 12, 5)", findings=(), measured=Measured(), seconds=3.2))
-    'mine keeps the contract: 0 checks passed, in 3 s; examined with Z (2, 12, 5)'
+    >>> from fullrank.conformance import Measurements
+    >>> summary(ConformanceReport(name="mine", tensors="Z (2, 12, 5)", results=(), measurements=Measurements(), seconds=3.2))
+    'mine passes the conformance check: 0 checks passed, in 3 s; tested with Z (2, 12, 5)'
     """
-    failed = sum(finding.verdict == "failed" for finding in report.findings)
-    passed = sum(finding.verdict == "passed" for finding in report.findings)
-    said = "keeps the contract" if report.passed else f"breaks the contract: {failed} check{'s' * (failed != 1)} failed"
-    joined = "; " if failed else ": "
-    return (
-        f"{report.name} {said}{joined}{passed} check{'s' * (passed != 1)} passed, in {report.seconds:.0f} s; examined with {report.takes}"
-    )
+    failed, passed = (sum(result.status == status for result in report.results) for status in ("failed", "passed"))
+    verdict = f"fails the conformance check: {failed} check{'s' * (failed != 1)} failed; " if failed else "passes the conformance check: "
+    return f"{report.name} {verdict}{passed} check{'s' * (passed != 1)} passed, in {report.seconds:.0f} s; tested with {report.tensors}"
 
 
-def spectra(report: Report) -> Figure | None:
-    """Eigenvalues against their index, the objective's and FroSSL's; None where they were not measured."""
-    reached = [(name, free) for name, free in report.measured.spectra.items() if free.after is not None]
-    if not reached:
+def spectrum_figure(report: ConformanceReport) -> Figure | None:
+    """Return the figure of eigenvalues against their index, the objective's and FroSSL's; None if they were not measured."""
+    spectra = {name: (s.before, s.after) for name, s in report.measurements.spectra.items() if s.after is not None}
+    if not spectra:
         return None
-    traces = [_eigenvalues(i, name, free.after.eigenvalues.tolist()) for i, (name, free) in enumerate(reached) if free.after]
-    begun = _eigenvalues(len(reached), "start", reached[0][1].before.eigenvalues.tolist(), faint=True)
-    return _figure([*traces, begun], x="index of the eigenvalue", y="eigenvalue / largest", kind="linear")
+    traces = [_spectrum_trace(i, name, after.eigenvalues.tolist()) for i, (name, (_, after)) in enumerate(spectra.items())]
+    before = next(iter(spectra.values()))[0].eigenvalues.tolist()
+    traces.append(_spectrum_trace(len(spectra), "start", before, faint=True))
+    return _figure(traces, x="index of the eigenvalue", y="eigenvalue / largest", kind="linear")
 
 
-def times(report: Report, of: str) -> Figure | None:
-    """Milliseconds against N (`of` "samples") or D ("dimensions"); None where they were not measured."""
-    if not report.measured.costs:
+def time_figure(report: ConformanceReport, axis: str) -> Figure | None:
+    """Return the figure of milliseconds against N (`axis` "samples") or D ("dimensions"); None if they were not measured."""
+    if not report.measurements.costs:
         return None
-    traces = [_points(i, name, getattr(cost, of), "milliseconds") for i, (name, cost) in enumerate(report.measured.costs.items())]
-    return _figure(traces, x="samples N" if of == "samples" else "dimensions D", y="milliseconds", kind="log")
+    traces = [_time_trace(i, name, getattr(cost, axis)) for i, (name, cost) in enumerate(report.measurements.costs.items())]
+    return _figure(traces, x="samples N" if axis == "samples" else "dimensions D", y="milliseconds", kind="log")
 
 
-def _eigenvalues(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
+def _spectrum_trace(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
     x, y = list(range(1, len(values) + 1)), [significant(value / values[0]) if value > 0 else None for value in values]
     return line(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
 
 
-def _points(i: int, name: str, points: Sequence[tuple[int, float]], quantity: str) -> dict[str, Any]:
-    x, y = [at for at, _ in points], [significant(1e3 * seconds) for _, seconds in points]
-    return line(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": quantity}}
+def _time_trace(i: int, name: str, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    x, y = [size for size, _ in points], [significant(1e3 * seconds) for _, seconds in points]
+    return line(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": "milliseconds"}}
 
 
 def _figure(traces: list[dict[str, Any]], *, x: str, y: str, kind: str) -> Figure:
     height = 2 * PANEL + GAP
     top = 1 - GAP / height
     hover = [{"hovertemplate": f"%{{y:.3~g}}<extra>{plain(trace['meta']['run'])}</extra>"} for trace in traces]
-    drawn = layout(height, runs=len(traces)) | {
+    axes = layout(height, runs=len(traces)) | {
         "xaxis": {"title": {"text": x}, "type": kind},
         "yaxis": {"type": "log", "exponentformat": "power", "dtick": 1, "tickfont": {"size": 10}, "domain": [0, top]},
         "annotations": [title(y, top)],
     }
-    return {"data": [trace | words for trace, words in zip(traces, hover, strict=True)], "layout": drawn}
+    return {"data": [trace | text for trace, text in zip(traces, hover, strict=True)], "layout": axes}
 
 
-def _table(findings: Sequence[CheckResult], *, caption: str) -> str:
-    """Findings down; what was expected and the remedy where they say something."""
-    if not findings:
+def _table(results: Sequence[CheckResult], *, caption: str) -> str:
+    """Return a table with one row for each result, without columns that are empty in all rows."""
+    if not results:
         return ""
-    columns = {
-        "measured": [f.measured for f in findings],
-        "expected": [f.expected for f in findings],
-        "remedy": [f.remedy for f in findings],
-    }
-    kept = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = [[f"{SIGNS[f.verdict]} {escape(f.name)}", *(escape(cells[k]) for cells in kept.values())] for k, f in enumerate(findings)]
-    return table(["check", *kept], rows, caption=caption, stacks=True)
+    columns = [column for column in ("measured", "expected", "remedy") if any(getattr(result, column) for result in results)]
+    rows = [[f"{SIGNS[r.status]} {escape(r.name)}", *(escape(getattr(r, column)) for column in columns)] for r in results]
+    return table(["check", *columns], rows, caption=caption, stacks=True)
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: ConformanceReport) -> str:
     return f'<p class="verdict {"good" if report.passed else "failed"}">{escape(summary(report))}.</p>'

@@ -79,7 +79,7 @@ def fit(
         inner.before_step(index)
         method.train()
         local, backward = embed(fabric, method, views, micro_batch=micro_batch)
-        embeddings = {name: gather(local[name]) for name in inner.inputs}
+        embeddings = {name: gather(local[name]) for name in inner.input_names}
         terms = inner.terms(embeddings)
         loss = total(terms)
         backward(loss)

@@ -1,4 +1,4 @@
-"""An objective of random groups against a sum that is written out."""
+"""The sum over random groups of dimensions, in comparison with an explicit sum."""
 
 import inspect
 from functools import partial
@@ -8,30 +8,22 @@ import torch
 from jaxtyping import Float
 
 from fullrank.errors import UserError
-from fullrank.methods import Grouped
-from fullrank.methods.step_random import shuffled
+from fullrank.methods import Grouped, TrainingLength
+from fullrank.methods.directclr_projectors import permutation
 from fullrank.objectives import OBJECTIVES, barlow_twins, simclr, tico
 from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 
 D, N, SEED, STEP = 7, 9, 5, 3
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    torch.set_default_dtype(torch.float64)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def parts(groups, n=D, step=STEP):
-    return shuffled(SEED, step, n).tensor_split(groups)
+    return permutation(SEED, step, n).tensor_split(groups)
 
 
 def grouped(objective, groups, step=STEP):
     module = Grouped(objective, groups=groups, seed=SEED)
-    module.before_step(step)
+    module.before_step(step, TrainingLength())
     return module
 
 
@@ -46,13 +38,13 @@ def test_each_term_is_the_sum_over_the_groups(objective, groups):
         torch.testing.assert_close(term, sum(objective(Z[..., rows])[name] for rows in parts(groups)))
 
 
-def test_one_group_is_the_objective_itself_to_all_that_ignore_the_order_of_dimensions():
+def test_one_group_equals_the_objective_if_it_ignores_the_order_of_dimensions():
     Z = torch.randn(2, N, D)
     for name in ("frossl", "simclr", "barlow_twins", "vicreg"):
         torch.testing.assert_close(grouped(OBJECTIVES[name], 1)(Z), OBJECTIVES[name](Z))
 
 
-def test_the_groups_are_others_at_each_step_and_the_same_at_the_same_step():
+def test_the_groups_are_a_function_of_the_step():
     Z, losses = torch.randn(2, N, 12), []
     for step in (0, 1, 2, 0):
         losses.append(grouped(simclr, 4, step)(Z)["uniformity"].item())
@@ -60,31 +52,31 @@ def test_the_groups_are_others_at_each_step_and_the_same_at_the_same_step():
     assert losses[0] == losses[3]
 
 
-def test_running_statistics_are_parted_along_all_their_dimensions():
+def test_a_running_covariance_is_split_along_both_axes():
     Z, T, C = torch.randn(2, N, D), torch.randn(2, N, D), torch.randn(D, D)
     found = grouped(tico, 2)(Z, T, C)
-    wanted = [tico(Z[..., rows], T[..., rows], C[rows][:, rows]) for rows in parts(2)]
+    expected = [tico(Z[..., rows], T[..., rows], C[rows][:, rows]) for rows in parts(2)]
     for name, term in found.items():
-        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+        torch.testing.assert_close(term, sum(terms[name] for terms in expected))
 
 
-def test_batch_and_queue_are_not_parted_even_where_they_are_as_long_as_the_dimensions():
+def test_batch_and_queue_are_not_split_even_if_they_have_as_many_rows_as_dimensions():
     Q, K, queue = torch.randn(2, D, D), torch.randn(2, D, D), torch.randn(D, D)
     found = grouped(OBJECTIVES["moco"], 2)(Q, K, queue)
-    wanted = [OBJECTIVES["moco"](*(X[..., rows] for X in (Q, K, queue))) for rows in parts(2)]
+    expected = [OBJECTIVES["moco"](*(X[..., rows] for X in (Q, K, queue))) for rows in parts(2)]
     for name, term in found.items():
-        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+        torch.testing.assert_close(term, sum(terms[name] for terms in expected))
 
 
-def test_cosines_with_prototypes_are_parted_by_prototypes():
+def test_cosines_with_prototypes_are_split_by_prototypes():
     S, T, c = torch.randn(2, N, 10), torch.randn(2, N, 10), torch.randn(10)
     found = grouped(OBJECTIVES["dino"], 2)(S, T, c)
-    wanted = [OBJECTIVES["dino"](*(X[..., rows] for X in (S, T, c))) for rows in parts(2, n=10)]
+    expected = [OBJECTIVES["dino"](*(X[..., rows] for X in (S, T, c))) for rows in parts(2, n=10)]
     for name, term in found.items():
-        torch.testing.assert_close(term, sum(terms[name] for terms in wanted))
+        torch.testing.assert_close(term, sum(terms[name] for terms in expected))
 
 
-def test_a_tensor_whose_axes_have_no_names_is_parted_along_the_last():
+def test_a_tensor_without_axis_names_is_split_along_the_last_axis():
     def mine(P: Float[torch.Tensor, "V N D"], T, *, weight):
         return {"distance": weight * (P - T).square().sum(-1).sqrt().mean()}
 
@@ -94,7 +86,7 @@ def test_a_tensor_whose_axes_have_no_names_is_parted_along_the_last():
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_it_says_of_itself_what_its_objective_says(name):
+def test_it_has_the_signature_of_its_objective(name):
     objective = partial(OBJECTIVES[name])
     module = Grouped(objective, groups=2, seed=0)
     assert tensor_names(module) == tensor_names(objective)
@@ -104,5 +96,5 @@ def test_it_says_of_itself_what_its_objective_says(name):
 
 
 def test_more_groups_than_dimensions_are_refused():
-    with pytest.raises(UserError, match=r"^projector.groups is 8, but there are 7 dimensions to part; choose 1 to 7 groups$"):
+    with pytest.raises(UserError, match=r"^projector.groups is 8, but there are 7 dimensions; choose 1 to 7 groups$"):
         grouped(simclr, 8)(torch.randn(2, N, D))

@@ -1,0 +1,271 @@
+"""The projectors that DirectCLR's paper compares, random groups of dimensions, and the rank of the gradient behind a projector.
+
+Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
+"""
+
+import inspect
+from collections.abc import Callable
+from copy import deepcopy
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import orthogonal
+
+from fullrank.errors import UserError
+from fullrank.methods.backbones import last_block
+from fullrank.methods.method import Method, StepModule, TrainingLength
+from fullrank.objectives import Terms, find_state, total
+
+DIMENSIONS_KEY = 1
+"""Separates the random numbers of `permutation` from all others that are a function of (seed, step)."""
+
+
+class Diagonal(nn.Module):
+    """z = s r, element by element; s is trained if it is a parameter, and fixed if it is a tensor.
+
+    >>> Diagonal(torch.tensor([1.0, 0.0]))(torch.tensor([[3.0, 4.0]]))
+    tensor([[3., 0.]])
+    """
+
+    weight: Tensor
+
+    def __init__(self, s: Tensor) -> None:
+        super().__init__()
+        if isinstance(s, nn.Parameter):
+            self.weight = s
+        else:
+            self.register_buffer("weight", s)
+
+    def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D_b"]:
+        """Scale each dimension."""
+        return R * self.weight
+
+
+class FixedLinear(nn.Module):
+    """z = W r with a matrix W that is not trained.
+
+    >>> FixedLinear(torch.tensor([[0.0, 1.0]]))(torch.tensor([[3.0, 4.0]]))
+    tensor([[4.]])
+    """
+
+    weight: Tensor
+
+    def __init__(self, W: Float[Tensor, "D D_b"]) -> None:
+        super().__init__()
+        self.register_buffer("weight", W)
+
+    def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D"]:
+        """Multiply each row by W."""
+        return nn.functional.linear(R, self.weight)
+
+
+def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
+    """Return a random W = U S V' with d0 singular values 1 and the others 0; U and V are uniform over the orthogonal matrices.
+
+    >>> torch.linalg.svdvals(random_low_rank_matrix(2, 4)).round(decimals=4).abs()
+    tensor([1., 1., 0., 0.])
+    """
+    U, V = (nn.init.orthogonal_(torch.empty(D_b, d0)) for _ in range(2))  # the d0 columns with singular value 1
+    return U @ V.mT
+
+
+def orthogonal_linear(D_b: int) -> nn.Linear:
+    """Build z = Q r with Q = Q_0 exp(A − A'): Q_0 is uniform over the orthogonal matrices, and A, lower triangular, is trained.
+
+    Source: Casado and Martínez-Rubio 2019, Cheap Orthogonal Constraints in Neural Networks, which DirectCLR's paper uses.
+
+    >>> Q = orthogonal_linear(4).weight
+    >>> torch.testing.assert_close(Q @ Q.mT, torch.eye(4))
+    """
+    linear = nn.Linear(D_b, D_b, bias=False)
+    nn.init.orthogonal_(linear.weight)  # the parametrization takes this weight as Q_0
+    orthogonal(linear, orthogonal_map="matrix_exp")
+    return linear
+
+
+class SubVector(nn.Module):
+    """z = r[:d0]: the other dimensions get no gradient.
+
+    >>> SubVector(2)(torch.tensor([[3.0, 4.0, 5.0]]))
+    tensor([[3., 4.]])
+    """
+
+    def __init__(self, d0: int) -> None:
+        super().__init__()
+        self.d0 = d0
+
+    def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n d0"]:
+        """Return the first d0 dimensions."""
+        return R[:, : self.d0]
+
+
+def permutation(seed: int, step: int, n: int) -> Int64[Tensor, " n"]:
+    """Return a random permutation of n dimensions, a function of (seed, step).
+
+    The generator is NumPy's PCG64, seeded by `SeedSequence` from (seed, step), as for the order of the images.
+
+    >>> permutation(0, 3, 8).sort().values
+    tensor([0, 1, 2, 3, 4, 5, 6, 7])
+    >>> torch.equal(permutation(0, 3, 8), permutation(0, 3, 8)), torch.equal(permutation(0, 3, 8), permutation(0, 4, 8))
+    (True, False)
+    """
+    return torch.from_numpy(np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(step, DIMENSIONS_KEY))).permutation(n))
+
+
+class RandomDropout(StepModule):
+    """z = r with all but d0 random dimensions set to zero, chosen anew in each step; all of r in eval mode.
+
+    The same dimensions are dropped for all samples, views and processes. The others keep their index, because a predictor, a queue or a
+    running covariance needs the same dimension at the same index in every step; an objective of unit rows ignores dimensions of zeros.
+
+    Args:
+        D_b: dimensions of the representation.
+        d0: number of dimensions that are kept.
+        seed: the choice is a function of (seed, step); before the first step it is that of step 0.
+
+    >>> dropout = RandomDropout(4, 2, seed=0)
+    >>> dropout(torch.ones(3, 4)).sum(1), dropout.eval()(torch.ones(3, 4)).sum(1)
+    (tensor([2., 2., 2.]), tensor([4., 4., 4.]))
+    """
+
+    dropped: Tensor
+
+    def __init__(self, D_b: int, d0: int, *, seed: int) -> None:
+        super().__init__()
+        self.d0, self.seed = d0, seed
+        self.register_buffer("dropped", permutation(seed, 0, D_b) >= d0, persistent=False)  # a function of (seed, step)
+
+    def before_step(self, step: int, training_length: TrainingLength) -> None:
+        """Choose the d0 dimensions."""
+        self.dropped.copy_(permutation(self.seed, step, len(self.dropped)) >= self.d0)
+
+    def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D_b"]:
+        """Set the dropped dimensions to zero."""
+        return R.masked_fill(self.dropped, 0) if self.training else R
+
+
+class Grouped(StepModule):
+    """The sum of an objective over G random groups of dimensions, chosen anew in each step. With I_1 ∪ … ∪ I_G = {1 … D},
+
+        ℒ_G(Z) = Σ_g ℒ(Z[…, I_g])
+
+    Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the same for all views,
+    samples and processes. All tensors of the objective are split alike: along each axis that the signature names like the last axis of
+    the first tensor (D, or K for cosines with prototypes). If the signature names no axes, each tensor is split along its last axis.
+
+    Args:
+        objective: with its hyperparameters bound.
+        groups: G; their sizes differ by one at most.
+        seed: the groups are a function of (seed, step); before the first step they are those of step 0.
+
+    Source: a mode of the public code of Jing et al. 2022 that the paper does not describe, with D = 2048 and G = 8 on InfoNCE; there,
+    each process draws its own groups.
+
+    >>> from fullrank.objectives import simclr
+    >>> Z = torch.randn(2, 8, 6)
+    >>> one = Grouped(simclr, groups=1, seed=0)(Z)
+    >>> torch.testing.assert_close(one, simclr(Z))
+    """
+
+    def __init__(self, objective: Callable[..., Terms], *, groups: int, seed: int) -> None:
+        super().__init__()
+        self.objective, self.groups, self.seed, self.step = objective, groups, seed, 0
+        self.__signature__ = inspect.signature(objective)  # a method reads tensors and hyperparameters from it
+        self.state = find_state(objective)
+
+    def before_step(self, step: int, training_length: TrainingLength) -> None:
+        """Choose the groups."""
+        self.step = step
+
+    def forward(self, *tensors: Tensor) -> Terms:
+        """Return the sum of each term over the groups.
+
+        Raises:
+            UserError: more groups than dimensions.
+        """
+        D = tensors[0].shape[-1]
+        if self.groups > D:
+            raise UserError(f"projector.groups is {self.groups}, but there are {D} dimensions; choose 1 to {D} groups")
+        axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
+        axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
+        groups = permutation(self.seed, self.step, D).to(tensors[0].device).tensor_split(self.groups)
+        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False))) for group in groups]
+        return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
+
+
+def _axes_to_split(names: list[str], first: list[str]) -> list[int]:
+    """Return the axes, counted from the last, that have the name of the last axis of the first tensor; without names, the last axis."""
+    return [axis for axis in range(-len(names), 0) if names[axis] == first[-1]] if names and first else [-1]
+
+
+def _select(X: Float[Tensor, "..."], axes: list[int], group: Int64[Tensor, " d"]) -> Float[Tensor, "..."]:
+    for axis in axes:
+        X = X.index_select(axis, group)
+    return X
+
+
+def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ _"]]:
+    """Return the gradient of the loss at the representation r and at the input h of the backbone's last block, as rows of channels.
+
+    With h (n, C, H, W) the block's input for one view,
+
+        "representation": ∂ℒ/∂r (V n, D_b)        "block": ∂ℒ/∂h (V n H W, C)
+
+    Both are computed on one batch, in train mode, on a copy of the method.
+
+    Args:
+        method: with one encoder, on a timm ResNet.
+        views: a batch.
+
+    Raises:
+        UserError: the backbone is not a timm ResNet.
+    """
+    method = deepcopy(method).train().requires_grad_(False)
+    block = last_block(method.backbone, type(method.backbone).__name__)
+    r: list[Tensor] = []
+    h: list[Tensor] = []
+
+    def save_output(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        r.append(output)
+
+    def save_input(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        h.append(inputs[0].requires_grad_())  # the graph starts here
+        return (h[-1],)
+
+    method.backbone.register_forward_hook(save_output)
+    block.register_forward_pre_hook(save_input)
+    gradients = torch.autograd.grad(total(method.terms(method(views))), r + h)
+    rows = [G.movedim(1, -1).flatten(0, -2) for G in gradients]
+    return {"representation": torch.cat(rows[: len(r)]), "block": torch.cat(rows[len(r) :])}
+
+
+def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, tuple[int, int]]:
+    """Return (rank, channels) of the loss's gradient at the representation, and at the input of the backbone's last block.
+
+    If the loss takes only the first d0 dimensions of r, the first rank is at most d0. Behind the convolutions of the last block, the
+    gradient has all channels of h; h reaches r through the block's shortcut, and so all of r is trained. If the block's last BatchNorm is
+    zero, as timm initialises it, its convolutions pass no gradient back, and only the first d0 channels of h get one.
+
+    The rank is the number of singular values above the largest times the machine's ε times the longer side; in single precision this
+    counts rounding errors too, so give the method and the views in float64. It is at most the number of rows.
+
+    Args:
+        method: with one encoder, on a timm ResNet.
+        views: a batch.
+
+    Raises:
+        UserError: the backbone is not a timm ResNet.
+
+    Source: Jing et al. 2022, Fig. 10.
+
+    >>> from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
+    >>> from fullrank.objectives import simclr
+    >>> arguments = {"channels": [4, 4, 4, 4], "layers": [1, 1, 1, 2], "zero_init_last": False}
+    >>> backbone = build_backbone(BackboneConfig(arguments=arguments, stem="small"))
+    >>> method = JointEmbedding(backbone, build_projector(ProjectorConfig(kind="sub-vector", d0=2), 4), simclr).double()
+    >>> gradient_ranks(method, [torch.randn(2, 16, 3, 16, 16, dtype=torch.float64)])["representation"]
+    (2, 4)
+    """
+    return {name: (int(torch.linalg.matrix_rank(G)), G.shape[1]) for name, G in channel_gradients(method, views).items()}

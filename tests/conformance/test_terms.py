@@ -1,0 +1,36 @@
+import broken_losses
+import pytest
+
+from fullrank.conformance.terms import check_terms, check_weights
+
+
+def test_a_correct_loss_passes(failed):
+    assert failed(check_terms, broken_losses.correct) == {}
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "words"),
+    [
+        (broken_losses.bare_tensor, "returns terms", "a bare tensor ()"),
+        (broken_losses.per_sample, "returns terms", "'loss' has the shape (12,)"),
+        (broken_losses.python_number, "returns terms", "'constant' is a float"),
+        (broken_losses.diverges, "finite", "loss -inf"),
+        (broken_losses.half_precision, "keeps the precision", "float32"),
+        (broken_losses.detached, "differentiable", "detached"),
+        (broken_losses.random_inside, "pure", "draws random numbers"),
+        (broken_losses.keeps_state, "pure", "at the second call"),
+        (broken_losses.changes_its_argument, "pure", "changes Z in place"),
+        (broken_losses.raises, "this check", "AttributeError: 'Tensor' object has no attribute 'no_such_method'"),
+    ],
+)
+def test_each_error_fails(failed, loss, name, words):
+    assert words in failed(check_terms, loss)[name]
+
+
+def test_a_bare_tensor_passes_the_other_checks(failed):
+    assert list(failed(check_terms, broken_losses.bare_tensor)) == ["returns terms"]
+
+
+def test_a_weight_that_changes_another_term_fails(failed):
+    assert failed(check_weights, broken_losses.correct) == {}
+    assert failed(check_weights, broken_losses.weight_of_another_term) == {"weight invariance": "changes spread"}

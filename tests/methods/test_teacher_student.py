@@ -1,0 +1,75 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fullrank.distributed import convert_sync_batchnorm
+from fullrank.methods.teacher_student import EMA, cosine_momentum
+
+
+@pytest.fixture
+def student():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()), nn.Linear(4, 2)
+
+
+def change(*modules):
+    """Change the parameters, and BatchNorm's statistics by a forward pass."""
+    for module in modules:
+        for parameter in module.parameters():
+            parameter.data += torch.randn(parameter.shape)
+    modules[1](modules[0].train()(5 + torch.randn(16, 3)))
+
+
+def test_parameters_and_batch_norm_statistics_are_averaged(student):
+    teacher = EMA(*student)
+    before = {name: value.clone() for name, value in teacher.network.state_dict().items()}
+    change(*student)
+    teacher.update(*student, momentum=0.9)
+    expected = nn.Sequential(*student).state_dict()
+    for name, value in teacher.network.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            assert value == expected[name] == 1
+        else:
+            torch.testing.assert_close(value, 0.9 * before[name] + 0.1 * expected[name])
+            assert not torch.equal(value, before[name])
+
+
+def test_the_teacher_starts_as_a_copy_with_its_own_tensors(student):
+    teacher = EMA(*student)
+    x = torch.randn(6, 3)
+    assert torch.equal(teacher.eval()(x), nn.Sequential(*student).eval()(x))
+    change(*student)
+    assert not torch.equal(teacher.eval()(x), nn.Sequential(*student).eval()(x))
+
+
+def test_a_momentum_of_one_keeps_the_teacher_and_of_zero_copies_the_student(student):
+    kept, copy = EMA(*student), EMA(*student)
+    before = [p.clone() for p in kept.parameters()]
+    change(*student)
+    kept.update(*student, momentum=1.0)
+    copy.update(*student, momentum=0.0)
+    assert all(torch.equal(p, old) for p, old in zip(kept.parameters(), before, strict=True))
+    assert all(torch.equal(p, new) for p, new in zip(copy.parameters(), nn.Sequential(*student).parameters(), strict=True))
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_forward_passes_do_not_change_the_teachers_statistics(student, converted):
+    teacher = EMA(*student)
+    if converted:
+        convert_sync_batchnorm(teacher)
+    before = teacher.network[0][1].running_mean.clone()
+    out = teacher.train()(5 + torch.randn(16, 3))
+    assert torch.equal(teacher.network[0][1].running_mean, before)
+    assert not out.requires_grad
+    assert student[0][1].momentum == 0.1
+
+
+def test_the_cosine_momentum_is_that_of_the_paper():
+    for step in range(11):
+        expected = 1 - (1 - 0.996) * (math.cos(math.pi * step / 10) + 1) / 2
+        assert cosine_momentum(step, 10, 0.996, 1.0) == pytest.approx(expected, rel=1e-12)
+    assert cosine_momentum(3, 0, 0.99, 1.0) == 0.99
+    assert cosine_momentum(12, 10, 0.99, 0.999) == pytest.approx(0.999)
