@@ -7,11 +7,10 @@ from PIL import Image
 
 from fullrank.data import batches_of, decoders, prepare, write_preview
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, MemoryImages
-from fullrank.images.dataset_info import evenly
+from fullrank.images import DecodeErrors, MemoryImages, dataloader
+from fullrank.images.dataset_info import evenly_spaced
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, Recipe, SpectrumConfig
-from fullrank.training import memory_batches
 from fullrank.views import ViewConfig
 
 CPU = torch.device("cpu")
@@ -102,7 +101,7 @@ def test_memory_that_was_asked_for_and_is_impossible_is_an_error(mixed):
 
 
 def test_one_odd_image_that_the_survey_missed_sends_the_set_to_the_stream(tmp_path):
-    missed = min({*range(65)} - {*evenly(130, 64)})  # the 65 cats come first, and they have the even numbers
+    missed = min({*range(65)} - {*evenly_spaced(130, 64)})  # the 65 cats come first, and they have the even numbers
     source = folder(tmp_path / "odd", [(20, 10) if k == 2 * missed else (12, 10) for k in range(130)], splits=("train",))
     folder(tmp_path / "odd", [(12, 10)] * 4, splits=("test",))
     _, _, data, said = prepared(source)
@@ -141,7 +140,7 @@ def test_the_stream_shows_the_images_of_memory_in_their_order(even):
 def test_batches_from_memory_are_those_of_the_recipe(even):
     complete, parts, data, _ = prepared(even)
     found = list(batches_of(complete, parts.views, data, CPU, start=1, stop=3))
-    expected = list(memory_batches(data.train, parts.views, seed=complete.seed, batch=4, start=1, stop=3))
+    expected = list(dataloader(data.train, parts.views, seed=complete.seed, batch_size=4, start=1, stop=3))
     assert all(torch.equal(xs[0], ys[0]) for (xs, _), (ys, _) in zip(found, expected, strict=True))
 
 
@@ -230,4 +229,4 @@ def test_decoders_are_as_many_as_asked_or_leave_a_core_to_the_trainer(monkeypatc
 def test_what_is_unreadable_is_recorded_in_one_place(even):
     _, _, data, _ = prepared(even)
     assert isinstance(data.decode_errors, DecodeErrors)
-    assert data.decode_errors.tried >= 24
+    assert data.decode_errors.attempts >= 24

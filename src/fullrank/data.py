@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullrank.distributed import local_world_size, rank, rank_slice, world_size
+from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.images import (
     DecodeErrors,
@@ -20,19 +20,18 @@ from fullrank.images import (
     StreamedImages,
     batch_indices,
     channel_statistics,
+    dataloader,
     dataset_info,
     decode,
     fits,
-    iterate,
-    load,
+    iterate_batches,
+    load_images,
     open_stream,
-    stream_batches,
     train_and_test,
 )
 from fullrank.monitoring.evaluation_plan import Plan, plan, work_of
 from fullrank.recipes import Assembly, Recipe, build_method, build_preprocess, check, dry_run
 from fullrank.recipes.assemble import build_transform
-from fullrank.training import memory_batches
 from fullrank.training.memory import micro_batch_note
 from fullrank.views import MultiViewTransform, preview
 
@@ -127,13 +126,13 @@ def _arriving(recipe: Recipe) -> Remote:
         raise UserError(f"{spec.source} arrives without a length; give the images of an epoch with --data.num_images (50000 for CIFAR-10)")
     train, test = spec.train or "train", spec.test or "test"
     stream = open_stream(spec.source, split=train)
-    watched = open_stream(spec.source, split=test).first(recipe.spectrum.samples or REMOTE_WATCHED, seed=recipe.seed)
+    watched = open_stream(spec.source, split=test).take(recipe.spectrum.samples or REMOTE_WATCHED, seed=recipe.seed)
     statement = (
         f"train with {spec.source} [{train}] as it arrives ({spec.num_images} images an epoch), "
         f"evaluate the spectrum on {len(watched)} images of [{test}]; "
         "a run that resumes begins a new epoch of the stream"
     )
-    return Remote(stream, stream.first(REMOTE_SAMPLE, seed=recipe.seed), watched, statement)
+    return Remote(stream, stream.take(REMOTE_SAMPLE, seed=recipe.seed), watched, statement)
 
 
 def _hold(recipe: Recipe, images: Images, decode_errors: DecodeErrors, say: Callable[[str], Any]) -> MemoryImages | Images:
@@ -148,7 +147,7 @@ def _hold(recipe: Recipe, images: Images, decode_errors: DecodeErrors, say: Call
         )
         return images
     try:
-        return load(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
+        return load_images(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
     except UserError as error:
         if spec.storage == "memory" or "several sizes" not in str(error):
             raise
@@ -164,7 +163,8 @@ def _held_out(recipe: Recipe, test: Images, wanted: int, decode_errors: DecodeEr
     """Return pixels and labels of `wanted` test images, or of all there are, chosen by the seed."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:wanted].sort().values
     workers = decoders(recipe.data.workers) if len(chosen) >= WORTH_WORKERS else 0
-    batches = list(iterate(test.subset(chosen.numpy()), build_preprocess(recipe), batch=256, workers=workers, decode_errors=decode_errors))
+    images = test.subset(chosen.numpy())
+    batches = list(iterate_batches(images, build_preprocess(recipe), workers=workers, decode_errors=decode_errors))
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected some to watch; repair them")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
@@ -174,28 +174,19 @@ def batches_of(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
     """Yield (views, labels) of this process for steps `start` to `stop`, from memory or from the stream."""
-    if isinstance(data.train, MemoryImages):
-        images = data.train.to(device)
-        yield from memory_batches(
-            images, views, seed=recipe.seed, batch=recipe.batch, start=start, stop=stop, rank=rank(), world=world_size()
-        )
-        return
-    crops = stream_batches(
+    return dataloader(
         data.train,
         views,
         seed=recipe.seed,
-        batch=recipe.batch,
-        start_step=start,
-        steps=stop - start,
+        batch_size=recipe.batch,
+        start=start,
+        stop=stop,
+        device=device,
         workers=decoders(recipe.data.workers),
         rank=rank(),
-        world=world_size(),
+        world_size=world_size(),
         decode_errors=data.decode_errors,
     )
-    rows = rank_slice(recipe.batch)
-    for step, (uint8, labels) in enumerate(crops, start=start):
-        draws = views.rows(views.draw(recipe.seed, step, recipe.batch), rows)
-        yield views.finish([crop.to(device, non_blocking=True) for crop in uint8], draws), labels.to(device, non_blocking=True)
 
 
 def decoders(asked: int) -> int:

@@ -30,9 +30,9 @@ from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, read
 from fullrank.run import Run, create, describe, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
-from fullrank.training import Checkpoint, build_optimizer, factor, fit
+from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import within_memory
-from fullrank.views.draw import mix
+from fullrank.views.augmentation_params import mix
 
 T = TypeVar("T")
 DROPOUT = 1  # a word of its own beside seed and step, so that a network's dropout is not drawn from the numbers of the views
@@ -239,7 +239,7 @@ def _train(
         batches = batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total)
 
         def learning_rate(step: int) -> float:
-            return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+            return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
         recorder = (
             RunLogger(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)

@@ -20,7 +20,7 @@ from fullrank.methods.step_random import shuffled
 from fullrank.objectives import OBJECTIVES, simclr
 from fullrank.objectives.directclr import directclr
 from fullrank.objectives.signature import tensor_names
-from fullrank.training.micro_batches import embed
+from fullrank.training.micro_batches import forward_micro_batches
 
 WORKER = Path(__file__).with_name("projectors_worker.py")
 table = runpy.run_path(str(WORKER))
@@ -313,7 +313,7 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_undivided_one(projector, fabr
     views, _ = next(iter(table["batches"]()))
     wanted = whole_gradient(method, views)
     method.zero_grad()
-    embeddings, backward = embed(fabric, fabric.setup(method), views, micro_batch=5)
+    embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), views, micro_batch=5)
     backward(loss_of(method.terms(embeddings)))
     found = torch.cat([p.grad.flatten() for p in method.parameters() if p.grad is not None])
     assert (found - wanted).norm() <= 1e-10 * wanted.norm()

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation.frozen import frozen
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, iterate
-from fullrank.images.iterate import Batch
+from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield pixels of the preprocessed size, from a source or from memory."""
     if isinstance(images, Images):
-        yield from iterate(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors)
+        yield from iterate_batches(images, preprocess, batch_size=batch, workers=workers, decode_errors=decode_errors)
         return
     size = (preprocess.channels, preprocess.size, preprocess.size)
     for rows in torch.arange(len(images)).split(batch):

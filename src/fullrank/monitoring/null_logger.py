@@ -35,4 +35,4 @@ class NullLogger:
 
     def checkpoint(self, step: int) -> None:
         """Tell the first process which files could not be read here."""
-        self.data.decode_errors.exchange()
+        self.data.decode_errors.all_gather()

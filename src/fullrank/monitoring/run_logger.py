@@ -301,7 +301,7 @@ class RunLogger:
         self.check_finite()
         self.check_weights(step)
         self.log.flush()
-        self.data.decode_errors.exchange()
+        self.data.decode_errors.all_gather()
         self.note_skipped()
         self.note_times()
         save_checkpoint(

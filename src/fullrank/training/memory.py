@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
 from fullrank.training import Step
-from fullrank.training.micro_batches import count_pieces
+from fullrank.training.micro_batches import count_micro_batches
 
 # What the errors of other allocators say, which have no type of their own.
 SHORT = ("DefaultCPUAllocator: ", "CUBLAS_STATUS_ALLOC_FAILED", "MPS backend out of memory")
@@ -23,7 +23,7 @@ def micro_batch_note(method: nn.Module, share: int, micro_batch: int) -> str | N
     >>> micro_batch_note(nn.BatchNorm1d(3), share=256, micro_batch=100)
     '--machine.micro_batch 100: BatchNorm normalises each of 3 pieces of a batch by itself and moves its statistics 3 times a step'
     """
-    pieces = count_pieces(share, micro_batch)
+    pieces = count_micro_batches(share, micro_batch)
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
@@ -45,7 +45,7 @@ def within_memory(steps: Iterator[Step], method: nn.Module, share: int, micro_ba
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        piece = -(-share // count_pieces(share, micro_batch))
+        piece = -(-share // count_micro_batches(share, micro_batch))
         raise UserError(f"out of memory with {piece} images embedded at once; {smaller(piece, batchnorm=has_batchnorm(method))}") from error
 
 
