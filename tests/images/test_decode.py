@@ -63,9 +63,8 @@ def test_sixteen_bits_are_scaled_from_their_full_range(format):
 
 def test_transparent_pixels_are_blended_with_white():
     pixels = np.array([[[10, 20, 30, 0], [10, 20, 30, 255], [0, 0, 0, 51]]], dtype=np.uint8)
-    assert np.asarray(decode(encode_and_open(Image.fromarray(pixels), "png"), 3)).tolist() == [
-        [[255, 255, 255], [10, 20, 30], [204, 204, 204]]
-    ]
+    decoded = decode(encode_and_open(Image.fromarray(pixels), "png"), 3)
+    assert np.asarray(decoded).tolist() == [[[255, 255, 255], [10, 20, 30], [204, 204, 204]]]
 
 
 def test_the_transparent_colour_of_a_palette_is_white():

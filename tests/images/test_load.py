@@ -31,13 +31,9 @@ def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
 
 
 def test_a_batch_without_readable_images_is_skipped(folder):
-    indices = [
-        batch.indices.tolist()
-        for batch in iterate_batches(
-            open_images(folder)["all"], PREPROCESS, batch_size=1, decode_errors=DecodeErrors(max_error_fraction=0.5)
-        )
-    ]
-    assert indices == [[0], [1], [2], [5], [6], [7], [8], [9]]
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    batches = iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=1, decode_errors=decode_errors)
+    assert [batch.indices.tolist() for batch in batches] == [[0], [1], [2], [5], [6], [7], [8], [9]]
 
 
 def test_too_many_unreadable_images_are_an_error_at_the_end_of_a_short_pass(folder):

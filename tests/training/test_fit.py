@@ -135,9 +135,8 @@ def test_no_step_needs_a_value_on_the_host(fabric, name):
     replace_by_fake_tensors(method, mode)
     with mode:
         empty = [([torch.empty(2, 10, 3, 16, 16)], torch.empty(10, dtype=torch.int64))] * 3
-        module, optimizer = fabric.setup(
-            method, build_optimizer(OptimizerConfig(), method), move_to_device=False
-        )  # fake tensors cannot be moved
+        optimizer = build_optimizer(OptimizerConfig(), method)
+        module, optimizer = fabric.setup(method, optimizer, move_to_device=False)  # fake tensors cannot be moved
         steps = list(fit(fabric, module, optimizer, empty, rate))
     assert all(isinstance(term, FakeTensor) for step in steps for term in step.terms.values())
 
@@ -180,7 +179,7 @@ def test_two_processes_take_the_steps_of_one(one_process, two_processes):
 
 
 @pytest.mark.ddp
-def test_two_processes_with_micro_batches_take_the_steps_of_one_without(train_here, two_processes):
+def test_micro_batches_on_two_processes_take_the_steps_of_one(train_here, two_processes):
     undivided = train_here(batchnorm=False)
     for process in two_processes:
         assert_same_weights(process["divided without BatchNorm"], undivided)

@@ -34,7 +34,7 @@ def take_steps(optimizer, module, steps=3):
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def lars_reference(module, *, lr, weight_decay, momentum, steps=3, trust=TRUST, clip=True):
+def lars_reference(module, *, lr, weight_decay, momentum, steps=3, trust_coefficient=TRUST, trust_clip=True):
     """Apply LARS one parameter at a time; return the parameters and how often LARC's clip was active."""
     weights = [p.detach().clone() for p in module.parameters()]
     buffers = [torch.zeros_like(w) for w in weights]
@@ -42,9 +42,9 @@ def lars_reference(module, *, lr, weight_decay, momentum, steps=3, trust=TRUST, 
     for step in range(steps):
         for w, m, g in zip(weights, buffers, gradients(module, step), strict=True):
             if w.ndim > 1:
-                adapted = trust * w.norm() / (g.norm() + weight_decay * w.norm())
-                clipped += int(clip and adapted > lr)
-                g = (min(adapted, torch.tensor(lr)) / lr if clip else adapted) * (g + weight_decay * w)
+                adapted = trust_coefficient * w.norm() / (g.norm() + weight_decay * w.norm())
+                clipped += int(trust_clip and adapted > lr)
+                g = (min(adapted, torch.tensor(lr)) / lr if trust_clip else adapted) * (g + weight_decay * w)
             m.mul_(momentum).add_(g)
             w -= lr * m
     return weights, clipped
