@@ -1,6 +1,7 @@
 import torch
+from scipy.stats import kstest
 
-from fullrank.views.augmentation_params import make_params, mix
+from fullrank.views.augmentation_params import WIDTHS, hash_uniforms, make_params, mix
 
 
 def test_params_are_a_function_of_seed_and_step():
@@ -30,6 +31,34 @@ def test_a_shorter_batch_keeps_its_numbers():
 
 def test_no_two_steps_share_a_seed():
     assert len({mix(0, step) for step in range(100_000)}) == 100_000
+
+
+def test_a_new_column_changes_no_other_column():
+    before = hash_uniforms(WIDTHS, 2, 16, seed=3, step=5)
+    after = hash_uniforms({"a_new_column": 3} | WIDTHS, 2, 16, seed=3, step=5)
+    assert torch.equal(after[..., 3:], before)
+
+
+def test_a_new_view_changes_no_other_view():
+    assert torch.equal(make_params(3, 16, seed=3, step=5).uniforms[:2], make_params(2, 16, seed=3, step=5).uniforms)
+
+
+def test_numbers_are_uniform():
+    uniforms = torch.stack([make_params(2, 256, seed=seed, step=step).uniforms for seed in range(3) for step in range(10)])
+    assert uniforms.min() >= 0
+    assert uniforms.max() < 1
+    p_values = [kstest(column.flatten().numpy(), "uniform").pvalue for column in uniforms.unbind(-1)]
+    assert min(p_values) > 1e-3 / len(p_values)
+    assert kstest(p_values, "uniform").pvalue > 1e-3
+
+
+def test_columns_views_samples_and_seeds_are_uncorrelated():
+    uniforms = make_params(2, 4000, seed=0, step=0).uniforms
+    other = make_params(2, 4000, seed=1, step=0).uniforms
+    rows = torch.cat([uniforms[0].T, uniforms[1].T, other[0].T, uniforms[0, :, :1].roll(1, 0).T])
+    for x in (rows, (rows - 0.5).square()):
+        off_diagonal = torch.corrcoef(x) - torch.eye(len(x), dtype=torch.float64)
+        assert off_diagonal.abs().max() < 5 / x.shape[1] ** 0.5
 
 
 def test_neighbouring_steps_are_uncorrelated():
