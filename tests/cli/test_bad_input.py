@@ -63,7 +63,7 @@ def tree(path):
         ("digits --split trian", "unknown split of digits 'trian'; choose from all"),
         ("empty", "folder 'empty' is empty: contains no images"),
         ("texts", "folder 'texts' contains no images (.avif"),
-        ("texts", "give the folder that holds them"),
+        ("texts", "give the folder that contains them"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
         ("digits --batch 5000", "1438 training images are fewer than a batch of 5000; give --batch 719 or more images"),
         ("digits --batch 1", "batch of 1, but every objective compares images: it has to be at least 2"),

@@ -69,8 +69,8 @@ def by_torchvision(image, config, params, v, i):
     if u("affine") < a.probability:
         shift = [round(between(f"translate_{k}", -t * config.size, t * config.size)) for k, t in zip("xy", a.translate, strict=True)]
         shear = [between(f"shear_{k}", -s, s) for k, s in zip("xy", a.shear, strict=True)]
-        angle, zoom = between("angle", -a.degrees, a.degrees), between("scale", *a.scale)
-        x = F.affine(x, angle, shift, zoom, shear, interpolation=v2.InterpolationMode.BILINEAR)
+        angle, scale = between("angle", -a.degrees, a.degrees), between("scale", *a.scale)
+        x = F.affine(x, angle, shift, scale, shear, interpolation=v2.InterpolationMode.BILINEAR)
     if u("rotate") < config.quarter_turns:
         x = torch.rot90(x, 1 + int(3 * u("quarter_turns")), dims=(-2, -1))
     x = F.horizontal_flip(x) if u("flip") < config.flip else x

@@ -43,7 +43,7 @@ def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None =
     RGB. Any other number of channels must be that of the file, and is returned as an array `(H, W, C)`.
 
     - The EXIF orientation is applied; of an animation, the first frame is used.
-    - 16-bit values x become round(255·x / 65535), whatever range the image uses; 32-bit integers are treated as 16-bit ones.
+    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are treated as 16-bit ones.
     - Transparent pixels are blended with white.
 
     Args:

@@ -1,4 +1,4 @@
-"""The names of splits, how files and folders are assigned to splits, and a fixed held-out fifth."""
+"""The names of splits, the split of a file, and a held-out fifth for images without a test split."""
 
 import re
 

@@ -1,13 +1,13 @@
 """A picture of the views: one row per image, with the image first and its views after it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from fullrank.views.augmentation_params import AugmentationParams
 from fullrank.views.transform import MultiViewTransform
 
 PADDING = 3  # pixels between cells
@@ -20,7 +20,6 @@ def preview(
     seed: int = 0,
     step: int = 0,
     side: int = 96,
-    path: Path | None = None,
 ) -> Image.Image:
     """Return a grid of images and their views, without the normalisation.
 
@@ -31,7 +30,6 @@ def preview(
         seed: Seed of the views.
         step: Training step of the views.
         side: Side of a cell in pixels; images are fitted into it and enlarged without smoothing.
-        path: File to write the picture to.
 
     >>> from fullrank.views.config import ViewConfig
     >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
@@ -49,12 +47,10 @@ def preview(
         views = [_denormalize(view, transform) for x in batches for view in x[:, i]]
         for k, picture in enumerate((_to_rgb(np.array(image)), *views)):
             grid.paste(_fit(picture, side), (k * cell, i * cell))
-    if path is not None:
-        grid.save(path)
     return grid
 
 
-def _crop(image: np.ndarray, transform: MultiViewTransform, params):
+def _crop(image: np.ndarray, transform: MultiViewTransform, params: AugmentationParams) -> list[Tensor]:
     pixels = torch.from_numpy(image.reshape(*image.shape[:2], -1))
     return transform.crop_sample(pixels, transform.sample_boxes(params, *pixels.shape[:2]), params)
 
