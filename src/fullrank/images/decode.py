@@ -64,7 +64,8 @@ def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None =
             image = _from_array(_array_to_uint8(image, name))
         else:
             if min_size is not None:
-                image.draft(None, min_size if orientation(image) < 5 else min_size[::-1])
+                width, height = min_size
+                image.draft(None, (height, width) if orientation(image) >= 5 else (width, height))
             image.load()  # a PNG's EXIF is known only after loading
             image = image if orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels in (1, 3) and isinstance(image, Image.Image):

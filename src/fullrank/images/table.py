@@ -8,6 +8,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from datasets import config
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
 from fullrank.errors import UserError, pick
@@ -141,16 +142,16 @@ def load_from_hub(name: str, **options: Any) -> Any:
     Raises:
         UserError: no such data set, no access, no network and no cached copy, or a missing configuration.
     """
-    path, _, config = name.partition(":")
+    path, _, configuration = name.partition(":")
     try:
-        return datasets.load_dataset(path, config or None, **options)
+        return datasets.load_dataset(path, configuration or None, **options)
     except DatasetNotFoundError as error:
         raise UserError(
             f"no data set '{path}' on the Hugging Face hub, or no access to it; check hf:OWNER/NAME, or log in with `hf auth login`"
         ) from error
     except ConnectionError as error:
         raise UserError(
-            f"cannot reach the Hugging Face hub for '{path}', and {datasets.config.HF_DATASETS_CACHE} has no copy; "
+            f"cannot reach the Hugging Face hub for '{path}', and {config.HF_DATASETS_CACHE} has no copy; "
             "load it once with a network, or give local files as parquet:PATH"
         ) from error
     except (ValueError, RuntimeError, OSError, DatasetsError) as error:
