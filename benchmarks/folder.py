@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fullrank.images import stream_batches, train_and_test
+from fullrank.images import crop_batches, train_and_test
 from fullrank.views import MultiViewTransform, ViewConfig
 
 CLASSES = 100
@@ -49,7 +49,7 @@ def first_batch(folder: str, workers: int) -> dict:
     images = train_and_test(folder).train
     list_seconds = time.perf_counter() - start
     views = MultiViewTransform(ViewConfig(), mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
-    next(stream_batches(images, views, seed=0, batch=256, start_step=0, steps=1, workers=workers))
+    next(crop_batches(images, views, seed=0, batch_size=256, start=0, stop=1, workers=workers))
     return {
         "workers": workers,
         "seconds_to_list_and_split": round(list_seconds, 2),

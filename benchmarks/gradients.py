@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.images import load, train_and_test
+from fullrank.images import load_images, train_and_test
 from fullrank.methods import Method
 from fullrank.methods.directclr_projectors import channel_gradients
 from fullrank.objectives import total
@@ -41,7 +41,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     images = train_and_test(options.data).train.subset(torch.arange((1 + STEPS) * RECIPE.batch).numpy())
-    pixels = load(images, channels=3, size=RECIPE.views[0].size).pixels
+    pixels = load_images(images, channels=3, size=RECIPE.views[0].size).pixels
     rows = []
     for kind, shortcut in PAIRS:
         runs = [gradients(build_recipe(kind, shortcut, seed), pixels) for seed in range(SEEDS)]
@@ -67,7 +67,7 @@ def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
     method, (first, *others) = parts.method, pixels.split(recipe.batch)
 
     def views(batch: Tensor, step: int) -> list[Tensor]:
-        return parts.views(batch, parts.views.draw(recipe.seed, step, len(batch)))
+        return parts.views(batch, parts.views.make_params(recipe.seed, step, len(batch)))
 
     optimizer, first_views = build_optimizer(OPTIMIZER, method), views(first, 0)
     before = {"step 0": measure(method, first_views)}

@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate, extract_features, few_shot, linear_probe, standardize
-from fullrank.images import MemoryImages, load, train_and_test
+from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.loading import Model, load_run
 from fullrank.recipes.assemble import build_transform
 from fullrank.run import write_json
@@ -94,7 +94,7 @@ def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
     """Images that the run was trained on, and those that it held out."""
     data = model.recipe.data
     splits = train_and_test(data.source, train=data.train, test=data.test, seed=model.recipe.seed)
-    train, test = (load(images, channels=data.channels) for images in (splits.train, splits.test))
+    train, test = (load_images(images, channels=data.channels) for images in (splits.train, splits.test))
     return train, test
 
 
@@ -102,7 +102,7 @@ def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
 def seen_from(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
     """Representations (n, q, D_b) of q views of each image."""
     make = build_transform(type(model.recipe)(views=views, data=model.recipe.data))
-    drawn = [make(images.pixels, make.draw(seed, 0, len(images)))[0] for seed in range(VIEWS // 2)]
+    drawn = [make(images.pixels, make.make_params(seed, 0, len(images)))[0] for seed in range(VIEWS // 2)]
     return torch.stack([torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1)
 
 

@@ -106,7 +106,7 @@ def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: 
     """A step as `fit` takes it, with its views."""
     optimizer.zero_grad()
     method.train()
-    found = method(views(pixels, views.draw(0, 0, len(pixels))))
+    found = method(views(pixels, views.make_params(0, 0, len(pixels))))
     total(method.terms({name: found[name] for name in method.input_names})).backward()
     optimizer.step()
 

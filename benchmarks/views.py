@@ -27,6 +27,7 @@ from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
 from torchvision.transforms import v2
 
+from fullrank.images.dataloaders import decode_and_crop
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 MEAN, STD = IMAGENET_NORMALIZE["mean"], IMAGENET_NORMALIZE["std"]
@@ -66,7 +67,7 @@ def small(images: list[Image.Image]) -> dict[str, Work]:
 
     def fullrank(**options) -> Work:
         views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
-        return lambda: views(pixels, views.draw(0, 0, len(pixels)))
+        return lambda: views(pixels, views.make_params(0, 0, len(pixels)))
 
     pipelines = {
         "fullrank": fullrank(),
@@ -93,9 +94,12 @@ def photos(files: list[Path]) -> dict[str, Work]:
         views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
 
         def work():
-            draws = views.draw(0, 0, len(files))
-            crops = zip(*(views.crops(Image.open(file), draws, i) for i, file in enumerate(files)), strict=True)
-            return views.finish([torch.stack(crop, 1) for crop in crops], draws)
+            params = views.make_params(0, 0, len(files))
+            samples = (params.select_samples(slice(i, i + 1)) for i in range(len(files)))
+            crops = zip(
+                *(decode_and_crop(Image.open(file), views, sample) for file, sample in zip(files, samples, strict=True)), strict=True
+            )
+            return views.augment([torch.stack(crop, 1) for crop in crops], params)
 
         return work
 

@@ -93,8 +93,8 @@ def exchange_decode_errors():
     """Return the decode errors of all processes after the exchange."""
     decode_errors = DecodeErrors()
     decode_errors.add(10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{rank()}.jpg", "no image")])
-    decode_errors.exchange()
-    return decode_errors.tried, decode_errors.failed, decode_errors.reasons
+    decode_errors.all_gather()
+    return decode_errors.attempts, decode_errors.failed, decode_errors.reasons
 
 
 def compute_all():

@@ -8,11 +8,10 @@ from PIL import Image
 
 from fullrank.data import SeededBatches, load_batches, num_decoders, open_data, write_preview
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, MemoryImages
-from fullrank.images.dataset_info import evenly
+from fullrank.images import DecodeErrors, MemoryImages, dataloader
+from fullrank.images.dataset_info import evenly_spaced
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, assemble, build_method
-from fullrank.training import memory_batches
 from fullrank.views import ViewConfig
 
 CPU = torch.device("cpu")
@@ -106,7 +105,7 @@ def test_storage_memory_is_an_error_if_it_is_impossible(mixed):
 
 
 def test_one_image_of_another_size_beyond_the_sample_makes_the_dataset_streamed(tmp_path):
-    missed = min({*range(65)} - {*evenly(130, 64)})  # the 65 cats come first, and they have the even numbers
+    missed = min({*range(65)} - {*evenly_spaced(130, 64)})  # the 65 cats come first, and they have the even numbers
     source = folder(tmp_path / "odd", [(20, 10) if k == 2 * missed else (12, 10) for k in range(130)], splits=("train",))
     folder(tmp_path / "odd", [(12, 10)] * 4, splits=("test",))
     _, _, data, lines = opened(source)
@@ -145,7 +144,7 @@ def test_streamed_and_loaded_images_come_in_the_same_order(even):
 def test_batches_from_memory_are_those_of_the_recipe(even):
     complete, parts, data, _ = opened(even)
     found = list(load_batches(complete, parts.views, data, CPU, start=1, stop=3))
-    expected = list(memory_batches(data.train, parts.views, seed=complete.seed, batch=4, start=1, stop=3))
+    expected = list(dataloader(data.train, parts.views, seed=complete.seed, batch_size=4, start=1, stop=3))
     assert all(torch.equal(xs[0], ys[0]) for (xs, _), (ys, _) in zip(found, expected, strict=True))
 
 
@@ -229,7 +228,7 @@ def test_the_number_of_decoders_is_given_or_leaves_one_core_to_the_trainer(monke
 def test_all_images_are_counted_in_one_place(even):
     _, _, data, _ = opened(even)
     assert isinstance(data.decode_errors, DecodeErrors)
-    assert data.decode_errors.tried >= 24
+    assert data.decode_errors.attempts >= 24
 
 
 def test_seeded_batches_seed_each_step_and_measure_only_the_wait():

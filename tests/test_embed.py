@@ -10,7 +10,7 @@ from torch import nn
 from fullrank.embed import embed
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
-from fullrank.images import DecodeErrors, Preprocess, load, open_images
+from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
 
@@ -41,7 +41,7 @@ def test_each_batch_is_a_row_group(tmp_path, digits):
 
 def test_images_in_memory_give_the_same_table(tmp_path, digits):
     embed(nn.Flatten(), digits, GREY, tmp_path / "a.parquet")
-    embed(nn.Flatten(), load(digits, channels=1), GREY, tmp_path / "b.parquet")
+    embed(nn.Flatten(), load_images(digits, channels=1), GREY, tmp_path / "b.parquet")
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
 
 

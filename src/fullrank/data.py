@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullrank.distributed import local_world_size, rank, rank_slice, world_size
+from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.images import (
     DecodeErrors,
@@ -21,21 +21,20 @@ from fullrank.images import (
     StreamedImages,
     batch_indices,
     channel_statistics,
+    dataloader,
     dataset_info,
     decode,
     fits,
-    iterate,
-    load,
+    iterate_batches,
+    load_images,
     open_stream,
-    stream_batches,
     train_and_test,
 )
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
-from fullrank.training import memory_batches
 from fullrank.views import MultiViewTransform, preview
-from fullrank.views.draw import mix
+from fullrank.views.augmentation_params import mix
 
 Batch = tuple[list[Tensor], Tensor]
 """The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""
@@ -127,13 +126,13 @@ def _open_remote(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
         raise UserError(f"{spec.source} has no known length; give the images of an epoch with --data.num_images (50000 for CIFAR-10)")
     train, test = spec.train or "train", spec.test or "test"
     stream = open_stream(spec.source, split=train)
-    held_out = open_stream(spec.source, split=test).first(recipe.spectrum.samples or REMOTE_HELD_OUT, seed=recipe.seed)
+    held_out = open_stream(spec.source, split=test).take(recipe.spectrum.samples or REMOTE_HELD_OUT, seed=recipe.seed)
     statement = (
         f"train with {spec.source} [{train}] as it arrives ({spec.num_images} images an epoch), "
         f"evaluate the spectrum on {len(held_out)} images of [{test}]; "
         "a run that resumes begins a new epoch of the stream"
     )
-    return stream, stream.first(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
+    return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
 
 
 def _load_or_stream(recipe: Recipe, images: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]) -> MemoryImages | Images:
@@ -146,7 +145,7 @@ def _load_or_stream(recipe: Recipe, images: Images, decode_errors: DecodeErrors,
         notify(f"images are streamed: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them into memory)")
         return images
     try:
-        return load(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
+        return load_images(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
     except UserError as error:
         if spec.storage == "memory" or "several sizes" not in str(error):
             raise
@@ -158,7 +157,7 @@ def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: De
     """Return pixels and labels of `samples` test images, or of all if there are fewer, chosen by the seed."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
     workers = num_decoders(recipe.data.workers) if len(chosen) >= MIN_IMAGES_FOR_WORKERS else 0
-    batches = list(iterate(test.subset(chosen.numpy()), build_preprocess(recipe), batch=256, workers=workers, decode_errors=decode_errors))
+    batches = list(iterate_batches(test.subset(chosen.numpy()), build_preprocess(recipe), workers=workers, decode_errors=decode_errors))
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair them")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
@@ -167,29 +166,20 @@ def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: De
 def load_batches(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
 ) -> Iterator[Batch]:
-    """Yield this process's views and labels for steps `start` to `stop`, from memory or from the stream."""
-    if isinstance(data.train, MemoryImages):
-        images = data.train.to(device)
-        yield from memory_batches(
-            images, views, seed=recipe.seed, batch=recipe.batch, start=start, stop=stop, rank=rank(), world=world_size()
-        )
-        return
-    crops = stream_batches(
+    """Return an iterator over this process's views and labels of steps `start` to `stop`, from memory or from the stream."""
+    return dataloader(
         data.train,
         views,
         seed=recipe.seed,
-        batch=recipe.batch,
-        start_step=start,
-        steps=stop - start,
+        batch_size=recipe.batch,
+        start=start,
+        stop=stop,
+        device=device,
         workers=num_decoders(recipe.data.workers),
         rank=rank(),
-        world=world_size(),
+        world_size=world_size(),
         decode_errors=data.decode_errors,
     )
-    rows = rank_slice(recipe.batch)
-    for step, (uint8, labels) in enumerate(crops, start=start):
-        draws = views.rows(views.draw(recipe.seed, step, recipe.batch), rows)
-        yield views.finish([crop.to(device, non_blocking=True) for crop in uint8], draws), labels.to(device, non_blocking=True)
 
 
 class SeededBatches:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
-from fullrank.images.source import Picture
+from fullrank.images.source import RawImage
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
@@ -43,7 +43,7 @@ class Model:
     """The recipe of a run."""
 
     @torch.inference_mode()
-    def features(self, images: Sequence[Picture]) -> Float[Tensor, "n D"]:
+    def features(self, images: Sequence[RawImage]) -> Float[Tensor, "n D"]:
         """Return the features (n, D) of n ≥ 1 Pillow images or uint8 arrays (H, W, C), on the device of the backbone."""
         pixels = torch.stack([self.preprocess.pixels(image) for image in images])
         return self.backbone(self.preprocess.normalize(pixels.to(next(self.backbone.parameters()).device)))

@@ -40,7 +40,7 @@ from fullrank.recipes import (
 from fullrank.run import Run, create, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
-from fullrank.training import Checkpoint, build_optimizer, factor, fit
+from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
@@ -204,7 +204,7 @@ def _train(
     method.training_length = TrainingLength(steps_per_epoch, total)
 
     def learning_rate(step: int) -> float:
-        return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+        return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)

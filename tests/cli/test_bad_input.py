@@ -59,11 +59,11 @@ def tree(path):
         ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
         ("digits --optimizer.lr nan", "optimizer.lr is nan, but has to be a finite number of at least 0; change --optimizer.lr"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
-        ("digits --data hff:cifar", "unknown kind of source 'hff:' in 'hff:cifar'"),
+        ("digits --data hff:cifar", "unknown source 'hff:' in 'hff:cifar'"),
         ("digits --split trian", "unknown split of digits 'trian'; choose from all"),
-        ("empty", "folder 'empty' is empty: holds no images"),
-        ("texts", "folder 'texts' holds no images (.avif"),
-        ("texts", "give the folder that holds them"),
+        ("empty", "folder 'empty' is empty: contains no images"),
+        ("texts", "folder 'texts' contains no images (.avif"),
+        ("texts", "give the folder that contains them"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
         ("digits --batch 5000", "1438 training images are fewer than a batch of 5000; give --batch 719 or more images"),
         ("digits --batch 1", "batch of 1, but every objective compares images: it has to be at least 2"),
@@ -292,7 +292,7 @@ def test_too_many_decode_errors_stop_the_run_before_it_begins(fullrank, photos, 
     status, _, err = fullrank("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch", "16")
     assert status == 2
     _, line = err.splitlines()  # the first says which images are read
-    assert "images could not be read, more than the tolerated 10%" in line
+    assert "images could not be read, expected at most 10%" in line
     assert "cat/" in line
     assert not (tmp_path / "runs").exists()
 

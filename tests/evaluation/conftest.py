@@ -4,7 +4,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from fullrank.images import MemoryImages, Preprocess, load, open_images
+from fullrank.images import MemoryImages, Preprocess, load_images, open_images
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,7 +17,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def digits() -> MemoryImages:
-    return load(open_images("digits")["all"], channels=1)
+    return load_images(open_images("digits")["all"], channels=1)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features, standardize
-from fullrank.images import DecodeErrors, MemoryImages, Preprocess, load, open_images
+from fullrank.images import DecodeErrors, MemoryImages, Preprocess, load_images, open_images
 
 
 class Counts(nn.Module):
@@ -91,7 +91,7 @@ def test_a_source_and_its_copy_in_memory_have_equal_features(folder_images):
     source = open_images(str(folder_images))["all"]
     preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
     a = extract_features(nn.Flatten(), source, preprocess, batch=5)
-    b = extract_features(nn.Flatten(), load(source, channels=3, size=8), preprocess, batch=7)
+    b = extract_features(nn.Flatten(), load_images(source, channels=3, size=8), preprocess, batch=7)
     assert torch.equal(a.X, b.X)
     assert torch.equal(a.labels, b.labels)
     assert a.names == b.names

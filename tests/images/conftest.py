@@ -10,13 +10,13 @@ DATA = Path("../shared/data")
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    """`datasets` sleeps five seconds whenever a shuffled stream of Parquet ends."""
+def _no_shutdown_delay(monkeypatch):
+    """Remove the five seconds that `datasets` sleeps when a shuffled stream of Parquet ends."""
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)
 
 
 @pytest.fixture
-def real():
+def data_sets():
     if not DATA.exists():
         pytest.skip(f"real data sets are not at {DATA}")
     return DATA
@@ -24,14 +24,14 @@ def real():
 
 @pytest.fixture
 def photo():
-    """Smooth colours, so that JPEG and resizing change them little."""
+    """Return smooth colours, which JPEG and resizing change little."""
     ramp = np.linspace(0, 255, 64 * 48).reshape(48, 64)
     return Image.fromarray(np.stack([ramp, ramp[::-1], ramp[:, ::-1]], -1).astype(np.uint8))
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write small images, each with a colour of its own, and return the folder."""
+    """`write(*names)`: write small images of different colours and return the folder."""
 
     def write_files(*names, folder="photos", size=(8, 6)):
         for k, name in enumerate(names):
@@ -51,7 +51,7 @@ def encoded(k, size=(8, 6)):
 
 @pytest.fixture
 def parquet(tmp_path):
-    """Write a Parquet file in the layout of the hub: 12 images of 3 classes."""
+    """`parquet(name)`: write a Parquet file in the layout of the hub, with 12 images of 3 classes."""
 
     def write_parquet(name="train-00000-of-00001.parquet", n=12, column="image", names=("cat", "dog", "emu"), broken=()):
         path = tmp_path / "tables" / name

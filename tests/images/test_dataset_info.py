@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DatasetInfo, dataset_info, fits, open_images
+from fullrank.images import DatasetInfo, DecodeErrors, MemoryImages, channel_statistics, dataset_info, fits, load_images, open_images
 
 
-def test_one_size_is_uniform_and_counted_exactly():
+def test_images_of_one_size_are_uniform():
     assert dataset_info(open_images("digits")["all"]) == DatasetInfo(
         count=1797, channels=1, minimum=(8, 8), median=(8, 8), maximum=(8, 8), uniform=True, bytes_in_memory=115008, modes={"uint8×1": 64}
     )
@@ -37,7 +38,7 @@ def test_grey_files_have_one_channel(tmp_path, mode, channels):
     assert dataset_info(open_images(tmp_path)["all"]).channels == channels
 
 
-def test_arrays_say_how_many_channels_they_have(tmp_path):
+def test_arrays_have_their_own_channels(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((4, 6, 5), dtype=np.uint8))
     found = dataset_info(open_images(tmp_path)["all"])
     assert (found.channels, found.median, found.modes) == (5, (6, 4), {"uint8×5": 1})
@@ -50,12 +51,12 @@ def test_sizes_are_upright(tmp_path):
     assert dataset_info(open_images(tmp_path)["all"]).median == (20, 40)
 
 
-def test_bad_images_do_not_count_unless_all_are(write):
+def test_unreadable_images_are_skipped_unless_all_are_unreadable(write):
     folder = write("a.png", "b.png")
     (folder / "a.png").write_text("no image")
     assert dataset_info(open_images(folder)["all"]).modes == {"RGB": 1}
     (folder / "b.png").write_text("no image")
-    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read; the first is 'a.png': not an image"):
+    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read; the first error is 'a.png: not an image"):
         dataset_info(open_images(folder)["all"])
 
 
@@ -65,3 +66,43 @@ def test_fits_compares_with_the_budget():
     assert not fits(found, 1797 * 64 - 1)
     assert fits(found, 1797 * 16, size=4)
     assert not fits(found, 1797 * 16 - 1, size=4)
+
+
+def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
+    pixels = torch.randint(256, (5000, 3, 4, 5), dtype=torch.uint8) // torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+    mean, std = channel_statistics(MemoryImages(pixels, torch.zeros(5000, dtype=torch.int64), ("",) * 5000, ()))
+    x = pixels.double() / 255
+    torch.testing.assert_close(torch.tensor(mean, dtype=torch.float64), x.mean(dim=(0, 2, 3)), rtol=1e-12, atol=0)
+    torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0)
+
+
+def test_a_sample_that_is_everything_equals_memory():
+    images = open_images("digits")["all"]
+    assert channel_statistics(images, channels=1, sample=5000) == channel_statistics(load_images(images, channels=1))
+
+
+def test_statistics_of_a_sample_are_close_to_those_of_all_images():
+    images = open_images("digits")["all"]
+    (mean,), (std,) = channel_statistics(images, channels=1, sample=300)
+    (true_mean,), (true_std,) = channel_statistics(load_images(images, channels=1))
+    assert abs(mean - true_mean) < 0.02
+    assert abs(std - true_std) < 0.02
+
+
+def test_statistics_skip_and_record_unreadable_images(write):
+    folder = write("a.png", "b.png", "c.png")
+    (folder / "c.png").write_text("no image")
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    mean, std = channel_statistics(open_images(folder)["all"], decode_errors=decode_errors)
+    assert mean == pytest.approx((0.5 / 255, 100 / 255, 200 / 255))
+    assert std == pytest.approx((0.5 / 255, 0, 0), abs=1e-12)
+    assert list(decode_errors.reasons) == ["c.png"]
+    with pytest.raises(UserError, match="1 of 3"):
+        channel_statistics(open_images(folder)["all"])
+
+
+def test_statistics_of_mnist_are_the_known_ones(data_sets):
+    images = open_images(data_sets / "mnist")["test"]
+    (mean,), (std,) = channel_statistics(images, channels=1, sample=1000)
+    assert mean == pytest.approx(0.1325, abs=0.01)  # of all test images; the sample is a tenth
+    assert std == pytest.approx(0.3105, abs=0.01)

@@ -1,47 +1,76 @@
 import json
+import pickle
 
 import pytest
+from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, ImageDecodeError
+from fullrank.images.decode_errors import convert_errors
 
 
-def bad(k):
+def test_a_decode_error_can_be_pickled():
+    error = pickle.loads(pickle.dumps(ImageDecodeError("a.jpg", "empty file")))
+    assert (error.name, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
+
+
+def test_every_exception_becomes_a_decode_error_of_one_line():
+    with pytest.raises(ImageDecodeError, match=r"^x\.png: one line and another$"), convert_errors("x.png"):
+        raise SyntaxError("one line\nand another")
+
+
+def test_an_error_without_a_message_is_described_by_its_type():
+    with pytest.raises(ImageDecodeError, match="EOFError"), convert_errors("x.png"):
+        raise EOFError
+
+
+def test_user_errors_are_not_converted():
+    with pytest.raises(UserError, match="channels"), convert_errors("x.png"):
+        raise UserError("channels")
+
+
+@pytest.mark.parametrize("share", [0.9, 0.4])  # of the limit: Pillow warns above 1 and raises above 2
+def test_more_pixels_than_the_limit_are_a_decode_error(share, tmp_path, monkeypatch):
+    Image.new("L", (10, 10)).save(tmp_path / "x.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", int(100 * share))
+    with pytest.raises(ImageDecodeError, match="more pixels than the limit"), convert_errors("x.png"):
+        Image.open(tmp_path / "x.png")
+
+
+def decode_error(k):
     return ImageDecodeError(f"{k}.jpg", "empty file")
 
 
-def test_a_share_within_the_limit_is_tolerated():
+def test_a_fraction_below_the_limit_is_no_error():
     decode_errors = DecodeErrors(max_error_fraction=0.1)
     for k in range(20):
-        decode_errors.add(10, [bad(k)])
-    decode_errors.finish()
-    assert (decode_errors.tried, decode_errors.failed, len(decode_errors.reasons)) == (200, 20, 20)
+        decode_errors.add(10, [decode_error(k)])
+    decode_errors.check()
+    assert (decode_errors.attempts, decode_errors.failed, len(decode_errors.reasons)) == (200, 20, 20)
 
 
-def test_a_share_past_the_limit_stops_once_enough_were_tried():
-    decode_errors = DecodeErrors(max_error_fraction=0.1, minimum=100)
-    decode_errors.add(99, map(bad, range(50)))
-    with pytest.raises(
-        UserError, match=r"51 of 100 images could not be read, more than the tolerated 10%; the first is '0.jpg': empty file"
-    ):
-        decode_errors.add(1, [bad(50)])
+def test_a_fraction_above_the_limit_is_an_error_after_enough_attempts():
+    decode_errors = DecodeErrors(max_error_fraction=0.1, min_attempts=100)
+    decode_errors.add(99, map(decode_error, range(50)))
+    with pytest.raises(UserError, match=r"51 of 100 images could not be read, expected at most 10%; the first is '0.jpg': empty file"):
+        decode_errors.add(1, [decode_error(50)])
 
 
-def test_a_short_pass_is_judged_at_its_end():
+def test_a_short_pass_is_checked_at_its_end():
     decode_errors = DecodeErrors(max_error_fraction=0.1)
-    decode_errors.add(5, [bad(0)])
+    decode_errors.add(5, [decode_error(0)])
     with pytest.raises(UserError, match="1 of 5"):
-        decode_errors.finish()
+        decode_errors.check()
 
 
-def test_nothing_tried_is_nothing_wrong():
-    DecodeErrors(max_error_fraction=0.0).finish()
+def test_no_attempts_are_no_error():
+    DecodeErrors(max_error_fraction=0.0).check()
 
 
-def test_a_file_that_fails_in_every_epoch_is_listed_once(tmp_path):
+def test_a_file_that_fails_in_every_epoch_is_written_once(tmp_path):
     decode_errors = DecodeErrors(max_error_fraction=1.0)
     for _ in range(3):
-        decode_errors.add(2, [bad(0), ImageDecodeError("é\udcff.png", "x")])
+        decode_errors.add(2, [decode_error(0), ImageDecodeError("é\udcff.png", "x")])
     decode_errors.write(tmp_path / "decode_errors.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "decode_errors.jsonl").read_text().splitlines()]
     assert rows == [{"name": "0.jpg", "reason": "empty file"}, {"name": "é\udcff.png", "reason": "x"}]

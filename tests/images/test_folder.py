@@ -30,7 +30,7 @@ def test_without_class_folders_there_are_no_labels(write):
     assert images.classes == ()
 
 
-def test_images_beside_class_folders_are_unlabelled(write):
+def test_images_outside_class_folders_have_no_label(write):
     images = open_images(write("z.png", "cat/a.png", "dog/a.png"))["all"]
     assert dict(zip(names(images), images.labels.tolist(), strict=True)) == {"cat/a.png": 0, "dog/a.png": 1, "z.png": -1}
 
@@ -53,27 +53,27 @@ def test_splits_may_be_capitalised(write):
     assert {split: images.labels.tolist() for split, images in splits.items()} == {"Test": [1, -1], "Train": [0, 1]}
 
 
-def test_files_and_folders_beside_two_split_folders_are_splits_as_well(write):
+def test_files_and_folders_next_to_two_split_folders_are_splits(write):
     splits = open_images(write("train/a.png", "test/b.png", "more/c.png", "d.png"))
     assert {split: names(images) for split, images in splits.items()} == {
         "more": ["more/c.png"], "other": ["d.png"], "test": ["test/b.png"], "train": ["train/a.png"]
     }  # fmt: skip
 
 
-def test_a_class_may_be_called_train(write):
+def test_a_class_may_have_the_name_train(write):
     images = open_images(write("bus/a.png", "train/a.png", "all/a.png"))["all"]
     assert images.classes == ("all", "bus", "train")
     assert images.labels.tolist() == [0, 1, 2]
 
 
-def test_a_single_folder_around_everything_is_looked_through(write):
+def test_a_single_folder_that_contains_everything_is_skipped(write):
     splits = open_images(write("set-160/train/cat/a.png", "set-160/train/dog/a.png", "set-160/val/dog/b.png"))
     assert list(splits) == ["train", "val"]
     assert splits["val"].labels.tolist() == [1]
     assert splits["val"].open(0).size == (8, 6)
 
 
-def test_one_class_folder_is_no_label(write):
+def test_one_class_folder_gives_no_labels(write):
     images = open_images(write("cat/a.png", "cat/b.png"))["all"]
     assert images.labels.tolist() == [-1, -1]
     assert images.classes == ()
@@ -98,7 +98,7 @@ def test_symlinks_are_followed_and_loops_are_harmless(write):
     assert all(images.open(i).size == (8, 6) for i in range(len(images)))
 
 
-def test_a_dangling_link_is_a_bad_image(write):
+def test_a_dangling_link_is_a_decode_error(write):
     folder = write("a.png")
     (folder / "b.png").symlink_to(folder / "gone.png")
     with pytest.raises(ImageDecodeError, match=r"b\.png: No such file"):
@@ -120,7 +120,7 @@ def test_names_need_not_be_unicode(write):
     assert os.fsencode(images.name(0)) == b"\xff.png"
 
 
-def test_a_long_list_of_files_takes_little_room_and_keeps_its_order(write):
+def test_a_long_list_of_files_takes_little_memory(write):
     folder = write("cat/00000.png", "dog/00000.png")
     for k in range(1, 2000):
         os.link(folder / "cat/00000.png", folder / f"cat/{k:05}.png")
@@ -130,8 +130,8 @@ def test_a_long_list_of_files_takes_little_room_and_keeps_its_order(write):
     assert images.files.nbytes < 50 * len(images)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_refused(write):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_a_folder_without_permission_is_an_error(write):
     folder = write("cat/a.png", "dog/b.png")
     (folder / "dog").chmod(0)
     try:
@@ -141,7 +141,7 @@ def test_a_folder_without_permission_is_refused(write):
         (folder / "dog").chmod(0o755)
 
 
-def test_a_folder_that_the_system_refuses_is_one_line(write, monkeypatch):
+def test_an_error_of_the_file_system_is_one_line(write, monkeypatch):
     folder = write("cat/a.png")
 
     def refuse(path):

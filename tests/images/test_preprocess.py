@@ -13,25 +13,25 @@ COLOUR = dict(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 @pytest.mark.parametrize("shape", [(64, 48), (48, 64), (33, 77), (101, 40), (20, 31), (9, 9)])
 @pytest.mark.parametrize("size", [24, 31])
-def test_equals_resize_and_centre_crop_of_torchvision(photo, shape, size):
+def test_preprocessing_equals_resize_and_centre_crop_of_torchvision(photo, shape, size):
     image = photo.resize(shape)
     reference = v2.Compose([v2.Resize(size, antialias=True), v2.CenterCrop(size), v2.PILToTensor()])
     assert torch.equal(Preprocess(3, size, **COLOUR).pixels(image), reference(image))
 
 
-def test_an_image_of_that_size_is_not_touched(photo):
+def test_an_image_of_the_right_size_is_not_changed(photo):
     image = photo.resize((17, 17))
     assert np.array_equal(Preprocess(3, 17, **COLOUR).pixels(image).permute(1, 2, 0), image)
 
 
-def test_channels_of_arrays_are_resized_as_those_of_images(photo):
+def test_arrays_are_resized_like_images(photo):
     image = np.asarray(photo)
     many = np.concatenate([image, image[..., :2]], axis=2)
     colour = Preprocess(3, 20, **COLOUR).pixels(photo)
     assert torch.equal(Preprocess(5, 20, (0.0,) * 5, (1.0,) * 5).pixels(many), torch.cat([colour, colour[:2]]))
 
 
-def test_a_reduced_jpeg_is_close_to_the_whole(photo, tmp_path):
+def test_a_jpeg_at_reduced_scale_is_close_to_the_whole_image(photo, tmp_path):
     photo.resize((800, 600)).save(tmp_path / "a.jpg", quality=95)
     image = open_images(tmp_path)["all"].open(0)
     whole = Preprocess(3, 64, **COLOUR).pixels(image.copy())
@@ -39,7 +39,7 @@ def test_a_reduced_jpeg_is_close_to_the_whole(photo, tmp_path):
     assert (whole.float() - reduced.float()).abs().mean() < 2
 
 
-def test_errors_use_the_name_that_was_given():
+def test_errors_name_the_image():
     with pytest.raises(ImageDecodeError, match=r"^x\.npy: "):
         Preprocess(3, 8, **COLOUR).pixels(np.zeros((4, 4)), name="x.npy")
 
@@ -52,6 +52,6 @@ def test_normalize_subtracts_the_mean_and_divides_by_the_deviation():
     torch.testing.assert_close(x, expected)
 
 
-def test_the_fields_are_json():
+def test_the_fields_can_be_written_as_json():
     preprocess = Preprocess(3, 8, **COLOUR)
     assert json.loads(json.dumps(dataclasses.asdict(preprocess)))["mean"] == [0.5, 0.4, 0.3]

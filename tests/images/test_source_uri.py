@@ -11,7 +11,7 @@ def message(source, **options):
     return str(caught.value)
 
 
-def test_a_path_is_the_same_with_its_scheme(write, parquet):
+def test_a_path_may_have_a_scheme(write, parquet):
     folder, table = write("a.png"), parquet()
     assert open_images(f"folder:{folder}")["all"].name(0) == open_images(folder)["all"].name(0) == "a.png"
     assert len(open_images(f"parquet:{table}")["train"]) == len(open_images(str(table.parent))["train"]) == 12
@@ -38,14 +38,14 @@ def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
 
 def test_an_unknown_scheme_lists_the_known_ones():
     assert message("parket:x") == (
-        "unknown kind of source 'parket:' in 'parket:x'; "
+        "unknown source 'parket:' in 'parket:x'; "
         "choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
     )
-    assert "unknown kind of source 's3:'" in message("s3://bucket/x")
+    assert "unknown source 's3:'" in message("s3://bucket/x")
 
 
 @pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
-def test_a_scheme_needs_something_behind_it(scheme):
+def test_a_scheme_needs_a_path_or_a_name(scheme):
     assert f"nothing after '{scheme}:'" in message(f"{scheme}:")
 
 
@@ -56,7 +56,7 @@ def test_a_missing_path_names_the_nearest_existing_one(write):
     assert message(folder / "zzz").endswith(f"there is no 'zzz' in '{folder}'")
 
 
-def test_a_folder_above_that_may_not_be_read_says_so(write, monkeypatch):
+def test_a_parent_folder_that_cannot_be_read_is_named(write, monkeypatch):
     folder = write("a.png")
 
     def refuse(self):
@@ -68,30 +68,30 @@ def test_a_folder_above_that_may_not_be_read_says_so(write, monkeypatch):
     )
 
 
-def test_an_empty_folder_says_so(tmp_path):
+def test_an_empty_folder_is_an_error(tmp_path):
     assert message(tmp_path).startswith(f"folder '{tmp_path}' is empty")
 
 
-def test_a_folder_without_images_says_what_was_looked_for(tmp_path):
+def test_a_folder_without_images_names_the_supported_formats(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    said = message(tmp_path)
-    assert f"folder '{tmp_path}' holds no images" in said
-    assert ".jpg" in said
-    assert ".npy" in said
-    assert "Parquet files (.parquet)" in said
-    assert "holds no Parquet files (.parquet)" in message(f"parquet:{tmp_path}")
+    text = message(tmp_path)
+    assert f"folder '{tmp_path}' contains no images" in text
+    assert ".jpg" in text
+    assert ".npy" in text
+    assert "Parquet files (.parquet)" in text
+    assert "contains no Parquet files (.parquet)" in message(f"parquet:{tmp_path}")
     assert ".parquet" not in message(f"folder:{tmp_path}")
 
 
-def test_a_folder_with_images_and_tables_asks_which(parquet, write):
+def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
     folder = parquet().parent
     write("a.png", folder="tables")
-    assert message(folder) == f"'{folder}' holds images and Parquet files; say which with folder:{folder} or parquet:{folder}"
+    assert message(folder) == f"'{folder}' contains images and Parquet files; choose with folder:{folder} or parquet:{folder}"
     assert list(open_images(f"parquet:{folder}")) == ["train"]
     assert len(open_images(f"folder:{folder}")["all"]) == 1
 
 
-def test_a_single_file_is_refused_unless_it_is_parquet(write, parquet):
+def test_a_single_file_must_be_parquet(write, parquet):
     image = write("a.png") / "a.png"
     assert message(image) == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them"
     assert "is a file" in message(f"folder:{parquet()}")

@@ -3,6 +3,25 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import hold_out, open_images, train_and_test
+from fullrank.images.splits import split_of_file
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("train-00000-of-00001.parquet", "train"),
+        ("data/validation-00002-of-00010.parquet", "validation"),
+        ("my_split-00000-of-00001.parquet", "my_split"),
+        ("Test.parquet", "test"),
+        ("val2.parquet", "val"),
+        ("train/0000.parquet", "train"),
+        ("plain_text/test/0000.parquet", "test"),
+        ("trainers.parquet", None),
+        ("0000.parquet", None),
+    ],
+)
+def test_the_split_is_read_from_the_name(path, split):
+    assert split_of_file(path) == split
 
 
 def names(images):
@@ -17,7 +36,7 @@ def test_named_splits_are_used(write):
 
 
 @pytest.mark.parametrize("name", ["validation", "val", "valid", "Test"])
-def test_a_validation_split_stands_in_for_a_test_split(write, name):
+def test_a_validation_split_replaces_a_missing_test_split(write, name):
     assert names(train_and_test(write("train/a.png", f"{name}/c.png")).test) == [f"{name}/c.png"]
 
 
@@ -31,10 +50,10 @@ def test_splits_may_be_named(write):
     folder = write("train/a.png", "test/c.png", "unlabeled/d.png", "val/e.png")
     splits = train_and_test(folder, train="unlabeled", test="val")
     assert (names(splits.train), names(splits.test)) == (["unlabeled/d.png"], ["val/e.png"])
-    assert names(train_and_test(folder, train="test").test) == ["val/e.png"]  # never the images that train
+    assert names(train_and_test(folder, train="test").test) == ["val/e.png"]  # never the training images
 
 
-def test_unknown_splits_are_refused_with_a_suggestion(write):
+def test_unknown_splits_are_errors_with_a_suggestion(write):
     folder = write("train/a.png", "test/b.png")
     with pytest.raises(UserError, match=r"'tran'; choose from test, train; did you mean 'train'\?"):
         train_and_test(folder, train="tran")
@@ -44,7 +63,7 @@ def test_unknown_splits_are_refused_with_a_suggestion(write):
         train_and_test(write("dev/a.png", "test/b.png", folder="others"))
 
 
-def test_a_fifth_is_held_out_of_each_class():
+def test_a_fifth_of_each_class_is_held_out():
     splits = train_and_test("digits", seed=3)
     counts = np.bincount(splits.test.labels)
     assert np.abs(counts - np.bincount(open_images("digits")["all"].labels) / 5).max() <= 1
@@ -66,13 +85,13 @@ def test_unlabelled_images_are_held_out_at_random(write):
     assert "drawn at random, seed 0 (train 16, test 4)" in splits.statement
 
 
-def test_a_training_split_alone_is_divided(parquet):
+def test_a_single_training_split_is_divided(parquet):
     splits = train_and_test(parquet())
     assert (len(splits.train), len(splits.test)) == (10, 2)
     assert "[train] has no split to test with" in splits.statement
 
 
-def test_too_few_images_cannot_be_divided(write):
+def test_too_few_images_are_an_error(write):
     with pytest.raises(UserError, match=r"4 images, expected at least 5 .*; give more images, or name a split to test with: --data\.test"):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):

@@ -19,7 +19,7 @@ from fullrank.methods.directclr_projectors import RandomDropout, permutation
 from fullrank.objectives import OBJECTIVES, simclr
 from fullrank.objectives.directclr import directclr
 from fullrank.objectives.signature import tensor_names
-from fullrank.training.micro_batches import embed
+from fullrank.training.micro_batches import forward_micro_batches
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 WORKER = Path(__file__).with_name("projectors_worker.py")
@@ -304,7 +304,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(projector, fabric):
     views, _ = next(iter(table["batches"]()))
     expected = whole_gradient(method, views)
     method.zero_grad()
-    embeddings, backward = embed(fabric, fabric.setup(method), views, micro_batch=5)
+    embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), views, micro_batch=5)
     backward(loss_of(method.terms(embeddings)))
     found = torch.cat([p.grad.flatten() for p in method.parameters() if p.grad is not None])
     assert (found - expected).norm() <= 1e-10 * expected.norm()

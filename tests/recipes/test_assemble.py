@@ -44,7 +44,7 @@ def weights(recipe):
 def test_the_parts_have_matching_shapes():
     parts = assemble(TINY)
     images = torch.randint(0, 256, (5, 1, 10, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    views = parts.views(images, parts.views.draw(0, 0, 5))
+    views = parts.views(images, parts.views.make_params(0, 0, 5))
     assert [tuple(x.shape) for x in views] == [(2, 5, 1, 8, 8), (1, 5, 1, 6, 6)]
     embeddings = parts.method(views)
     assert embeddings["Z"].shape == (3, 5, 6)

@@ -152,7 +152,7 @@ def test_a_custom_transform_of_a_recipe_changes_its_views(transform_name):
     recipe = Recipe(data=DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
     images = torch.randint(0, 256, (3, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     plain, inverted = (build_transform(each) for each in (recipe, replace(recipe, custom_transforms=(transform_name,))))
-    draws = plain.draw(0, 0, 3)
+    draws = plain.make_params(0, 0, 3)
     torch.testing.assert_close(inverted(images, draws)[0], 1 - plain(images, draws)[0])
 
 

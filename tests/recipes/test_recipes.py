@@ -45,7 +45,7 @@ def test_the_small_recipes_run(name):
     parts = assemble(recipe)
     size = recipe.views[0].size
     images = torch.randint(0, 256, (4, recipe.data.channels, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    embeddings = parts.method(parts.views(images, parts.views.draw(0, 0, 4)))
+    embeddings = parts.method(parts.views(images, parts.views.make_params(0, 0, 4)))
     assert embeddings["Z"].shape == (2, 4, recipe.projector.widths[-1])
     assert all(term.isfinite() for term in parts.method.terms(embeddings).values())
 

@@ -19,7 +19,7 @@ N, STEPS = 12, 3
 
 
 def method(*, batchnorm):
-    """A small convolutional network, the same everywhere."""
+    """Return a small convolutional network, the same in every process."""
     norms = (nn.BatchNorm2d(4), nn.BatchNorm1d(8)) if batchnorm else (nn.GroupNorm(2, 4), nn.LayerNorm(8))
     net = nn.Sequential(nn.Conv2d(1, 4, 3), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Flatten())
     projector = nn.Sequential(nn.Linear(24, 8, bias=False), norms[1], nn.ReLU(), nn.Linear(8, 5))
@@ -31,7 +31,7 @@ def method(*, batchnorm):
 
 
 def batches(order):
-    """This process's share of each batch, in some order; the second half of the images has another mean and scale."""
+    """Yield this process's share of each batch in the given order; the second half of the images has another mean and scale."""
     rng = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
@@ -40,7 +40,7 @@ def batches(order):
 
 
 def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N)):
-    """Everything that three steps leave behind."""
+    """Return the results and the weights of three steps."""
     bare = method(batchnorm=batchnorm)
     convert_sync_batchnorm(bare)
     module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare))
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     fabric, found = join()
     runs = {
         "undivided": train(fabric),
-        "divided": train(fabric, micro_batch=4),  # two pieces of 3
+        "divided": train(fabric, micro_batch=4),  # two micro-batches of 3
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
     }
     torch.save(runs, found)

@@ -21,7 +21,7 @@ def save(folder, step, value=None):
     return save_checkpoint(folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"})
 
 
-def assert_whole(checkpoint, value=None):
+def assert_complete(checkpoint, value=None):
     value = float(checkpoint.step if value is None else value)
     assert torch.equal(checkpoint.weights()["w"], torch.full((2, 2), value))
     assert checkpoint.meta() == {"step": checkpoint.step, "recipe": "abc"}
@@ -35,7 +35,7 @@ def assert_one_line(caught, *parts):
         assert part in message
 
 
-def test_what_is_saved_is_read(tmp_path):
+def test_saved_values_are_read_back(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -54,16 +54,16 @@ def test_what_is_saved_is_read(tmp_path):
     assert state["param_groups"] == optimizer.state_dict()["param_groups"]
 
 
-def test_tied_weights_are_saved(tmp_path):
+def test_tied_weights_can_be_saved(tmp_path):
     tied = torch.ones(3)
     checkpoint = save_checkpoint(tmp_path, 1, weights={"a": tied, "b": tied, "c": tied[1:]}, state={}, meta={})
     assert {name: tensor.tolist() for name, tensor in checkpoint.weights().items()} == {"a": [1, 1, 1], "b": [1, 1, 1], "c": [1, 1]}
 
 
-def test_checkpoints_are_listed_by_step_and_nothing_else_is(tmp_path):
+def test_only_checkpoints_are_listed_by_step(tmp_path):
     for step in (100_000_000, 2, 11):
         save(tmp_path, step)
-    for name in (".draft-00000003", "step-x", "other"):
+    for name in (".tmp-00000003", "step-x", "other"):
         (tmp_path / name).mkdir()
     assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [2, 11, 100_000_000]
 
@@ -74,7 +74,7 @@ def test_only_the_newest_two_can_be_resumed(tmp_path):
     found = list_checkpoints(tmp_path)
     assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
     for checkpoint in found:
-        assert_whole(checkpoint)
+        assert_complete(checkpoint)
     with pytest.raises(UserError, match=r"cannot be resumed: it has no state.pt; only a run's newest two checkpoints keep one") as caught:
         found[1].state()
     assert_one_line(caught)
@@ -82,16 +82,16 @@ def test_only_the_newest_two_can_be_resumed(tmp_path):
 
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
     save(tmp_path, 5, value=1)
-    assert_whole(save(tmp_path, 5, value=2), 2)
+    assert_complete(save(tmp_path, 5, value=2), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
 
 
 class Killed(BaseException):
-    """The process ends here: nothing catches it."""
+    """The end of the process, which no code catches."""
 
 
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
-def test_a_crash_before_the_rename_leaves_the_old_one_whole(tmp_path, monkeypatch, step):
+def test_a_crash_before_the_rename_leaves_the_old_one_complete(tmp_path, monkeypatch, step):
     save(tmp_path, 1)
 
     def killed(*_):
@@ -102,13 +102,13 @@ def test_a_crash_before_the_rename_leaves_the_old_one_whole(tmp_path, monkeypatc
         with pytest.raises(Killed):
             save(tmp_path, step, value=7)
     (old,) = list_checkpoints(tmp_path)
-    assert_whole(old, 1)
-    assert_whole(save(tmp_path, step, value=7), 7)  # what the crash left is no obstacle
+    assert_complete(old, 1)
+    assert_complete(save(tmp_path, step, value=7), 7)  # leftovers of the crash do not matter
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_whole(tmp_path, monkeypatch, name):
+def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_complete(tmp_path, monkeypatch, name):
     save(tmp_path, 1)
     whole = Path.write_bytes
 
@@ -122,13 +122,13 @@ def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_whole(tmp_path, monk
         with pytest.raises(Killed):
             save(tmp_path, 2)
     (old,) = list_checkpoints(tmp_path)
-    assert_whole(old)
+    assert_complete(old)
     assert old.state()["step"] == 1
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
-def test_a_full_disk_is_said_in_a_line_and_leaves_the_old_one_whole(tmp_path, monkeypatch, name, step):
+def test_a_full_disk_is_one_line_and_leaves_the_old_one_complete(tmp_path, monkeypatch, name, step):
     save(tmp_path, 1)
     whole = Path.write_bytes
 
@@ -142,15 +142,15 @@ def test_a_full_disk_is_said_in_a_line_and_leaves_the_old_one_whole(tmp_path, mo
         save(tmp_path, step, value=7)
     assert_one_line(caught, f"step {step}", str(tmp_path), "No space left", "free some space", "--resume")
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert_whole(list_checkpoints(tmp_path)[0], 1)
+    assert_complete(list_checkpoints(tmp_path)[0], 1)
 
 
-def test_a_rename_that_fails_gives_the_old_one_back(tmp_path, monkeypatch):
+def test_a_failed_rename_restores_the_old_one(tmp_path, monkeypatch):
     save(tmp_path, 1)
     rename = os.replace
 
     def failing(source, target):
-        if Path(source).name.startswith(".draft"):
+        if Path(source).name.startswith(".tmp"):
             raise OSError(errno.EIO, "Input/output error")
         rename(source, target)
 
@@ -158,10 +158,10 @@ def test_a_rename_that_fails_gives_the_old_one_back(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"Input/output error.*check the disk"):
         save(tmp_path, 1, value=7)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert_whole(list_checkpoints(tmp_path)[0], 1)
+    assert_complete(list_checkpoints(tmp_path)[0], 1)
 
 
-def test_a_folder_that_cannot_be_made_is_said_in_a_line(tmp_path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "checkpoints").write_text("a file in the way")
     with pytest.raises(UserError) as caught:
         save(tmp_path / "checkpoints", 1)
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
         file.mkdir()
     else:
         file.write_bytes({"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage])
-    with pytest.raises(UserError, match="remove its folder to fall back on the checkpoint before it") as caught:
+    with pytest.raises(UserError, match="remove its folder to use the checkpoint before it") as caught:
         getattr(checkpoint, READ[name])()
     assert_one_line(caught, str(file))
 
@@ -194,15 +194,15 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "3", '"ab"'])
-def test_a_meta_file_that_is_no_object_is_refused(tmp_path, content):
+def test_a_meta_file_that_is_no_object_is_an_error(tmp_path, content):
     checkpoint = save(tmp_path, 1)
     (checkpoint.path / "meta.json").write_text(content)
     with pytest.raises(UserError, match=r"meta\.json cannot be read"):
         checkpoint.meta()
 
 
-class Malice:
-    """What a pickle can do to who reads it."""
+class MaliciousPickle:
+    """An object that runs code when it is unpickled."""
 
     def __init__(self, target):
         self.target = target
@@ -211,22 +211,22 @@ class Malice:
         return Path.touch, (self.target,)
 
 
-def test_code_in_the_state_is_refused_and_not_run(tmp_path):
+def test_code_in_the_state_is_not_run(tmp_path):
     checkpoint, target = save(tmp_path, 1), tmp_path / "harm"
-    torch.save({"optimizer": Malice(target)}, checkpoint.path / "state.pt")
+    torch.save({"optimizer": MaliciousPickle(target)}, checkpoint.path / "state.pt")
     with pytest.raises(UserError) as caught:
         checkpoint.state()
     assert_one_line(caught, "state.pt")
     assert not target.exists()
     torch.load(checkpoint.path / "state.pt", weights_only=False)
-    assert target.exists()  # it would have run
+    assert target.exists()  # without weights_only it runs
 
 
 def test_meta_is_readable_json(tmp_path):
     assert json.loads((save(tmp_path, 3).path / "meta.json").read_text()) == {"step": 3, "recipe": "abc"}
 
 
-def test_checkpoints_before_the_newest_can_be_fallen_back_on(tmp_path):
+def test_the_checkpoint_before_the_newest_can_be_resumed(tmp_path):
     for step in (1, 2):
         save(tmp_path, step)
     shutil.rmtree(list_checkpoints(tmp_path)[-1].path)

@@ -1,4 +1,4 @@
-"""The loop on one process against a loop written by hand, and on two against one."""
+"""The training loop against a loop written by hand, and two processes against one."""
 
 import runpy
 from copy import deepcopy
@@ -51,7 +51,7 @@ def run(fabric, method, batches, **numbers):
     return fit(fabric, module, optimizer, batches, rate, **numbers)
 
 
-def by_hand(method, batches):
+def manual_loop(method, batches):
     """Yield the losses of SGD on the same data."""
     optimizer = build_optimizer(OptimizerConfig(name="sgd", lr=9.0), method)
     method.train()
@@ -65,10 +65,10 @@ def by_hand(method, batches):
         yield {name: term.item() for name, term in terms.items()}
 
 
-def test_three_steps_are_those_of_a_loop_written_by_hand_bit_for_bit(fabric, method, batches):
+def test_three_steps_equal_a_loop_written_by_hand_bit_for_bit(fabric, method, batches):
     other = deepcopy(method)
     found = [{name: term.item() for name, term in step.terms.items()} for step in run(fabric, method, batches)]
-    assert found == list(by_hand(other, batches))
+    assert found == list(manual_loop(other, batches))
     assert all(torch.equal(value, other.state_dict()[name]) for name, value in method.state_dict().items())
 
 
@@ -83,7 +83,7 @@ def test_a_step_covers_the_batch_and_is_detached(fabric, method, batches):
         assert not any(tensor.requires_grad or tensor.grad_fn for tensor in tensors)
 
 
-def test_between_steps_the_gradients_of_the_last_one_can_be_read(fabric, method, batches):
+def test_gradients_of_the_last_step_can_be_read_between_steps(fabric, method, batches):
     other = deepcopy(method)
     terms = other.terms(other.train()(batches[0][0]))
     torch.stack(list(terms.values())).sum().backward()
@@ -92,16 +92,16 @@ def test_between_steps_the_gradients_of_the_last_one_can_be_read(fabric, method,
         assert torch.equal(mine.grad, wanted.grad)
 
 
-def test_whoever_looks_between_steps_leaves_no_trace(fabric, method, batches):
+def test_gradients_added_between_steps_change_nothing(fabric, method, batches):
     other = deepcopy(method)
     for _ in run(fabric, method, batches):
         method.eval()
         method.projector(torch.randn(4, 16)).sum().backward()
-    list(by_hand(other, batches))
+    list(manual_loop(other, batches))
     assert all(torch.equal(value, other.state_dict()[name]) for name, value in method.state_dict().items())
 
 
-def test_nothing_happens_before_the_first_step_is_asked_for(fabric, method, batches):
+def test_no_step_is_taken_before_the_first_iteration(fabric, method, batches):
     before = deepcopy(method.state_dict())
     run(fabric, method, batches)
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
@@ -116,8 +116,8 @@ def test_the_hook_is_called_after_each_step_with_its_index(fabric, method, batch
     assert [index for index, _ in seen] == [4, 5, 6]
 
 
-def empty_out(module, mode):
-    """Take the content out of parameters and buffers."""
+def replace_by_fake_tensors(module, mode):
+    """Replace parameters and buffers by tensors without values."""
     for layer in module.modules():
         for name, parameter in layer.named_parameters(recurse=False):
             fake = mode.from_tensor(parameter.detach())
@@ -128,26 +128,27 @@ def empty_out(module, mode):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_no_step_needs_a_value_on_the_host(fabric, name):
-    """Tensors without content raise where somebody asks for a value."""
+    """Tensors without values raise if a value is read."""
     numbers = {"d0": 4} if name.startswith("directclr") else {}
     method = METHODS[name](branch, partial(OBJECTIVES[name], **numbers), 2)
     mode = FakeTensorMode()
-    empty_out(method, mode)
+    replace_by_fake_tensors(method, mode)
     with mode:
         empty = [([torch.empty(2, 10, 3, 16, 16)], torch.empty(10, dtype=torch.int64))] * 3
-        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(), method), move_to_device=False)  # which they cannot be
+        optimizer = build_optimizer(OptimizerConfig(), method)
+        module, optimizer = fabric.setup(method, optimizer, move_to_device=False)  # fake tensors cannot be moved
         steps = list(fit(fabric, module, optimizer, empty, rate))
     assert all(isinstance(term, FakeTensor) for step in steps for term in step.terms.values())
 
 
 @pytest.fixture(scope="module")
-def two(together):
+def two_processes(together):
     return together(WORKER)
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """`alone(…)`: the worker's three steps in this process."""
+def train_here():
+    """`train_here(…)`: the worker's three steps in this process."""
 
     def train(**numbers):
         default = torch.get_default_dtype()
@@ -161,8 +162,8 @@ def alone():
 
 
 @pytest.fixture(scope="module")
-def one(alone):
-    return alone()
+def one_process(train_here):
+    return train_here()
 
 
 def assert_same_weights(found, wanted):
@@ -172,31 +173,31 @@ def assert_same_weights(found, wanted):
 
 
 @pytest.mark.ddp
-def test_two_processes_with_different_data_take_the_steps_of_one(one, two):
-    for process in two:
-        assert_same_weights(process["undivided"], one)
+def test_two_processes_take_the_steps_of_one(one_process, two_processes):
+    for process in two_processes:
+        assert_same_weights(process["undivided"], one_process)
 
 
 @pytest.mark.ddp
-def test_two_processes_that_divide_their_shares_take_the_steps_of_one_that_does_not(alone, two):
-    undivided = alone(batchnorm=False)
-    for process in two:
+def test_micro_batches_on_two_processes_take_the_steps_of_one(train_here, two_processes):
+    undivided = train_here(batchnorm=False)
+    for process in two_processes:
         assert_same_weights(process["divided without BatchNorm"], undivided)
 
 
 @pytest.mark.ddp
-def test_a_piece_is_normalised_over_all_processes(alone, one, two):
-    """One process with pieces of the same images: the first halves of both shares, then the second."""
-    divided = alone(micro_batch=6, order=[0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11])
-    assert not torch.allclose(divided["weights"]["projector.3.weight"], one["weights"]["projector.3.weight"], rtol=1e-3)
-    for process in two:
+def test_a_micro_batch_is_normalised_over_all_processes(train_here, one_process, two_processes):
+    """One process with micro-batches of the same images: the first halves of both shares, then the second."""
+    divided = train_here(micro_batch=6, order=[0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11])
+    assert not torch.allclose(divided["weights"]["projector.3.weight"], one_process["weights"]["projector.3.weight"], rtol=1e-3)
+    for process in two_processes:
         assert_same_weights(process["divided"], divided)
 
 
 @pytest.mark.ddp
-def test_every_process_sees_the_terms_and_the_embeddings_of_the_whole_batch(one, two):
-    for process in two:
-        for found, wanted in zip(process["undivided"]["steps"], one["steps"], strict=True):
+def test_every_process_has_the_terms_and_the_embeddings_of_the_whole_batch(one_process, two_processes):
+    for process in two_processes:
+        for found, wanted in zip(process["undivided"]["steps"], one_process["steps"], strict=True):
             assert found["lr"] == wanted["lr"]
             assert torch.equal(found["labels"], wanted["labels"])
             for name in ("R", "Z", "terms"):
@@ -204,7 +205,7 @@ def test_every_process_sees_the_terms_and_the_embeddings_of_the_whole_batch(one,
 
 
 @pytest.mark.ddp
-def test_the_steps_are_worth_comparing(one):
-    first, *_, last = one["steps"]
+def test_the_compared_steps_change_the_loss(one_process):
+    first, *_, last = one_process["steps"]
     assert abs(sum(last["terms"].values()) - sum(first["terms"].values())) > 1e-3
     assert first["Z"].dtype == torch.float64

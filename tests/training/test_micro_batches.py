@@ -1,4 +1,4 @@
-"""A step in pieces against the undivided step, and against pieces whose activations are all kept."""
+"""A step with micro-batches against a step without, and against micro-batches with all activations in memory."""
 
 from copy import deepcopy
 from functools import partial
@@ -15,7 +15,7 @@ from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
-from fullrank.training.micro_batches import count_pieces, divide, embed
+from fullrank.training.micro_batches import count_micro_batches, forward_micro_batches, split_views
 
 N, D = 12, 5
 MULTI_CROP = [name for name, f in OBJECTIVES.items() if tensor_names(f)[0] in ("Z", "S") and required_views(f) is None]
@@ -36,14 +36,14 @@ def fabric():
 
 
 def views(*crops):
-    """Two full-size views, and smaller ones; the images of a batch differ in mean."""
+    """Return two full-size views and smaller ones; the images of a batch differ in mean."""
     rng = torch.Generator().manual_seed(1)
     groups = [(2, 8), *crops]
     return [torch.randn(V, N, 1, S, S, generator=rng) + torch.linspace(-1, 1, N).view(N, 1, 1, 1) for V, S in groups]
 
 
 def branch(*layers):
-    """A network for images of any size, with further layers in its middle."""
+    """Return a network for images of any size, with additional layers in its middle."""
     backbone = nn.Sequential(nn.Conv2d(1, 6, 3), *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8))
     return Encoder(backbone, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, D)), D)
 
@@ -53,8 +53,8 @@ def joint(*layers, objective=frossl):
     return JointEmbedding(backbone, projector, objective)
 
 
-def built(name):
-    """The method of an objective, without BatchNorm."""
+def build_method(name):
+    """Return the method of an objective, without BatchNorm."""
     numbers = {"d0": 4} if name.startswith("directclr") else {}
     method = METHODS[name](branch, partial(OBJECTIVES[name], **numbers), 2).double()
     for module in list(method.modules()):
@@ -65,23 +65,23 @@ def built(name):
 
 
 def gradient(fabric, method, groups, *, micro_batch):
-    """The loss and its whole gradient, in one vector; a parameter without gradient counts as zeros."""
-    embeddings, backward = embed(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
+    """Return the loss and its gradient as one vector; a parameter without gradient counts as zeros."""
+    embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
     loss = sum(method.terms(embeddings).values())
     backward(loss)
-    return loss.detach(), vector(method)
+    return loss.detach(), flat_gradient(method)
 
 
-def vector(method):
+def flat_gradient(method):
     return torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in method.parameters()])
 
 
-def by_keeping_everything(method, pieces):
-    """The loss of pieces that are embedded one after another, and its gradient by backward through all of them."""
-    outputs = [method(piece) for piece in pieces]
+def keep_all_activations(method, micro_batches):
+    """Return the loss of micro-batches that are embedded one by one, and its gradient by backward through all of them."""
+    outputs = [method(part) for part in micro_batches]
     loss = sum(method.terms({name: torch.cat([output[name] for output in outputs], 1) for name in outputs[0]}).values())
     loss.backward()
-    return loss.detach(), vector(method)
+    return loss.detach(), flat_gradient(method)
 
 
 def assert_equal(found, wanted):
@@ -92,46 +92,46 @@ def assert_equal(found, wanted):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_loss_and_gradient_are_those_of_the_undivided_batch(fabric, name):
-    method = built(name)
+    method = build_method(name)
     groups = views((3, 6)) if name in MULTI_CROP else views()
     wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
-    assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)  # three pieces of 4
+    assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)  # three micro-batches of 4
 
 
 @pytest.mark.parametrize("micro_batch", [1, 4, 7, 11, 12, 100])
-def test_any_number_of_images_may_make_a_piece(fabric, micro_batch):
+def test_micro_batches_of_any_size_give_the_same_gradient(fabric, micro_batch):
     method, groups = joint(), views((4, 5), (1, 4))
     wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
     assert_equal(gradient(fabric, method, groups, micro_batch=micro_batch), wanted)
 
 
-def test_dropout_falls_on_the_same_units_in_both_passes(fabric):
+def test_dropout_uses_the_same_masks_in_both_passes(fabric):
     method, groups = joint(nn.Dropout2d(0.5)), views((1, 5))
     state = torch.get_rng_state()
-    wanted = by_keeping_everything(deepcopy(method), divide(groups, 5))
+    wanted = keep_all_activations(deepcopy(method), split_views(groups, 5))
     after = torch.get_rng_state()
-    other = by_keeping_everything(deepcopy(method), divide(groups, 5))
-    assert (other[1] - wanted[1]).norm() > 0.1 * wanted[1].norm()  # the units matter
+    other = keep_all_activations(deepcopy(method), split_views(groups, 5))
+    assert (other[1] - wanted[1]).norm() > 0.1 * wanted[1].norm()  # the masks matter
     torch.set_rng_state(state)
     assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)
     assert torch.equal(torch.get_rng_state(), after)
 
 
-def test_batchnorm_normalises_each_piece_and_its_statistics_move_once_for_each(fabric):
+def test_batchnorm_normalises_each_micro_batch_and_updates_its_statistics(fabric):
     method, groups = joint(nn.BatchNorm2d(6)), views((1, 5))
     oracle, undivided = deepcopy(method), deepcopy(method)
-    assert_equal(gradient(fabric, method, groups, micro_batch=5), by_keeping_everything(oracle, divide(groups, 5)))
+    assert_equal(gradient(fabric, method, groups, micro_batch=5), keep_all_activations(oracle, split_views(groups, 5)))
     norm, wanted = method.backbone[1], oracle.backbone[1]
     torch.testing.assert_close(norm.running_mean, wanted.running_mean, rtol=1e-12, atol=0)
     torch.testing.assert_close(norm.running_var, wanted.running_var, rtol=1e-12, atol=0)
-    assert norm.num_batches_tracked == 3 * 3  # pieces × views
+    assert norm.num_batches_tracked == 3 * 3  # micro-batches × views
     _, whole = gradient(fabric, undivided, groups, micro_batch=0)
-    assert (whole - vector(method)).norm() > 1e-2 * whole.norm()  # what the note is for
+    assert (whole - flat_gradient(method)).norm() > 1e-2 * whole.norm()  # the reason for the note
 
 
 @pytest.mark.parametrize("name", ["lars", "adamw"])
 def test_three_steps_are_those_of_the_undivided_batch(fabric, name):
-    method = built("moco")  # with a moving average and a queue
+    method = build_method("moco")  # has a moving average and a queue
     other = deepcopy(method)
     rng = torch.Generator().manual_seed(2)
     batches = [([torch.randn(2, N, 1, 8, 8, generator=rng)], torch.arange(N)) for _ in range(3)]
@@ -150,7 +150,7 @@ def test_three_steps_are_those_of_the_undivided_batch(fabric, name):
 
 
 class Pair(Method):
-    """A target without gradient, and an objective that does not hold it constant by itself."""
+    """A method with a target without gradient, and an objective that does not detach it."""
 
     def __init__(self):
         objective = lambda P, T: {"distance": (P - 0.5 * T).square().sum() + (P * T).sum()}  # noqa: E731
@@ -162,57 +162,57 @@ class Pair(Method):
         return {"R": R, "Z": P, "P": P, "T": P.detach().flip(0)}
 
 
-def test_a_target_without_gradient_is_held_constant(fabric):
+def test_a_target_without_gradient_is_constant(fabric):
     method = Pair()
     wanted = gradient(fabric, deepcopy(method), views(), micro_batch=0)
     assert_equal(gradient(fabric, method, views(), micro_batch=5), wanted)
 
 
-class Held:
-    """A tensor that a backward pass waits for; counts the numbers in all that are held at once."""
+class SavedTensor:
+    """A tensor saved for the backward pass; counts the numbers in all saved tensors."""
 
     alive = peak = 0
 
     def __init__(self, tensor, weights):
         self.tensor = tensor
         self.counted = 0 if tensor.untyped_storage().data_ptr() in weights else tensor.numel()
-        Held.alive += self.counted
-        Held.peak = max(Held.peak, Held.alive)
+        SavedTensor.alive += self.counted
+        SavedTensor.peak = max(SavedTensor.peak, SavedTensor.alive)
 
     def __del__(self):
-        Held.alive -= self.counted
+        SavedTensor.alive -= self.counted
 
 
-def held(fabric, method, groups, *, micro_batch):
-    """Numbers beside weights that wait for the backward pass: after the embeddings are there, and at most."""
+def count_saved(fabric, method, groups, *, micro_batch):
+    """Return how many numbers, without weights, are saved for backward: after the forward pass, and at most."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in method.parameters()}
-    Held.peak = 0
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: Held(tensor, weights), lambda saved: saved.tensor):
-        embeddings, backward = embed(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
-        embedded = Held.alive
+    SavedTensor.peak = 0
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: SavedTensor(tensor, weights), lambda saved: saved.tensor):
+        embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
+        embedded = SavedTensor.alive
         backward(sum(method.terms(embeddings).values()))
-    assert Held.alive == 0
-    return embedded, Held.peak
+    assert SavedTensor.alive == 0
+    return embedded, SavedTensor.peak
 
 
-def test_the_first_pass_keeps_only_embeddings_and_the_second_one_piece(fabric):
+def test_activations_of_only_one_micro_batch_are_in_memory(fabric):
     method, groups = joint(objective=vicreg), views()
-    embedded, whole = held(fabric, method, groups, micro_batch=0)
+    embedded, whole = count_saved(fabric, method, groups, micro_batch=0)
     assert embedded > N * 6 * 6 * 6  # activations
     for micro_batch in (6, 4, 2):
-        embedded, peak = held(fabric, method, groups, micro_batch=micro_batch)
+        embedded, peak = count_saved(fabric, method, groups, micro_batch=micro_batch)
         assert embedded == 0
         assert peak <= 1.05 * whole * micro_batch / N
 
 
-def test_no_more_images_pass_at_once_than_asked_for_and_each_passes_twice(fabric):
+def test_each_micro_batch_passes_twice(fabric):
     method, sizes = joint(), []
     method.backbone[0].register_forward_hook(lambda layer, inputs, output: sizes.append(len(inputs[0])))
     gradient(fabric, method, views(), micro_batch=5)
     assert sizes == [4, 4] * 3 * 2
 
 
-def test_processes_share_gradients_with_the_last_piece_alone(fabric, monkeypatch):
+def test_processes_exchange_gradients_only_after_the_last_micro_batch(fabric, monkeypatch):
     calls, plain = [], fabric.no_backward_sync
 
     def record(module, enabled):
@@ -225,24 +225,24 @@ def test_processes_share_gradients_with_the_last_piece_alone(fabric, monkeypatch
 
 
 @pytest.mark.parametrize("micro_batch", range(1, 14))
-def test_pieces_are_as_few_as_can_be_nearly_equal_and_make_the_whole(micro_batch):
+def test_micro_batches_are_few_nearly_equal_and_complete(micro_batch):
     groups = views((3, 4))
-    pieces = divide(groups, micro_batch)
-    sizes = [piece[0].shape[1] for piece in pieces]
-    assert len(sizes) == count_pieces(N, micro_batch) == min(k for k in range(1, N + 1) if k * micro_batch >= N)
+    parts = split_views(groups, micro_batch)
+    sizes = [part[0].shape[1] for part in parts]
+    assert len(sizes) == count_micro_batches(N, micro_batch) == min(k for k in range(1, N + 1) if k * micro_batch >= N)
     assert max(sizes) <= micro_batch
     assert max(sizes) - min(sizes) <= 1
-    for group, parts in zip(groups, zip(*pieces, strict=True), strict=True):
-        assert torch.equal(torch.cat(parts, 1), group)
+    for group, of_group in zip(groups, zip(*parts, strict=True), strict=True):
+        assert torch.equal(torch.cat(of_group, 1), group)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_dropout_falls_on_the_same_units_in_both_passes_on_a_gpu():
+def test_dropout_uses_the_same_masks_in_both_passes_on_a_gpu():
     fabric = Fabric(accelerator="cuda", devices=1, precision="64-true")
     method, groups = joint(nn.Dropout2d(0.5)).cuda(), [group.cuda() for group in views((1, 5))]
     state = torch.cuda.get_rng_state()
-    wanted = by_keeping_everything(deepcopy(method), divide(groups, 5))
+    wanted = keep_all_activations(deepcopy(method), split_views(groups, 5))
     torch.cuda.set_rng_state(state)
     assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)
 

@@ -25,8 +25,8 @@ def gradients(module, step):
     return [torch.randn(p.shape, generator=rng, dtype=torch.float64) for p in module.parameters()]
 
 
-def take(optimizer, module, steps=3):
-    """Take steps with known gradients; return the parameters."""
+def take_steps(optimizer, module, steps=3):
+    """Take steps with given gradients; return the parameters."""
     for step in range(steps):
         for parameter, gradient in zip(module.parameters(), gradients(module, step), strict=True):
             parameter.grad = gradient.clone()
@@ -34,17 +34,17 @@ def take(optimizer, module, steps=3):
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def lars_as_written(module, *, lr, weight_decay, momentum, steps=3, trust=TRUST, clip=True):
-    """LARS, with or without LARC's clip, a parameter at a time; returns the parameters and how often the clip acted."""
+def lars_reference(module, *, lr, weight_decay, momentum, steps=3, trust_coefficient=TRUST, trust_clip=True):
+    """Apply LARS one parameter at a time; return the parameters and how often LARC's clip was active."""
     weights = [p.detach().clone() for p in module.parameters()]
     buffers = [torch.zeros_like(w) for w in weights]
     clipped = 0
     for step in range(steps):
         for w, m, g in zip(weights, buffers, gradients(module, step), strict=True):
             if w.ndim > 1:
-                adapted = trust * w.norm() / (g.norm() + weight_decay * w.norm())
-                clipped += int(clip and adapted > lr)
-                g = (min(adapted, torch.tensor(lr)) / lr if clip else adapted) * (g + weight_decay * w)
+                adapted = trust_coefficient * w.norm() / (g.norm() + weight_decay * w.norm())
+                clipped += int(trust_clip and adapted > lr)
+                g = (min(adapted, torch.tensor(lr)) / lr if trust_clip else adapted) * (g + weight_decay * w)
             m.mul_(momentum).add_(g)
             w -= lr * m
     return weights, clipped
@@ -52,28 +52,28 @@ def lars_as_written(module, *, lr, weight_decay, momentum, steps=3, trust=TRUST,
 
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
 @pytest.mark.parametrize(("lr", "clips"), [(1.0, 0), (1e-3, 6)])
-def test_lars_takes_the_step_of_its_formula(lr, clips, weight_decay):
-    expected, clipped = lars_as_written(network(), lr=lr, weight_decay=weight_decay, momentum=0.9)
+def test_lars_equals_its_formula(lr, clips, weight_decay):
+    expected, clipped = lars_reference(network(), lr=lr, weight_decay=weight_decay, momentum=0.9)
     assert clipped == clips  # both sides of the clip are tested
     module = network()
-    found = take(build_optimizer(OptimizerConfig(lr=lr, weight_decay=weight_decay), module), module)
+    found = take_steps(build_optimizer(OptimizerConfig(lr=lr, weight_decay=weight_decay), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
 
 
-def test_lars_without_the_clip_is_that_of_its_paper():
+def test_lars_without_the_clip_equals_its_paper():
     numbers = {"lr": 4.8, "weight_decay": 1e-2, "momentum": 0.9}
-    expected, _ = lars_as_written(network(), **numbers, trust_coefficient=0.001, trust_clip=False)
+    expected, _ = lars_reference(network(), **numbers, trust_coefficient=0.001, trust_clip=False)
     module = network()
-    found = take(build_optimizer(OptimizerConfig(**numbers, trust_coefficient=0.001, trust_clip=False), module), module)
+    found = take_steps(build_optimizer(OptimizerConfig(**numbers, trust_coefficient=0.001, trust_clip=False), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)
 
 
-def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():
+def test_lars_updates_biases_and_norms_like_sgd_without_decay():
     ours, theirs = network(), network()
-    found = take(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.1), ours), ours)
-    expected = take(torch.optim.SGD(theirs.parameters(), lr=0.3, momentum=0.9), theirs)
+    found = take_steps(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.1), ours), ours)
+    expected = take_steps(torch.optim.SGD(theirs.parameters(), lr=0.3, momentum=0.9), theirs)
     for parameter, wanted in zip(found, expected, strict=True):
         if parameter.ndim == 1:
             torch.testing.assert_close(parameter, wanted, rtol=1e-12, atol=1e-12)
@@ -81,16 +81,16 @@ def test_lars_moves_biases_and_norms_as_sgd_without_decay_does():
             assert not torch.allclose(parameter, wanted)
 
 
-def test_without_adaptation_the_default_of_timm_would_be_another():
+def test_lars_adapts_weights_without_decay_unlike_timm():
     ours, theirs = network(), network()
-    found = take(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.0), ours), ours)
-    naive = take(Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs)
+    found = take_steps(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.0), ours), ours)
+    naive = take_steps(Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs)
     assert not torch.allclose(found[0], naive[0])
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_weights_decay_and_biases_and_norms_do_not(name):
-    """With gradients of zero all that moves is what decays."""
+    """With zero gradients only weight decay changes a parameter."""
     module = network()
     before = [parameter.detach().clone() for parameter in module.parameters()]
     optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.5, weight_decay=0.1), module)
@@ -102,7 +102,7 @@ def test_weights_decay_and_biases_and_norms_do_not(name):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("lars", Lars), ("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)])
-def test_the_numbers_arrive(name, kind):
+def test_hyperparameters_are_passed_on(name, kind):
     optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.25, weight_decay=0.125, momentum=0.75), network())
     assert isinstance(optimizer, kind)
     decayed, plain = optimizer.param_groups
@@ -128,7 +128,7 @@ def test_a_network_without_biases_and_norms_can_be_trained(name):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
 def test_no_step_needs_a_value_on_the_host(name, device):
-    """Tensors without content raise where somebody asks for a value; those of a GPU need none to be there."""
+    """Tensors without values raise if a value is read; fake CUDA tensors need no GPU."""
     with FakeTensorMode(), torch.device(device):
         module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Linear(3, 4))
         optimizer = build_optimizer(OptimizerConfig(name=name), module)
@@ -157,34 +157,34 @@ def test_no_step_waits_for_the_device(name):
 
 
 @pytest.mark.parametrize(
-    "spec",
+    "config",
     [
         BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
         BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
         BackboneConfig(name="test_efficientnet"),
     ],
-    ids=lambda spec: spec.name,
+    ids=lambda config: config.name,
 )
-def test_every_trainable_parameter_is_in_one_group(spec):
-    backbone = build_backbone(spec)
+def test_every_trainable_parameter_is_in_one_group(config):
+    backbone = build_backbone(config)
     method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
     frozen = next(method.backbone.parameters()).requires_grad_(False)
     grouped = [id(p) for group in split_parameters(method) for p in group]
     assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p is not frozen)
 
 
-def test_what_a_transformer_lists_is_kept_out_of_the_decay_also_inside_a_method():
+def test_parameters_listed_by_a_timm_model_have_no_decay():
     backbone = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}))
     method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
     names = {id(parameter): name for name, parameter in method.named_parameters()}
-    weights, rest = ({names[id(p)] for p in group} for group in split_parameters(method))
-    assert {"backbone.pos_embed", "backbone.cls_token"} <= rest
+    weights, others = ({names[id(p)] for p in group} for group in split_parameters(method))
+    assert {"backbone.pos_embed", "backbone.cls_token"} <= others
     assert {"backbone.patch_embed.proj.weight", "backbone.blocks.1.attn.qkv.weight", "projector.0.weight"} <= weights
-    assert {name for name in rest if method.get_parameter(name).ndim > 1} == {"backbone.pos_embed", "backbone.cls_token"}
+    assert {name for name in others if method.get_parameter(name).ndim > 1} == {"backbone.pos_embed", "backbone.cls_token"}
 
 
-def test_the_groups_are_those_of_timm():
+def test_the_groups_equal_those_of_timm():
     network = timm.create_model("test_vit", num_classes=0)
-    decayed, plain = split_parameters(network)
+    weights, others = split_parameters(network)
     theirs = timm.optim.param_groups_weight_decay(network, weight_decay=0.1, no_weight_decay_list=network.no_weight_decay())
-    assert {frozenset(map(id, group)) for group in (decayed, plain)} == {frozenset(map(id, group["params"])) for group in theirs}
+    assert {frozenset(map(id, group)) for group in (weights, others)} == {frozenset(map(id, group["params"])) for group in theirs}

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from fullrank.training import ScheduleConfig, factor
-from fullrank.training.schedules import cosine
+from fullrank.training import ScheduleConfig, lr_factor
 
 SCHEDULES = st.fixed_dictionaries(
     {
@@ -23,13 +22,13 @@ SCHEDULES = st.fixed_dictionaries(
 LENGTHS = {"steps_per_epoch": st.integers(1, 12), "epochs": st.integers(1, 40)}
 
 
-def curve(spec, *, steps_per_epoch, epochs):
+def curve(config, *, steps_per_epoch, epochs):
     total = steps_per_epoch * epochs
-    return [factor(spec, step, steps_per_epoch=steps_per_epoch, total=total) for step in range(total)]
+    return [lr_factor(config, step, steps_per_epoch=steps_per_epoch, total=total) for step in range(total)]
 
 
-def of_torch(make, steps):
-    """Learning rates of a scheduler of torch, for a peak of 1."""
+def torch_rates(make, steps):
+    """Return the learning rates of a torch scheduler with peak 1."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     scheduler = make(optimizer)
     rates = []
@@ -41,22 +40,22 @@ def of_torch(make, steps):
 
 
 @settings(deadline=None)
-@given(spec=SCHEDULES, **LENGTHS)
-def test_a_factor_lies_between_zero_and_one(spec, steps_per_epoch, epochs):
-    assert all(0 <= value <= 1 for value in curve(ScheduleConfig(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs))
+@given(config=SCHEDULES, **LENGTHS)
+def test_a_factor_lies_between_zero_and_one(config, steps_per_epoch, epochs):
+    assert all(0 <= value <= 1 for value in curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs))
 
 
 @settings(deadline=None)
-@given(spec=SCHEDULES, **LENGTHS)
-def test_warm_up_rises_evenly_to_the_peak(spec, steps_per_epoch, epochs):
-    values = curve(ScheduleConfig(**spec), steps_per_epoch=steps_per_epoch, epochs=epochs)
-    warmup = min(round(spec["warmup"] * steps_per_epoch), len(values))
+@given(config=SCHEDULES, **LENGTHS)
+def test_the_warm_up_is_linear(config, steps_per_epoch, epochs):
+    values = curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs)
+    warmup = min(round(config["warmup"] * steps_per_epoch), len(values))
     assert values[:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
 
 
 @settings(deadline=None)
 @given(warmup=st.floats(0, 20), floor=st.floats(0, 1), **LENGTHS)
-def test_the_cosine_begins_at_the_peak_and_only_falls(warmup, floor, steps_per_epoch, epochs):
+def test_the_cosine_starts_at_the_peak_and_decreases(warmup, floor, steps_per_epoch, epochs):
     values = curve(ScheduleConfig(warmup=warmup, min_lr_ratio=floor), steps_per_epoch=steps_per_epoch, epochs=epochs)
     rest = values[round(warmup * steps_per_epoch) :]
     assert rest[:1] in ([], [1.0])
@@ -64,23 +63,23 @@ def test_the_cosine_begins_at_the_peak_and_only_falls(warmup, floor, steps_per_e
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_cosine_is_that_of_torch(floor):
+def test_the_cosine_is_that_torch_rates(floor):
     values = curve(ScheduleConfig(warmup=0.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
-    expected = of_torch(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
+    expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
     assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_cosine_after_a_warm_up_is_its_closed_form(floor):
+def test_the_cosine_after_a_warm_up_equals_its_closed_form(floor):
     values = curve(ScheduleConfig(warmup=2.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = [floor + (1 - floor) * (1 + math.cos(math.pi * t / 32)) / 2 for t in range(32)]
     assert values[8:] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_warm_restarts_are_those_of_torch(floor):
+def test_warm_restarts_are_those_torch_rates(floor):
     values = curve(ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
-    expected = of_torch(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40)
+    expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40)
     assert values == pytest.approx(expected)
     assert [step for step, value in enumerate(values) if value == 1] == [0, 12, 24, 36]
 
@@ -91,9 +90,9 @@ def test_the_first_restart_is_a_period_after_the_warm_up():
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.5])
-def test_steps_are_those_of_torch(decay):
+def test_steps_are_those_torch_rates(decay):
     values = curve(ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10)
-    expected = of_torch(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
+    expected = torch_rates(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
     assert values == pytest.approx(expected)
 
 
@@ -107,19 +106,11 @@ def test_a_constant_schedule_is_constant():
 
 
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])
-def test_a_run_shorter_than_its_warm_up_rises_to_the_peak_at_its_end(name):
+def test_a_run_shorter_than_its_warm_up_ends_at_the_peak(name):
     assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx([(t + 1) / 8 for t in range(8)])
 
 
-def test_nothing_jumps_where_the_warm_up_ends():
+def test_the_learning_rate_is_continuous_after_the_warm_up():
     values = curve(ScheduleConfig(warmup=10.0), steps_per_epoch=10, epochs=100)
     assert max(abs(b - a) for a, b in pairwise(values)) <= 1 / 100 + 1e-12
     assert values[99] == values[100] == 1
-
-
-@settings(deadline=None)
-@given(floor=st.floats(0, 1))
-def test_a_cosine_goes_from_one_to_its_floor(floor):
-    assert cosine(0.0, floor) == pytest.approx(1)
-    assert cosine(0.5, floor) == pytest.approx((1 + floor) / 2)
-    assert cosine(1.0, floor) == pytest.approx(floor)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from fullrank.views.color import blend_, gray, hue_
+from fullrank.views.color import adjust_hue_, blend_, rgb_to_grayscale, solarize_
 
 FACTORS = (0.0, 0.3, 1.0, 1.7)
 BLENDS = {
@@ -13,7 +13,7 @@ BLENDS = {
 
 
 def pictures(channels=3):
-    """Real values, and whole grey levels with their ties, blacks, whites and greys."""
+    """Random colours, coarse colours with ties, blacks and whites, and greys."""
     g = torch.Generator().manual_seed(0)
     smooth = torch.rand(4, channels, 16, 16, generator=g)
     coarse = torch.randint(0, 3, (4, channels, 16, 16), generator=g) / 2
@@ -36,30 +36,38 @@ def test_grayscale_equals_torchvision():
     x = pictures()
     expected = F.rgb_to_grayscale(x, num_output_channels=3)
     torch.testing.assert_close(blend_(x.clone(), torch.tensor([0.0, 1, 0]).expand(12, 3)), expected)
-    torch.testing.assert_close(gray(x), expected[:, :1])
+    torch.testing.assert_close(rgb_to_grayscale(x), expected[:, :1])
 
 
 @pytest.mark.parametrize("shift", [-0.5, -0.31, -1 / 6, 0.0, 0.05, 1 / 3, 0.5])
 def test_hue_equals_torchvision(shift):
     x = pictures()
-    torch.testing.assert_close(hue_(x.clone(), torch.full((12,), shift)), F.adjust_hue(x, shift), atol=5e-6, rtol=0)
+    torch.testing.assert_close(adjust_hue_(x.clone(), torch.full((12,), shift)), F.adjust_hue(x, shift), atol=5e-6, rtol=0)
 
 
-def test_hue_of_each_image_is_its_own():
+def test_each_image_has_its_own_hue_shift():
     x, shift = pictures().unflatten(0, (3, 4)), torch.linspace(-0.5, 0.5, 12).view(3, 4)
-    out = hue_(x.clone(), shift)
+    out = adjust_hue_(x.clone(), shift)
     for a, b, s in zip(out.flatten(0, 1), x.flatten(0, 1), shift.flatten(), strict=True):
         torch.testing.assert_close(a, F.adjust_hue(b, s.item()), atol=5e-6, rtol=0)
 
 
-def test_hue_there_and_back_is_nothing():
+def test_opposite_hue_shifts_cancel():
     x = torch.rand(4, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     shift = torch.tensor([0.1, -0.4, 0.5, 0.25], dtype=torch.float64)
-    torch.testing.assert_close(hue_(hue_(x.clone(), shift), -shift), x, atol=1e-12, rtol=0)
+    torch.testing.assert_close(adjust_hue_(adjust_hue_(x.clone(), shift), -shift), x, atol=1e-12, rtol=0)
 
 
-def test_writes_into_its_argument():
+def test_colour_operations_work_in_place():
     x = pictures()
     assert blend_(x, torch.ones(12, 3)) is x
     y = x[:, :, 2:10]
-    assert hue_(y, torch.zeros(12)).data_ptr() == y.data_ptr()
+    assert adjust_hue_(y, torch.zeros(12)).data_ptr() == y.data_ptr()
+
+
+def test_solarize_equals_torchvision():
+    x = torch.randint(0, 5, (3, 3, 8, 8)) / 4
+    out = solarize_(x.clone(), torch.tensor([0.5, 0.3, 2.0]))
+    torch.testing.assert_close(out[0], F.solarize(x[0], 0.5))
+    torch.testing.assert_close(out[1], F.solarize(x[1], 0.3))
+    torch.testing.assert_close(out[2], x[2])

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.evaluation.features import Features, extract_features, iterate_batches
+from fullrank.evaluation.features import Features, extract_features, preprocessed_batches
 from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
@@ -71,7 +71,7 @@ def calibrate_batchnorm(
             layer.train()
             layer.reset_running_stats()
             layer.momentum = None
-        for part in iterate_batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+        for part in preprocessed_batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             if 2 * len(part.pixels) > batch:  # not ==: one unreadable image must not exclude its batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation.frozen import verify_frozen
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, iterate
-from fullrank.images.iterate import Batch
+from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def stream_features(
     """Yield the features of each batch; arguments, errors and verification are those of `extract_features`."""
     empty = True
     with verify_frozen(backbone.to(device)):
-        for part in iterate_batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+        for part in preprocessed_batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             empty = False
             with torch.inference_mode():  # not around the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
@@ -86,12 +85,12 @@ def stream_features(
         raise UserError(f"none of the {len(images)} images can be read; see the reasons listed for the skipped files")
 
 
-def iterate_batches(
+def preprocessed_batches(
     images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
     """Yield batches of preprocessed pixels, from a source or from memory."""
     if isinstance(images, Images):
-        yield from iterate(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors)
+        yield from iterate_batches(images, preprocess, batch_size=batch, workers=workers, decode_errors=decode_errors)
         return
     size = (preprocess.channels, preprocess.size, preprocess.size)
     for rows in torch.arange(len(images)).split(batch):

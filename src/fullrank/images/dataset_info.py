@@ -1,31 +1,38 @@
-"""What kind of images a source holds, from the headers of a few: one size or many, grey or colour, how large in memory."""
+"""Properties of the images of a source: number, sizes, channels and memory from a few headers; mean and deviation of the pixels."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import orientation
-from fullrank.images.decode_error import ImageDecodeError, reading
-from fullrank.images.source import Images, Picture
+from fullrank.images.decode import decode, upright_size
+from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
+from fullrank.images.load import MemoryImages
+from fullrank.images.preprocess import to_tensor
+from fullrank.images.source import Images, RawImage
 
 Size = tuple[int, int]  # width, height
-GREY = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's modes
+GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # of Pillow
+CHUNK = 4096  # images in memory in one histogram
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Sizes are (width, height), side by side: the minimum is the pair of the smallest width and the smallest height.
+    """Number, sizes and channels of images. Sizes are (width, height); width and height are summarised independently.
 
     Attributes:
-        count: Images in the source, all of them.
+        count: Number of images in the source.
         channels: 1 if every sampled image is grey, the channels of arrays, else 3.
-        minimum: Least width and height.
+        minimum: Smallest width and height.
         median: Median width and height.
-        maximum: Greatest width and height.
-        uniform: All sampled images have one size.
-        bytes_in_memory: All images as bytes: exact if `uniform`, else at the median size.
-        modes: Pillow's modes of the sample (`"L"`, `"RGB"`, …; arrays as `"uint8×5"`), with how many images have each.
+        maximum: Largest width and height.
+        uniform: Whether all sampled images have one size.
+        bytes_in_memory: Size of all images as uint8: exact if `uniform`, else at the median size.
+        modes: Pillow's modes of the sample (`"L"`, `"RGB"`, …; arrays as `"uint8×5"`), with the number of images of each.
     """
 
     count: int
@@ -39,67 +46,110 @@ class DatasetInfo:
 
 
 def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
-    """Read the headers of `sample` images that lie evenly in the source.
+    """Read the headers of `sample` images that are evenly spaced in the source.
 
     Raises:
-        UserError: none of the sample can be read.
+        UserError: no image of the sample can be read.
 
     >>> from fullrank.images import open_images
     >>> dataset_info(open_images("digits")["all"]).bytes_in_memory == 1797 * 8 * 8
     True
     """
     headers: list[tuple[str, int, Size]] = []
-    bad: list[ImageDecodeError] = []
-    for index in evenly(len(images), sample):
+    errors: list[ImageDecodeError] = []
+    for index in evenly_spaced(len(images), sample):
         try:
-            headers.append(_header(images.open(index), images.name(index)))
+            headers.append(_read_header(images.open(index), images.name(index)))
         except ImageDecodeError as error:
-            bad.append(error)
+            errors.append(error)
     if not headers:
-        raise UserError(f"none of {len(bad)} sampled images of {images.source} can be read; the first is '{bad[0].name}': {bad[0].reason}")
+        raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read; the first error is '{errors[0]}'")
     sizes = np.array([size for _, _, size in headers])
     modes = [mode for mode, _, _ in headers]
     channels = max(channels for _, channels, _ in headers)
-    median = _pair(np.median(sizes, axis=0))
+    median = _to_size(np.median(sizes, axis=0))
     return DatasetInfo(
         count=len(images),
         channels=channels,
-        minimum=_pair(sizes.min(axis=0)),
+        minimum=_to_size(sizes.min(axis=0)),
         median=median,
-        maximum=_pair(sizes.max(axis=0)),
+        maximum=_to_size(sizes.max(axis=0)),
         uniform=bool((sizes == sizes[0]).all()),
         bytes_in_memory=len(images) * channels * median[0] * median[1],
         modes={mode: modes.count(mode) for mode in sorted(set(modes))},
     )
 
 
-def fits(dataset_info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
-    """Tell whether all images fit in `budget_bytes`, resized to `size`×`size` if that is given."""
-    needed = dataset_info.bytes_in_memory if size is None else dataset_info.count * dataset_info.channels * size**2
+def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
+    """Return whether all images fit in `budget_bytes`, resized to `size`×`size` if that is given."""
+    needed = info.bytes_in_memory if size is None else info.count * info.channels * size**2
     return needed <= budget_bytes
 
 
-def evenly(count: int, sample: int) -> list[int]:
-    """Indices that lie evenly in `range(count)`: folders and tables are often sorted by class.
+def evenly_spaced(count: int, sample: int) -> list[int]:
+    """Return evenly spaced indices in `range(count)`, because folders and tables are often sorted by class.
 
-    >>> evenly(10, 4), evenly(3, 64)
+    >>> evenly_spaced(10, 4), evenly_spaced(3, 64)
     ([0, 3, 6, 9], [0, 1, 2])
     """
     return np.linspace(0, count - 1, min(count, sample)).round().astype(int).tolist()
 
 
-def _header(image: Picture, name: str) -> tuple[str, int, Size]:
-    """Mode, channels and size of an image, upright."""
+def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
+    """Return the mode, the channels and the upright size of an image."""
     if isinstance(image, np.ndarray):
         if image.ndim not in (2, 3):
             raise ImageDecodeError(name, f"an array of shape {image.shape}, not (H, W) or (H, W, C)")
         channels = image.shape[2] if image.ndim == 3 else 1
-        return f"{image.dtype}×{channels}", channels, (image.shape[1], image.shape[0])
-    with reading(name):
-        grey = image.mode in GREY and not image.has_transparency_data  # what is laid over white may have colours
-        width, height = image.size
-        return image.mode, 1 if grey else 3, (height, width) if orientation(image) >= 5 else (width, height)
+        return f"{image.dtype}×{channels}", channels, upright_size(image)
+    with convert_errors(name):
+        is_gray = image.mode in GRAY_MODES and not image.has_transparency_data  # transparent images may have colours
+        return image.mode, 1 if is_gray else 3, upright_size(image)
 
 
-def _pair(size: np.ndarray) -> Size:
+def _to_size(size: np.ndarray) -> Size:
     return int(size[0]), int(size[1])
+
+
+def channel_statistics(
+    images: MemoryImages | Images, *, channels: int = 3, sample: int = 1000, decode_errors: DecodeErrors | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
+
+    Exact, from a histogram of the 256 values: over all images in memory, or over `sample` evenly spaced images of a source (decoded to
+    `channels`; large images have more weight; unreadable ones are skipped and recorded in `decode_errors`).
+
+    Raises:
+        UserError: too many images of the sample cannot be read.
+
+    >>> from fullrank.images import load_images, open_images
+    >>> mean, std = channel_statistics(load_images(open_images("digits")["all"], channels=1))
+    >>> f"{mean[0]:.3f} {std[0]:.3f}"
+    '0.305 0.376'
+    """
+    chunks = images.pixels.split(CHUNK) if isinstance(images, MemoryImages) else _decode_sample(images, channels, sample, decode_errors)
+    histogram = sum(map(_histogram, chunks), torch.zeros((), dtype=torch.int64))
+    assert histogram.ndim, "a source has at least one image"
+    values = torch.arange(256, dtype=torch.float64) / 255
+    weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, 256)
+    mean = weights @ values
+    variance = (weights * (values - mean[:, None]) ** 2).sum(dim=1)
+    return tuple(mean.tolist()), tuple(variance.sqrt().tolist())
+
+
+def _decode_sample(images: Images, channels: int, sample: int, decode_errors: DecodeErrors | None) -> Iterator[UInt8[Tensor, "n C H W"]]:
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
+    for index in evenly_spaced(len(images), sample):
+        name = images.name(index)
+        try:
+            pixels = to_tensor(decode(images.open(index), channels, name=name))
+        except ImageDecodeError as error:
+            decode_errors.add(1, [error])
+        else:
+            decode_errors.add(1)
+            yield pixels[None]
+    decode_errors.check()
+
+
+def _histogram(pixels: UInt8[Tensor, "n C H W"]) -> Int64[Tensor, "C 256"]:
+    return torch.stack([band.flatten().bincount(minlength=256) for band in pixels.unbind(dim=1)]).cpu()

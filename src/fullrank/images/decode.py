@@ -1,4 +1,4 @@
-"""From any image file to 8-bit pixels with the number of channels that was asked for."""
+"""Decode any image file to 8-bit pixels with a given number of channels."""
 
 import io
 from pathlib import Path
@@ -8,119 +8,125 @@ import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from fullrank.errors import UserError
-from fullrank.images.decode_error import ImageDecodeError, reading
-from fullrank.images.source import Picture, Pixels
+from fullrank.images.decode_errors import ImageDecodeError, convert_errors
+from fullrank.images.source import Pixels, RawImage
 
 
-def open_bytes(data: bytes, name: str) -> Picture:
+def open_bytes(data: bytes, name: str) -> RawImage:
     """Open the content of an image file, or of a `.npy` file with an array `(H, W)` or `(H, W, C)`.
 
     Raises:
-        ImageDecodeError: neither of them.
+        ImageDecodeError: the content is neither.
     """
-    with reading(name):
+    with convert_errors(name):
         if not data:
             raise ImageDecodeError(name, "empty file")
         if data.startswith(b"\x93NUMPY"):
             return np.load(io.BytesIO(data), allow_pickle=False)
-        return Image.open(io.BytesIO(data))  # from memory: a lazily opened path would hold its file open
+        return Image.open(io.BytesIO(data))  # from memory, because Pillow would keep the file of a path open
 
 
-def open_cell(cell: dict[str, Any] | None, name: str) -> Picture:
-    """Open the undecoded content of an image column: the bytes of a file, or the path to one."""
+def open_cell(cell: dict[str, Any] | None, name: str) -> RawImage:
+    """Open the undecoded cell of an image column: the bytes of a file, or the path to one."""
     if cell is None:
         raise ImageDecodeError(name, "no image in this row")
     if cell["bytes"] is not None:
         return open_bytes(cell["bytes"], name)
-    with reading(name):
+    with convert_errors(name):
         return open_bytes(Path(cell["path"]).read_bytes(), name)
 
 
-def decode(image: Picture, channels: int, *, shorter: int | None = None, name: str = "image") -> Picture:
+def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
     """Decode an opened image to 8 bits and `channels` channels, upright.
 
-    1 channel is grey (ITU-R 601 luma of colours), 3 are red, green and blue (grey is repeated); both come back as a Pillow image of
-    mode L or RGB. Any other number must be the file's own, and comes back as an array `(H, W, C)`.
+    1 channel is grey (ITU-R 601 luma of colours) and 3 channels are RGB (grey is repeated), returned as a Pillow image of mode L or
+    RGB. Any other number of channels must be that of the file, and is returned as an array `(H, W, C)`.
 
-    - The EXIF orientation is applied; of an animation the first frame counts.
-    - 16-bit values x become round(255·x / 65535), whatever range the image uses; 32-bit integers count as 16-bit ones.
-    - Transparent pixels are laid over white.
+    - The EXIF orientation is applied; of an animation, the first frame is used.
+    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are treated as 16-bit ones.
+    - Transparent pixels are blended with white.
 
     Args:
-        image: What `Images.open` returned.
-        channels: How many channels the result has.
-        shorter: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as its shorter side keeps this many pixels.
-        name: How errors call the image.
+        image: Returned by `Images.open`.
+        channels: Number of channels of the result.
+        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as it is at least this (width, height), upright.
+        name: Name of the image in errors.
 
     Raises:
-        ImageDecodeError: broken file, or pixels that have no 8-bit meaning.
-        UserError: the file's channels are not those asked for, and no conversion between them is meant.
+        ImageDecodeError: the file is broken, or its pixels cannot be converted to 8 bits.
+        UserError: the number of channels of the file differs and cannot be converted.
 
     >>> decode(np.array([[0, 65535]], dtype=np.uint16), 3).getpixel((1, 0))
     (255, 255, 255)
     """
-    with reading(name):
+    with convert_errors(name):
         if isinstance(image, np.ndarray):
-            image = _picture(_bytes_of_array(image, name))
+            image = _from_array(_array_to_uint8(image, name))
         else:
-            if shorter is not None:
-                image.draft(None, (shorter, shorter))  # Pillow keeps both sides at least as long
-            image.load()  # only now a PNG knows its EXIF
+            if min_size is not None:
+                width, height = min_size
+                image.draft(None, (height, width) if orientation(image) >= 5 else (width, height))
+            image.load()  # a PNG's EXIF is known only after loading
             image = image if orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels in (1, 3) and isinstance(image, Image.Image):
-            return _convert(image, "L" if channels == 1 else "RGB", name)
+            return _convert_mode(image, "L" if channels == 1 else "RGB", name)
         pixels = np.asarray(image)
         if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype == np.uint8:
             return pixels
+        found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
         raise UserError(
-            f"'{name}' has {_channels(image)} channels, {channels} were asked for; "
-            f"only 1 and 3 are converted into each other: set channels to {_channels(image)}, or convert the files"
+            f"'{name}' has {found} channels, expected {channels}; only 1 and 3 channels can be converted: "
+            f"set channels to {found}, or convert the files"
         )
 
 
 def orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation: 1 is upright; from 5 to 8 width and height are exchanged."""
+    """Return the EXIF orientation: 1 is upright; 5 to 8 exchange width and height."""
     if "exif" not in image.info:
         return 1
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # Pillow raises many kinds; a broken note does not make a bad image
+    except Exception:  # Pillow raises many types; an image with broken EXIF can still be used
         return 1
 
 
-def _channels(image: Picture) -> int:
-    return image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
+def upright_size(image: RawImage) -> tuple[int, int]:
+    """Return the width and height after the EXIF orientation is applied; the pixels are not decoded.
+
+    >>> upright_size(np.zeros((3, 5, 1), dtype=np.uint8))
+    (5, 3)
+    """
+    if isinstance(image, np.ndarray):
+        return image.shape[1], image.shape[0]
+    width, height = image.size
+    return (height, width) if orientation(image) >= 5 else (width, height)
 
 
-def _bytes_of_array(pixels: np.ndarray, name: str) -> Pixels:
+def _array_to_uint8(pixels: np.ndarray, name: str) -> Pixels:
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise ImageDecodeError(name, f"an array of shape {pixels.shape}, not (H, W) or (H, W, C)")
     if pixels.dtype == np.uint16:
-        pixels = _eight_bits(pixels)
+        pixels = _scale_to_uint8(pixels)
     if pixels.dtype != np.uint8:
         raise ImageDecodeError(name, f"an array of {pixels.dtype}, not uint8 or uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def _eight_bits(pixels: np.ndarray) -> np.ndarray:
+def _scale_to_uint8(pixels: np.ndarray) -> np.ndarray:
     return ((pixels.astype(np.int64).clip(0, 65535) * 255 + 32767) // 65535).astype(np.uint8)
 
 
-def _picture(pixels: Pixels) -> Picture:
-    match pixels.shape[2]:
-        case 1:
-            return Image.fromarray(np.ascontiguousarray(pixels[..., 0]))
-        case 3:
-            return Image.fromarray(np.ascontiguousarray(pixels))
-        case _:
-            return pixels
+def _from_array(pixels: Pixels) -> RawImage:
+    """Return a Pillow image if the array has 1 or 3 channels, else the array."""
+    channels = pixels.shape[2]
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels)) if channels in (1, 3) else pixels
 
 
-def _convert(image: Image.Image, mode: str, name: str) -> Image.Image:
+def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
-        raise ImageDecodeError(name, "32-bit float pixels, whose range is not known; store 8 or 16 bits")
-    if image.mode.startswith("I"):  # I;16, I;16B, … and I, in which Pillow keeps 16-bit PGM
-        image = Image.fromarray(_eight_bits(np.asarray(image)))
+        raise ImageDecodeError(name, "32-bit float pixels, the range of which is unknown; store 8 or 16 bits")
+    if image.mode.startswith("I"):  # I;16, I;16B, … and I, which Pillow uses for 16-bit PGM
+        image = Image.fromarray(_scale_to_uint8(np.asarray(image)))
     elif image.mode == "LAB":
         image = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB").apply(image)
     elif image.has_transparency_data:

@@ -1,4 +1,4 @@
-"""One function over many tasks, in order, in this process or in worker processes."""
+"""Map a function over tasks in order, in this process or in worker processes."""
 
 import multiprocessing
 import os
@@ -16,30 +16,30 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def parallel(work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int = 0) -> Iterator[Result]:
-    """Yield `work(task)` for each task, in the order of the tasks whatever the number of workers.
+def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int = 0) -> Iterator[Result]:
+    """Yield `function(task)` for each task, in the order of the tasks for any number of workers.
 
-    With workers, `work` travels to them once and must be picklable, and results with tensors come back through shared memory
-    (and pinned, where there is CUDA). The processes live as long as the iteration. They start from a server process without
-    threads, since a process with threads (as torch has) is not safe to fork; so, as with Python's own default from 3.14 on, a
-    script that asks for workers does so under `if __name__ == "__main__":`.
+    With workers, `function` is pickled and sent to them once, and tensors in the results come back through shared memory (and pinned
+    memory with CUDA). The processes live as long as the iteration. They start from a server process without threads, because forking a
+    process with threads, such as torch's, is not safe. Therefore, as with Python's own default from 3.14 on, a script must ask for
+    workers under `if __name__ == "__main__":`.
 
     Raises:
-        UserError: as raised by `work`, unchanged.
+        UserError: as raised by `function`, unchanged.
     """
     if workers == 0:
-        yield from map(work, tasks)
+        yield from map(function, tasks)
         return
     loader = DataLoader(
-        _Work(work),
+        _FunctionDataset(function),
         batch_size=None,
         sampler=tasks,
         num_workers=workers,
-        collate_fn=_unchanged,
-        worker_init_fn=_end_with_parent,
+        collate_fn=_identity,
+        worker_init_fn=_exit_with_parent,
         pin_memory=torch.cuda.is_available(),
-        multiprocessing_context=_context(),
-        generator=torch.Generator(),  # otherwise the loader takes a number from the global generator
+        multiprocessing_context=_multiprocessing_context(),
+        generator=torch.Generator(),  # otherwise the loader draws a number from the global generator
     )
     for result in loader:
         if isinstance(result, UserError):
@@ -47,39 +47,39 @@ def parallel(work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: 
         yield result
 
 
-class _Work(Dataset):
-    def __init__(self, work: Callable[[Any], Any]):
-        self.work = work
+class _FunctionDataset(Dataset):
+    def __init__(self, function: Callable[[Any], Any]):
+        self.function = function
 
     def __getitem__(self, task: Any) -> Any:
         try:
-            return self.work(task)
+            return self.function(task)
         except UserError as error:
-            return error  # as a result: the loader would wrap an exception in a page of traceback
+            return error  # as a result, because the loader would wrap an exception in a long traceback
 
 
-def _unchanged(result: Any) -> Any:
+def _identity(result: Any) -> Any:
     return result
 
 
-def _end_with_parent(worker: int) -> None:
-    """Let a worker end when the process that reads from it was killed: torch watches the server process, which lives as long as we do."""
+def _exit_with_parent(worker: int) -> None:
+    """End this worker when its reader is killed. Torch only watches the server process, which lives as long as its workers."""
     parent = multiprocessing.parent_process()
-    assert parent is not None, "a worker has been started by someone"
+    assert parent is not None, "a worker has a parent process"
 
-    def watch() -> None:
+    def wait_and_exit() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
-    # Ctrl-C, and many a SIGTERM, goes to the whole group of processes: the parent decides what it means, and still needs the batches.
+    threading.Thread(target=wait_and_exit, daemon=True).start()
+    # Ctrl-C, and often SIGTERM, reaches the whole process group: the parent handles it, and still needs the batches.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _context() -> Any:
+def _multiprocessing_context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "fullrank.images"])  # import once, not once a worker
+    context.set_forkserver_preload(["torch", "fullrank.images"])  # imported once instead of once per worker
     return context

@@ -1,4 +1,4 @@
-"""The deterministic way from an image to what a backbone sees in evaluation."""
+"""The deterministic preprocessing of evaluation: resize, centre crop, normalise."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ from PIL import Image
 from torch import Tensor
 
 from fullrank.images.decode import decode
-from fullrank.images.source import Picture
+from fullrank.images.source import RawImage
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Shorter side to `size` (antialiased bilinear), centre crop, normalise.
+    """Resize the shorter side to `size` (antialiased bilinear), crop the centre, normalise.
 
-    Equal to torchvision's `Resize(size)` and `CenterCrop(size)` of Pillow images; an image of that size already is not touched.
+    Equal to torchvision's `Resize(size)` and `CenterCrop(size)` on Pillow images. An image of that size is not changed.
 
     Attributes:
-        channels: 1 is grey, 3 is colour; any other number must be that of the files.
+        channels: 1 is grey, 3 is RGB; any other number must be that of the files.
         size: Side of the square result.
         mean: Mean of each channel, for pixels in [0, 1].
-        std: Standard deviation of each channel, likewise.
+        std: Standard deviation of each channel, for pixels in [0, 1].
 
     >>> preprocess = Preprocess(channels=1, size=4, mean=(0.5,), std=(0.5,))
     >>> preprocess.pixels(np.full((8, 16, 1), 255, dtype=np.uint8)).shape
@@ -34,16 +34,17 @@ class Preprocess:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def pixels(self, image: Picture, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
+    def pixels(self, image: RawImage, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
         """Decode, resize and crop one image.
 
-        A JPEG is decoded at a reduced scale while that keeps the shorter side at 2·`size` or more (what Pillow's own thumbnails do).
+        A JPEG is decoded at a reduced scale if its shorter side keeps at least 2·`size` pixels (as in Pillow's thumbnails).
 
         Raises:
             ImageDecodeError: the file is broken.
-            UserError: its channels cannot become `channels`.
+            UserError: its channels cannot be converted to `channels`.
         """
-        return to_tensor(fit(decode(image, self.channels, shorter=2 * self.size, name=name), self.size))
+        image = decode(image, self.channels, min_size=(2 * self.size, 2 * self.size), name=name)
+        return to_tensor(resize_and_center_crop(image, self.size))
 
     def normalize(self, pixels: UInt8[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
         """Return (pixels / 255 − mean) / std as float32, on the device of `pixels`."""
@@ -51,16 +52,17 @@ class Preprocess:
         return (pixels / 255 - mean) / std
 
 
-def to_tensor(image: Picture) -> UInt8[Tensor, "C H W"]:
+def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
     """Copy 8-bit pixels into a tensor, channels first."""
     pixels = np.array(image)
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
-def fit(image: Picture, size: int) -> Picture:
-    """Resize the shorter side to `size` and cut the square in the middle; arrays are resized a channel at a time."""
+def resize_and_center_crop(image: RawImage, size: int) -> RawImage:
+    """Resize the shorter side to `size` and crop the central square; arrays are resized one channel at a time."""
     if isinstance(image, np.ndarray):
-        return np.dstack([np.asarray(fit(Image.fromarray(np.ascontiguousarray(band)), size)) for band in np.moveaxis(image, 2, 0)])
+        bands = (Image.fromarray(np.ascontiguousarray(band)) for band in np.moveaxis(image, 2, 0))
+        return np.dstack([np.asarray(resize_and_center_crop(band, size)) for band in bands])
     if image.size == (size, size):
         return image
     width, height = image.size

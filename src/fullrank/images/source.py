@@ -1,13 +1,14 @@
-"""What every source of images is: random access to undecoded images, with labels where there are any."""
+"""The interface of all image sources: random access to undecoded images, with labels where available."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-Picture = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
+RawImage = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
 Pixels = UInt8[np.ndarray, "H W C"]
 
 
@@ -15,9 +16,9 @@ class Images(ABC):
     """Random access to `n` undecoded images.
 
     Attributes:
-        source: What the user wrote, with the split: `"photos[train]"`.
-        labels: `(n,)` int64; -1 means none.
-        classes: The names of the labels; `()` where they are unknown.
+        source: The source URI with the split: `"photos[train]"`.
+        labels: `(n,)` int64; -1 means no label.
+        classes: The names of the labels; `()` if they are unknown.
     """
 
     source: str
@@ -35,11 +36,11 @@ class Images(ABC):
         """Return the file name, or `"train[17]"`."""
 
     @abstractmethod
-    def open(self, index: int) -> Picture:
-        """Open one image; its pixels are read when they are needed.
+    def open(self, index: int) -> RawImage:
+        """Open one image; Pillow reads its pixels later, when they are needed.
 
         Raises:
-            ImageDecodeError: the file is no image, or cannot be read.
+            ImageDecodeError: the file is not an image, or cannot be read.
         """
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Images":
@@ -50,13 +51,32 @@ class Images(ABC):
 class Subset(Images):
     """Some of the images of another source."""
 
-    def __init__(self, whole: Images, indices: np.ndarray):
-        self.whole, self.indices = whole, indices
-        self.source, self.classes = whole.source, whole.classes
-        self.labels = whole.labels[indices]
+    def __init__(self, images: Images, indices: np.ndarray):
+        self.images, self.indices = images, indices
+        self.source, self.classes = images.source, images.classes
+        self.labels = images.labels[indices]
 
     def name(self, index: int) -> str:
-        return self.whole.name(int(self.indices[index]))
+        return self.images.name(int(self.indices[index]))
 
-    def open(self, index: int) -> Picture:
-        return self.whole.open(int(self.indices[index]))
+    def open(self, index: int) -> RawImage:
+        return self.images.open(int(self.indices[index]))
+
+
+class DigitImages(Images):
+    """The 1797 handwritten digits (8×8, grey) of scikit-learn; their values 0…16 are scaled to 0…255."""
+
+    def __init__(self):
+        from sklearn.datasets import load_digits  # takes a second to import
+
+        digits: Any = load_digits()
+        self.source = "digits"
+        self.pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]  # (1797, 8, 8, 1)
+        self.labels = digits.target.astype(np.int64)
+        self.classes = tuple(map(str, digits.target_names))
+
+    def name(self, index: int) -> str:
+        return f"digits[{index}]"
+
+    def open(self, index: int) -> np.ndarray:
+        return self.pixels[index]

@@ -1,44 +1,44 @@
-"""The grammar of SOURCE: from the words of a user to images, and to one clear line where that cannot be."""
+"""Open images by their source URI, and choose the splits to train and to test with."""
 
 import difflib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.errors import UserError, pick, suggest
-from fullrank.images.digits import DigitImages
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.names import ALL
-from fullrank.images.source import Images
+from fullrank.images.source import DigitImages, Images
+from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
 
 SCHEMES = ("folder", "parquet", "hf")
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # two letters at least: C: is a drive
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # at least two letters: C: is a drive
 
 
 def open_images(source: str | Path, *, split: str | None = None, image: str | None = None, label: str | None = None) -> dict[str, Images]:
-    """Open a SOURCE: split name → images, `{"all": …}` where there are no named splits.
+    """Open a source URI and return {split name: images}, `{"all": …}` if there are no named splits.
 
-    | SOURCE | what |
+    | source URI | images |
     |---|---|
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
     | `PATH` | a folder of images, or a Parquet file or a folder of them |
-    | `folder:PATH`, `parquet:PATH` | the same, said explicitly |
+    | `folder:PATH`, `parquet:PATH` | the same, explicitly |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
     Args:
-        source: The SOURCE.
-        split: Only this split.
-        image: The image column of a table, where it is not found by its type.
-        label: The label column of a table, where it is not the ClassLabel or called `label`, `labels` or `fine_label`.
+        source: The source URI.
+        split: Return only this split.
+        image: The image column of a table; by default the only one with the type of an image.
+        label: The label column of a table; by default the ClassLabel, or `label`, `labels` or `fine_label`.
 
     Raises:
-        UserError: there are no such images; the line says what there is.
+        UserError: there are no such images.
 
     >>> {split: len(images) for split, images in open_images("digits").items()}
     {'all': 1797}
     """
     source = str(source)
-    scheme, rest = parse(source)
+    scheme, rest = parse_uri(source)
     if scheme == "digits":
         splits: dict[str, Images] = {ALL: DigitImages()}
     elif scheme == "hf":
@@ -48,10 +48,10 @@ def open_images(source: str | Path, *, split: str | None = None, image: str | No
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
 
 
-def parse(source: str) -> tuple[str, str]:
-    """Return the scheme and what follows it; a bare path has the scheme `""`.
+def parse_uri(source: str) -> tuple[str, str]:
+    """Return the scheme of a source URI and the rest; a path alone has the scheme `""`.
 
-    >>> parse("digits"), parse("hf:uoft-cs/cifar10"), parse("photos/2024")
+    >>> parse_uri("digits"), parse_uri("hf:uoft-cs/cifar10"), parse_uri("photos/2024")
     (('digits', ''), ('hf', 'uoft-cs/cifar10'), ('', 'photos/2024'))
     """
     if source == "digits":
@@ -61,7 +61,7 @@ def parse(source: str) -> tuple[str, str]:
         return "", source
     if match["scheme"] not in SCHEMES:
         raise UserError(
-            f"unknown kind of source '{match['scheme']}:' in '{source}'; "
+            f"unknown source '{match['scheme']}:' in '{source}'; "
             f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
         )
     if not match["rest"]:
@@ -70,15 +70,14 @@ def parse(source: str) -> tuple[str, str]:
 
 
 def _open_hub(source: str, name: str, image: str | None, label: str | None) -> dict[str, Images]:
-    from fullrank.images.hub import load_hub  # `datasets` takes a second to import
-    from fullrank.images.table import table_splits
+    from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
 
-    return table_splits(source, load_hub(name), image=image, label=label)
+    return table_splits(source, load_from_hub(name), image=image, label=label)
 
 
 def _open_path(source: str, path: str, scheme: str, image: str | None, label: str | None) -> dict[str, Images]:
-    root, files, tables = find_files(path, scheme)
-    if not tables:
+    root, files, are_tables = find_files(path, scheme)
+    if not are_tables:
         return folder_splits(source, root, files)
     from fullrank.images.table import parquet_files, read_parquet, table_splits
 
@@ -87,36 +86,109 @@ def _open_path(source: str, path: str, scheme: str, image: str | None, label: st
 
 
 def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
-    """Return the root, the files below it, and whether they are Parquet (else images)."""
+    """Return the root, the files below it, and whether they are Parquet files (else images)."""
     root = Path(path).expanduser()
-    if not os.path.exists(root):  # unlike Path.exists, False where a folder above may not be read
-        raise UserError(f"no file or folder '{path}'{_nearest(root)}")
+    if not os.path.exists(root):  # unlike Path.exists, False if a parent folder cannot be read
+        raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
             return root.parent, [root.name], True
         raise UserError(f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them")
     files = walk(root, EXTENSIONS | {".parquet"})
     tables = [file for file in files if file.lower().endswith(".parquet")]
-    pictures = [file for file in files if not file.lower().endswith(".parquet")]
-    if scheme == "parquet" or (tables and not pictures and scheme != "folder"):
-        found, what = tables, "Parquet files (.parquet)"
+    images = [file for file in files if not file.lower().endswith(".parquet")]
+    if scheme == "parquet" or (tables and not images and scheme != "folder"):
+        found, expected = tables, "Parquet files (.parquet)"
     else:
-        found, what = pictures, f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else "")
-    if tables and pictures and not scheme:
-        raise UserError(f"'{path}' holds images and Parquet files; say which with folder:{path} or parquet:{path}")
+        found, expected = images, f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else "")
+    if tables and images and not scheme:
+        raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
     if not found:
         empty = "" if any(root.iterdir()) else " is empty:"
-        raise UserError(f"folder '{path}'{empty} holds no {what}; give the folder that holds them")
+        raise UserError(f"folder '{path}'{empty} contains no {expected}; give the folder that contains them")
     return root, found, found is tables
 
 
-def _nearest(path: Path) -> str:
-    """Say how far the path exists, and which name there comes closest."""
+def _nearest_name(path: Path) -> str:
+    """Return the part of an error that names the existing file or folder closest to the path."""
     while not os.path.exists(path.parent):
         path = path.parent
-    where = path.parent
+    folder = path.parent
     try:
-        near = difflib.get_close_matches(path.name, [entry.name for entry in where.iterdir()], n=1)
+        matches = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
     except OSError as error:
-        return f"; '{where}' cannot be read: {error.strerror}; check its permissions"
-    return f"; the nearest existing name is '{where / near[0]}'" if near else f"; there is no '{path.name}' in '{where.absolute()}'"
+        return f"; '{folder}' cannot be read: {error.strerror}; check its permissions"
+    return f"; the nearest existing name is '{folder / matches[0]}'" if matches else f"; there is no '{path.name}' in '{folder.absolute()}'"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Images to train and to test with, and a sentence that describes where they come from."""
+
+    train: Images
+    test: Images
+    statement: str
+
+
+def train_and_test(
+    source: str | Path,
+    *,
+    train: str | None = None,
+    test: str | None = None,
+    seed: int = 0,
+    image: str | None = None,
+    label: str | None = None,
+) -> Splits:
+    """Return the images to train and to test with.
+
+    Named splits are used: `train`, and `test` or else `validation`, `val`, `valid`, …; a split with labels is preferred, because
+    ImageNet's test labels, for example, are secret. Without a split to test with, a fifth of each class is held out, the same for the
+    same seed.
+
+    Args:
+        source: The source URI, see `open_images`.
+        train: The name of the split to train with.
+        test: The name of the split to test with.
+        seed: Seed of the held-out fifth.
+        image: The image column of a table.
+        label: The label column of a table.
+
+    Raises:
+        UserError: unknown splits, or too few images.
+
+    >>> train_and_test("digits").statement
+    'digits has no split to test with: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
+    """
+    splits = open_images(source, image=image, label=label)
+    train_images = _choose_train(splits, train, f"{source}")
+    if test is None:
+        others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
+        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # min returns the first of equals
+    if test is not None:
+        test_images = pick(test, splits, f"split of {source}")
+        statement = (
+            f"train with {train_images.source} ({len(train_images)} images), test with {test_images.source} ({len(test_images)} images)"
+        )
+        return Splits(train_images, test_images, statement)
+    rest, held_out = hold_out(train_images, seed=seed)
+    how = "stratified by label" if train_images.classes or train_images.labels.max() >= 0 else "drawn at random"
+    statement = (
+        f"{train_images.source} has no split to test with: 20 % of its images are held out, {how}, seed {seed} "
+        f"(train {len(rest)}, test {len(held_out)})"
+    )
+    return Splits(rest, held_out, statement)
+
+
+def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
+    """Return the splits with one of the names in any case, in the order of the names."""
+    return [split for name in names for split in splits if split.lower() == name]
+
+
+def _choose_train(splits: dict[str, Images], train: str | None, source: str) -> Images:
+    if train is not None:
+        return pick(train, splits, f"split of {source}")
+    if matches := _matching_splits(splits, TRAIN):
+        return splits[matches[0]]
+    if len(splits) == 1:
+        return next(iter(splits.values()))
+    raise UserError(f"{source} has no split 'train'; name the split to train with; it has {', '.join(splits)}")

@@ -86,7 +86,7 @@ class NullLogger:
 
     def save_checkpoint(self, step: int) -> None:
         """Send the decode errors of this process to the first."""
-        self.run.data.decode_errors.exchange()
+        self.run.data.decode_errors.all_gather()
 
 
 class RunLogger:
@@ -305,7 +305,7 @@ class RunLogger:
         self.read_terms()
         self.check_weights(step)
         self.writer.flush()
-        run.data.decode_errors.exchange()
+        run.data.decode_errors.all_gather()
         run.data.decode_errors.write(run.path / "decode_errors.jsonl")
         self.write_durations()
         save_checkpoint(

@@ -40,7 +40,7 @@ def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
     >>> from fullrank.recipes import DataConfig
     >>> parts = assemble(Recipe(data=DataConfig(channels=1, mean=(0.5,), std=(0.25,))))
     >>> images = torch.zeros(4, 1, 40, 40, dtype=torch.uint8)
-    >>> parts.method(parts.views(images, parts.views.draw(0, 0, 4)))["Z"].shape
+    >>> parts.method(parts.views(images, parts.views.make_params(0, 0, 4)))["Z"].shape
     torch.Size([2, 4, 1024])
     """
     if method is None:

@@ -80,5 +80,5 @@ def crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: float = 0.0
         noise=NoiseConfig(probability=float(noise > 0), std=noise),
     )
     views = MultiViewTransform(crop, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
-    (Z,) = views(images, views.draw(seed, 0, len(images)))
+    (Z,) = views(images, views.make_params(seed, 0, len(images)))
     return Z.double().flatten(2)

@@ -1,10 +1,9 @@
-"""One step after another: the loop as a generator on Lightning Fabric, optimizers, schedules, checkpoints."""
+"""The training loop, a generator on Lightning Fabric, with optimizers, schedules and checkpoints."""
 
 from fullrank.training.checkpoints import Checkpoint, list_checkpoints, save_checkpoint
-from fullrank.training.feeds import memory_batches
 from fullrank.training.fit import Step, fit
 from fullrank.training.optimizers import OptimizerConfig, build_optimizer, split_parameters
-from fullrank.training.schedules import ScheduleConfig, factor
+from fullrank.training.schedules import ScheduleConfig, lr_factor
 
 __all__ = [
     "Checkpoint",
@@ -12,10 +11,9 @@ __all__ = [
     "ScheduleConfig",
     "Step",
     "build_optimizer",
-    "factor",
     "fit",
     "list_checkpoints",
-    "memory_batches",
+    "lr_factor",
     "save_checkpoint",
     "split_parameters",
 ]

@@ -1,6 +1,6 @@
-"""Checkpoints: a folder a step, written beside its name and then renamed, so that there is never half a one.
+"""Checkpoints: one folder per step, written under a temporary name and then renamed, so that no checkpoint is incomplete.
 
-Weights are safetensors. What resuming needs besides (optimizer, probe) is a `torch.save` that is read with `weights_only=True`;
+Weights are safetensors. The other state for resuming (optimizer, probe) is a `torch.save` that is read with `weights_only=True`;
 only the newest two checkpoints keep it.
 """
 
@@ -25,42 +25,42 @@ WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One folder `checkpoints/step-00001234`. What is read from it raises `UserError` where the file is missing or corrupted."""
+    """One folder `checkpoints/step-00001234`. Its methods raise `UserError` if a file is missing or corrupted."""
 
     path: Path
     step: int
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the method's parameters and buffers, onto the CPU."""
+        """Read the method's parameters and buffers to the CPU."""
         try:
             return load_file(self.path / WEIGHTS)
         except (SafetensorError, OSError, ValueError) as error:
             raise _corrupted(self.path / WEIGHTS, error) from error
 
     def meta(self) -> dict[str, Any]:
-        """Read what belongs to the weights: step, recipe's fingerprint."""
+        """Read the description of the weights: step, fingerprint of the recipe."""
         try:
             return dict(json.loads((self.path / META).read_text()))
         except (OSError, ValueError, TypeError) as error:
             raise _corrupted(self.path / META, error) from error
 
     def state(self) -> dict[str, Any]:
-        """Read what resuming needs besides the weights; nothing in the file is executed."""
+        """Read the other state for resuming; no code in the file is executed."""
         try:
             return torch.load(self.path / STATE, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise UserError(f"{self.path} cannot be resumed: it has no {STATE}; only a run's newest two checkpoints keep one") from None
-        except Exception as error:  # torch.load answers a corrupted file with a dozen types
+        except Exception as error:  # torch.load raises many types for a corrupted file
             raise _corrupted(self.path / STATE, error) from error
 
 
 def _corrupted(path: Path, error: Exception) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UserError(f"checkpoint file {path} cannot be read ({reason}); remove its folder to fall back on the checkpoint before it")
+    return UserError(f"checkpoint file {path} cannot be read ({reason}); remove its folder to use the checkpoint before it")
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints under `folder`, oldest first; none where there is no such folder.
+    """Return the complete checkpoints under `folder`, oldest first; [] if there is no such folder.
 
     >>> list_checkpoints(Path("nowhere"))
     []
@@ -70,17 +70,17 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], state: dict[str, Any], meta: dict[str, Any]) -> Checkpoint:
-    """Write `folder/step-…` atomically and durably, then drop the resume state of all but the newest two.
+    """Write `folder/step-…` atomically and durably, then delete the resume state of all but the newest two.
 
     Args:
-        folder: of all checkpoints; it is made where it is missing.
-        step: number of steps taken. A checkpoint of the same step is replaced.
-        weights: parameters and buffers, on any device.
-        state: what resuming needs besides, of tensors and plain Python values only.
-        meta: what JSON can hold.
+        folder: Folder of all checkpoints; it is created if it is missing.
+        step: Number of steps taken. A checkpoint of the same step is replaced.
+        weights: Parameters and buffers, on any device.
+        state: The other state for resuming: tensors and plain Python values only.
+        meta: Values that JSON can represent.
 
     Raises:
-        UserError: the disk is full or not writable; the checkpoints that were there are untouched.
+        UserError: the disk is full or not writable; the existing checkpoints are not changed.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -88,38 +88,38 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
     >>> checkpoint.path.name, checkpoint.weights(), checkpoint.state(), checkpoint.meta()
     ('step-00000007', {'w': tensor([1., 1.])}, {'lr': 0.1}, {'step': 7})
     """
-    final, draft, aside = (folder / name.format(step) for name in ("step-{:08d}", ".draft-{:08d}", ".aside-{:08d}"))
-    # Made in memory first: torch and safetensors report a full disk in three ways, `write_bytes` in one.
+    final, temporary, previous = (folder / name.format(step) for name in ("step-{:08d}", ".tmp-{:08d}", ".previous-{:08d}"))
+    # Serialised in memory first: torch and safetensors report a full disk in three ways, `write_bytes` in one.
     files = {WEIGHTS: _weights(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
     try:
-        for left in (draft, aside):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        draft.mkdir(parents=True)
+        for leftover in (temporary, previous):  # of a process that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        temporary.mkdir(parents=True)
         for name, content in files.items():
-            (draft / name).write_bytes(content)
-        for path in (*draft.iterdir(), draft):
+            (temporary / name).write_bytes(content)
+        for path in (*temporary.iterdir(), temporary):
             _sync(path)
         if final.exists():
-            os.replace(final, aside)  # no system call replaces a folder that is not empty
-        os.replace(draft, final)
+            os.replace(final, previous)  # no system call replaces a folder that is not empty
+        os.replace(temporary, final)
         _sync(folder)
     except OSError as error:
-        if aside.exists() and not final.exists():
-            os.replace(aside, final)
-        shutil.rmtree(draft, ignore_errors=True)
+        if previous.exists() and not final.exists():
+            os.replace(previous, final)
+        shutil.rmtree(temporary, ignore_errors=True)
         remedy = "free some space" if error.errno == errno.ENOSPC else "check the disk and its permissions"
         raise UserError(
             f"could not write the checkpoint of step {step} under {folder} ({error}); {remedy}, then continue with --resume: "
-            "the checkpoint before it is whole"
+            "the checkpoint before it is complete"
         ) from error
-    shutil.rmtree(aside, ignore_errors=True)
-    for older in list_checkpoints(folder)[:-2]:  # the one before the newest stays resumable, should the newest be damaged
+    shutil.rmtree(previous, ignore_errors=True)
+    for older in list_checkpoints(folder)[:-2]:  # keep two, in case the newest is damaged
         (older.path / STATE).unlink(missing_ok=True)
     return Checkpoint(final, step)
 
 
 def _weights(weights: dict[str, Tensor]) -> bytes:
-    """Return a safetensors file of copies, because safetensors refuses tensors that share memory, as tied weights do."""
+    """Return a safetensors file of copies, because safetensors refuses tensors that share memory, such as tied weights."""
     return save({name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in weights.items()})
 
 
@@ -130,7 +130,7 @@ def _state(state: dict[str, Any]) -> bytes:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file or folder to the disk, so that a power cut cannot leave a renamed but empty checkpoint."""
+    """Flush a file or folder to the disk, so that a power failure cannot leave a renamed but empty checkpoint."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

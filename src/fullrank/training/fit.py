@@ -1,4 +1,4 @@
-"""The training loop as a generator: one optimizer step after another, for whoever wants to look between them."""
+"""The training loop as a generator: it yields after each optimizer step, so the caller can measure between steps."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from torch import Tensor
 from fullrank.distributed import gather
 from fullrank.methods import Method
 from fullrank.objectives import total
-from fullrank.training.micro_batches import embed
+from fullrank.training.micro_batches import forward_micro_batches
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step leaves behind; tensors are detached, stay on the device, and cover the whole batch."""
+    """Results of one optimizer step. The tensors are detached, stay on the device, and cover the whole batch."""
 
     step: int
-    """Number of steps taken, this one included."""
+    """Number of steps so far, including this one."""
     terms: dict[str, Float[Tensor, ""]]
     """The objective's weighted terms; their sum is the loss."""
     lr: float
@@ -26,9 +26,9 @@ class Step:
     R: Float[Tensor, "_ N _"]
     """Representations (V_0, N, D_b) of the full-size views."""
     embeddings: dict[str, Tensor]
-    """Z (V, N, D), the projector's output, and the other tensors that the objective took."""
+    """Z (V, N, D), the projector's output, and the other inputs of the objective."""
     labels: Int64[Tensor, " N"]
-    """(N,) labels of the batch, −1 where there is none."""
+    """Labels (N,) of the batch; −1 means no label."""
 
 
 def fit(
@@ -41,22 +41,23 @@ def fit(
     start: int = 0,
     micro_batch: int = 0,
 ) -> Iterator[Step]:
-    """Take one optimizer step for each of `batches`, and yield after each.
+    """Take one optimizer step per batch, and yield its results.
 
-    `method` and `optimizer` come from `fabric.setup`. Each process embeds its share of the batch; the embeddings are gathered with
-    gradient and the objective is taken once, on the whole batch, so that loss and gradient do not depend on the number of processes.
+    Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed once, on the
+    whole batch, so that loss and gradient do not depend on the number of processes.
 
-    Gradients are cleared at the beginning of a step: between two steps those of the last one are there to be looked at, and whatever
-    the one who looks adds to them does not enter the training.
+    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last one; gradients that
+    the caller adds are discarded.
 
     Args:
-        fabric: a launched `lightning.fabric.Fabric`.
-        method: a `Method`, set up.
-        optimizer: its optimizer, set up.
-        batches: pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
-        learning_rate: step (from 0) to learning rate.
-        start: number of steps already taken.
-        micro_batch: images that one process embeds at once, the objective being taken on the whole batch all the same; 0: its share.
+        fabric: A launched `lightning.fabric.Fabric`.
+        method: A `Method`, from `fabric.setup`.
+        optimizer: Its optimizer, from `fabric.setup`.
+        batches: Pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
+        learning_rate: Function from the step (from 0) to the learning rate.
+        start: Number of steps already taken.
+        micro_batch: Maximum number of images in one forward pass of a process; 0 is its whole share. The objective is always computed
+            on the whole batch.
 
     >>> import torch
     >>> from lightning.fabric import Fabric
@@ -70,22 +71,22 @@ def fit(
     >>> [(step.step, step.lr, sorted(step.terms)) for step in fit(fabric, method, optimizer, batches, lambda step: 0.1 * (step + 1))]
     [(1, 0.1, ['invariance', 'variance']), (2, 0.2, ['invariance', 'variance'])]
     """
-    inner: Method = method.module
+    unwrapped: Method = method.module
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.zero_grad()
-        inner.before_step(index)
+        unwrapped.before_step(index)
         method.train()
-        local, backward = embed(fabric, method, views, micro_batch=micro_batch)
-        embeddings = {name: gather(local[name]) for name in inner.input_names}
-        terms = inner.terms(embeddings)
+        local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
+        embeddings = {name: gather(local[name]) for name in unwrapped.input_names}
+        terms = unwrapped.terms(embeddings)
         loss = total(terms)
         backward(loss)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
-        inner.after_step(index, embeddings)
+        unwrapped.after_step(index, embeddings)
         whole = embeddings | {name: gather(local[name].detach()) for name in ("R", "Z") if name not in embeddings}
         yield Step(
             step=index + 1,

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
-from fullrank.training.micro_batches import count_pieces
+from fullrank.training.micro_batches import count_micro_batches
 
 # Messages of allocators whose errors have no type of their own.
 ALLOCATOR_MESSAGES = ("DefaultCPUAllocator: ", "CUBLAS_STATUS_ALLOC_FAILED", "MPS backend out of memory")
@@ -23,7 +23,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
     >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=100)
     '--machine.micro_batch 100: BatchNorm normalises each of 3 pieces of a batch by itself and updates its statistics 3 times a step'
     """
-    pieces = count_pieces(share, micro_batch)
+    pieces = count_micro_batches(share, micro_batch)
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
@@ -48,7 +48,7 @@ def explain_out_of_memory(method: nn.Module, share: int, micro_batch: int) -> It
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        piece = -(-share // count_pieces(share, micro_batch))
+        piece = -(-share // count_micro_batches(share, micro_batch))
         remedy = out_of_memory_remedy(piece, batchnorm=has_batchnorm(method))
         raise UserError(f"out of memory with {piece} images embedded at a time; {remedy}") from error
 

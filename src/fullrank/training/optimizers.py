@@ -1,4 +1,4 @@
-"""Optimizers, with biases and norms kept out of weight decay and of LARS's adaptation."""
+"""Optimizers without weight decay and LARS adaptation for biases and norms."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,75 +10,71 @@ from torch import nn
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Which optimizer, at which peak learning rate."""
+    """Optimizer and its hyperparameters."""
 
     name: Literal["lars", "sgd", "adamw"] = "lars"
-    """'lars' adapts the step of each weight (You et al. 2017), with the clip of LARC, as the public recipes do."""
+    """'lars' adapts the step of each weight (You et al. 2017), with the clip of LARC, as in the public recipes."""
     lr: float = 0.3
-    """Peak learning rate, used as it stands: a recipe's value belongs to its batch size."""
+    """Peak learning rate; it is not scaled with the batch size."""
     weight_decay: float = 1e-4
-    """Decay of the weights; biases and norms have none."""
+    """Weight decay; biases and norms have none."""
     momentum: float = 0.9
     """Momentum of LARS and SGD; the first beta of AdamW."""
     trust_coefficient: float = 0.02
-    """LARS: the adapted step of a weight, as a share of its norm; 0.02 with the clip in most public recipes, 0.001 without it."""
+    """LARS: the adapted step of a weight, as a fraction of its norm; most public recipes use 0.02 with the clip, 0.001 without it."""
     trust_clip: bool = True
-    """LARS: keep the adapted learning rate at `lr` or below, as LARC does; without it, `lr` multiplies the adapted step."""
+    """LARS: limit the adapted learning rate to `lr`, as in LARC; without the clip, `lr` multiplies the adapted step."""
 
 
-def build_optimizer(spec: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of all trainable parameters of `module`, in two groups: decayed and not.
+def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
+    """Build the optimizer of all trainable parameters of `module`, in two groups: with and without weight decay.
 
-    For a weight w with gradient g, weight decay β, momentum μ and learning rate γ, LARS with LARC's clip takes
+    For a weight w with gradient g, weight decay β, momentum μ and learning rate γ, a step of LARS with LARC's clip is
 
         τ = min(trust ‖w‖ / (‖g‖ + β‖w‖) / γ, 1)    m ← μ m + τ (g + β w)    w ← w − γ m
 
-    and for biases and norms β = 0, τ = 1: there it is SGD. The clip keeps the adapted learning rate τγ at γ or below; without it,
-    LARS is that of its paper, τ = trust ‖w‖ / (‖g‖ + β‖w‖).
+    and for biases and norms β = 0, τ = 1, which is SGD. The clip limits the adapted learning rate τγ to γ; without it, as in the paper
+    of LARS, τ = trust ‖w‖ / (‖g‖ + β‖w‖).
 
-    Source: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is that of NVIDIA's LARC.
+    Source: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is from NVIDIA's LARC.
 
     >>> optimizer = build_optimizer(OptimizerConfig(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     >>> [(len(group["params"]), group["weight_decay"], group["always_adapt"]) for group in optimizer.param_groups]
     [(1, 1e-06, True), (3, 0.0, False)]
     """
-    decayed, plain = split_parameters(module)
-    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    if spec.name == "sgd":
-        return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum)
-    if spec.name == "adamw":
-        return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.momentum, 0.999))
-    # timm adapts a group when it has weight decay or is told to always: the weights always, biases and norms never.
+    weights, others = split_parameters(module)
+    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+    if config.name == "adamw":
+        return torch.optim.AdamW(groups, lr=config.lr, betas=(config.momentum, 0.999))
+    # timm adapts a group that has weight decay or `always_adapt`: always the weights, never biases and norms.
     groups[0]["always_adapt"] = True
     return Lars(
         groups,
-        lr=spec.lr,
-        momentum=spec.momentum,  # pyright: ignore[reportArgumentType]  timm's hint says int
-        trust_coeff=spec.trust_coefficient,
-        trust_clip=spec.trust_clip,
+        lr=config.lr,
+        momentum=config.momentum,  # pyright: ignore[reportArgumentType]  timm's annotation is int
+        trust_coeff=config.trust_coefficient,
+        trust_clip=config.trust_clip,
     )
 
 
 def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return (weights, the rest), of the trainable parameters only.
+    """Return the trainable parameters of a module as (weights, others).
 
-    The rest are vectors and scalars (biases, norms), and what a timm model inside `module` lists itself (position embeddings …).
+    Others are vectors and scalars (biases, norms), and the parameters in a timm model's `no_weight_decay()` (position embeddings …).
 
     >>> [len(parameters) for parameters in split_parameters(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))]
     [1, 3]
     """
-    listed = {id(p) for p in _listed_by_timm(module)}
-    weights, rest = [], []
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            (rest if parameter.ndim <= 1 or id(parameter) in listed else weights).append(parameter)
-    return weights, rest
-
-
-def _listed_by_timm(module: nn.Module) -> list[nn.Parameter]:
-    return [
-        parameter
+    without_decay = {
+        id(parameter)
         for submodule in module.modules()
         for name, parameter in submodule.named_parameters()
         if name in getattr(submodule, "no_weight_decay", set)()
-    ]
+    }
+    weights, others = [], []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            (others if parameter.ndim <= 1 or id(parameter) in without_decay else weights).append(parameter)
+    return weights, others

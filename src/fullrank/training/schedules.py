@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions from a step to a factor of the peak learning rate."""
+"""Learning-rate schedules: pure functions from the step to a factor of the peak learning rate."""
 
 import math
 from dataclasses import dataclass
@@ -7,58 +7,53 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """How the learning rate moves; lengths are in epochs."""
+    """Learning-rate schedule; lengths are in epochs."""
 
     name: Literal["cosine", "restarts", "steps", "constant"] = "cosine"
-    """After the warm-up: one cosine to `min_lr_ratio`; a cosine that starts anew every `period`; a drop at each of
+    """After the warm-up: one cosine to `min_lr_ratio`; a cosine that restarts every `period`; a drop at each of
     `milestones`; or constant."""
     warmup: float = 10.0
-    """Epochs of linear warm-up from zero; in a run that is shorter, the whole run."""
+    """Epochs of linear warm-up from zero; a shorter run warms up until its end."""
     min_lr_ratio: float = 0.0
-    """Where each cosine ends, as a share of the peak."""
+    """Final value of each cosine, as a fraction of the peak."""
     period: float = 15.0
     """Epochs between warm restarts."""
     milestones: tuple[float, ...] = (60.0, 80.0)
-    """Epochs, of the whole run, at which 'steps' multiplies by `decay`."""
+    """Epochs, counted from the start of the run, at which 'steps' multiplies the learning rate by `decay`."""
     decay: float = 0.1
-    """Factor of each milestone."""
+    """Factor at each milestone."""
 
 
-def factor(spec: ScheduleConfig, step: int, *, steps_per_epoch: int, total: int) -> float:
+def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total: int) -> float:
     """Return the factor of the peak learning rate at `step` (from 0) of `total`.
 
-    With w steps of warm-up, T steps in all and t = step:
+    With w warm-up steps, T steps in total and t = step:
 
     | name | factor |
     |---|---|
-    | each, t < w | (t + 1)/w |
+    | all, t < w | (t + 1)/w |
     | cosine | floor + (1 − floor)(1 + cos πp)/2 with p = (t − w)/(T − w) |
-    | restarts | the same with p = ((t − w) mod P)/P, for a period of P steps |
-    | steps | decayᵏ, where k milestones have been reached |
+    | restarts | as cosine, with p = ((t − w) mod P)/P, for a period of P steps |
+    | steps | decayᵏ, with k milestones reached |
     | constant | 1 |
 
     Source: Loshchilov and Hutter 2017, SGDR: Stochastic Gradient Descent with Warm Restarts, eq. 5.
 
-    >>> [factor(ScheduleConfig(warmup=1.0), step, steps_per_epoch=4, total=40) for step in (0, 3, 22)]
+    >>> [lr_factor(ScheduleConfig(warmup=1.0), step, steps_per_epoch=4, total=40) for step in (0, 3, 22)]
     [0.25, 1.0, 0.5]
     """
-    warmup = min(round(spec.warmup * steps_per_epoch), total)
+    warmup = min(round(config.warmup * steps_per_epoch), total)
     if step < warmup:
         return (step + 1) / warmup
-    if spec.name == "cosine":
-        return cosine((step - warmup) / (total - warmup), spec.min_lr_ratio)
-    if spec.name == "restarts":
-        period = max(round(spec.period * steps_per_epoch), 1)
-        return cosine((step - warmup) % period / period, spec.min_lr_ratio)
-    if spec.name == "steps":
-        return spec.decay ** sum(step >= milestone * steps_per_epoch for milestone in spec.milestones)
+    if config.name == "cosine":
+        return _cosine((step - warmup) / (total - warmup), config.min_lr_ratio)
+    if config.name == "restarts":
+        period = max(round(config.period * steps_per_epoch), 1)
+        return _cosine((step - warmup) % period / period, config.min_lr_ratio)
+    if config.name == "steps":
+        return config.decay ** sum(step >= milestone * steps_per_epoch for milestone in config.milestones)
     return 1.0
 
 
-def cosine(progress: float, floor: float = 0.0) -> float:
-    """Return floor + (1 − floor)(1 + cos π·progress)/2.
-
-    >>> cosine(0.0), cosine(1.0, floor=0.1)
-    (1.0, 0.1)
-    """
+def _cosine(progress: float, floor: float) -> float:
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))

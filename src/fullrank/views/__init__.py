@@ -1,9 +1,9 @@
-"""Batched augmentations of images as tensors, with the distribution of torchvision's transforms."""
+"""Batched image augmentations on tensors, with the distributions of torchvision's transforms."""
 
-from fullrank.views.draw import AugmentationParams
+from fullrank.views.augmentation_params import AugmentationParams
+from fullrank.views.config import AffineConfig, BlurConfig, CropConfig, JitterConfig, NoiseConfig, SolarizeConfig, ViewConfig
 from fullrank.views.preview import preview
-from fullrank.views.spec import AffineConfig, BlurConfig, CropConfig, JitterConfig, NoiseConfig, SolarizeConfig, ViewConfig
-from fullrank.views.views import MultiViewTransform
+from fullrank.views.transform import MultiViewTransform
 
 __all__ = [
     "AffineConfig",

@@ -1,4 +1,4 @@
-"""What happens to a view after its crop, in place on a chunk of the batch: warp, turn, colour, blur, solarisation, noise."""
+"""The operations after the crop, in place on a chunk of the batch: affine, rotation, colour, blur, solarisation, noise."""
 
 from collections.abc import Callable
 
@@ -6,85 +6,81 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from fullrank.views.affine import warp
-from fullrank.views.blur import blur
-from fullrank.views.color import blend_, hue_, scale_
-from fullrank.views.draw import named
-from fullrank.views.parameters import BLENDS, OFF, PARAMETERS
-from fullrank.views.tone import noise_, solarize_
+from fullrank.views.augmentation_params import get_column
+from fullrank.views.color import adjust_brightness_, adjust_hue_, blend_, solarize_
+from fullrank.views.filters import gaussian_blur, gaussian_noise_
+from fullrank.views.geometry import warp
+from fullrank.views.operations import BLENDS, COLUMNS, NO_THRESHOLD
 
-Steps = dict[str, Callable[..., Tensor]]
-EAGER: Steps = {f.__name__: f for f in (blend_, scale_, hue_, solarize_, noise_)}
+Functions = dict[str, Callable[..., Tensor]]
+EAGER: Functions = {f.__name__: f for f in (blend_, adjust_brightness_, adjust_hue_, solarize_, gaussian_noise_)}
 
 
-def apply_(
+def apply_operations_(
     x: Float32[Tensor, "m C s s"],
-    host: Float32[Tensor, "m P"],
-    device: Float32[Tensor, "m P"],
+    host_table: Float32[Tensor, "m P"],
+    device_table: Float32[Tensor, "m P"],
     *,
-    radius: int,
-    steps: Steps = EAGER,
+    blur_radius: int,
+    functions: Functions = EAGER,
 ) -> Float32[Tensor, "m C s s"]:
-    """Carry out the steps that some view of the chunk has drawn; the others are the identity and cost nothing.
+    """Apply the operations that at least one view of the chunk uses; the others are the identity and cost nothing.
 
-    Which ones, and for whom, is read from the host's copy of the parameters, so that the device is never waited for.
+    The host's copy of the table decides which operations run on which views, so the CPU never waits for the device.
 
     Args:
-        x: cropped views in [0, 1]; overwritten.
-        host: the parameters, on the CPU.
-        device: the same, where x is.
-        radius: of the blur's kernel, in pixels.
-        steps: the functions, as they are or compiled.
+        x: Cropped views in [0, 1]; overwritten.
+        host_table: Parameters of the operations, on the CPU.
+        device_table: The same table on the device of x.
+        blur_radius: Radius of the blur's kernel, in pixels.
+        functions: Eager or compiled functions.
 
-    >>> table = torch.zeros(1, 35)
-    >>> table[..., PARAMETERS["blends"]] = torch.tensor([1.0, 0, 0] * BLENDS)
-    >>> table[..., PARAMETERS["threshold"]] = 0.5
-    >>> apply_(torch.ones(1, 3, 8, 8), table, table, radius=1).max()
+    >>> table = torch.zeros(1, max(column.stop for column in COLUMNS.values()))
+    >>> table[..., COLUMNS["blends"]] = torch.tensor([1.0, 0, 0] * BLENDS)
+    >>> table[..., COLUMNS["threshold"]] = 0.5
+    >>> apply_operations_(torch.ones(1, 3, 8, 8), table, table, blur_radius=1).max()
     tensor(0.)
     """
 
-    def drawn(name: str) -> Tensor:
-        return named(host, PARAMETERS, name)
+    def on_host(name: str) -> Tensor:
+        return get_column(host_table, COLUMNS, name)
 
-    def each(name: str) -> Tensor:
-        return named(device, PARAMETERS, name).contiguous()  # a tensor of its own, so that a compiled step is compiled once
+    def on_device(name: str) -> Tensor:
+        return get_column(device_table, COLUMNS, name).contiguous()  # always contiguous, so that a function is compiled once
 
-    for flag, f, name in (
-        ("affine", lambda x, theta: warp(x, theta.unflatten(-1, (2, 3))), "theta"),
-        ("transpose", lambda x, _: x.mT.clone(), "transpose"),
-    ):
-        _some_(x, drawn(flag), f, each(name))
-    blends = named(device, PARAMETERS, "blends").unflatten(-1, (BLENDS, 3)).unbind(-2)
-    blending = (drawn("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(0).tolist()
+    _apply_where_(on_host("affine"), x, lambda x, theta: warp(x, theta.unflatten(-1, (2, 3))), on_device("theta"))
+    _apply_where_(on_host("transpose"), x, lambda x, _: x.mT.clone(), on_device("transpose"))
+    blends = get_column(device_table, COLUMNS, "blends").unflatten(-1, (BLENDS, 3)).unbind(-2)
+    is_changed = (on_host("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(0).tolist()
     for k in range(BLENDS):
-        if k == BLENDS // 2 and x.shape[-3] == 3 and drawn("hue").any():
-            steps["hue_"](x, each("hue"))
-        if any(blending[k][1:]):
-            steps["blend_"](x, blends[k].contiguous())
-        elif blending[k][0]:
-            steps["scale_"](x, blends[k][..., 0].contiguous())
-    _some_(x, drawn("sigma"), lambda x, sigma: blur(x, sigma, radius=radius), each("sigma"))
-    if (drawn("threshold") < OFF).any():
-        steps["solarize_"](x, each("threshold"))
-    if drawn("std").any():
-        steps["noise_"](x, each("std"), each("key"))
+        if k == BLENDS // 2 and x.shape[-3] == 3 and on_host("hue").any():
+            functions["adjust_hue_"](x, on_device("hue"))
+        if any(is_changed[k][1:]):
+            functions["blend_"](x, blends[k].contiguous())
+        elif is_changed[k][0]:
+            functions["adjust_brightness_"](x, blends[k][..., 0].contiguous())
+    _apply_where_(on_host("sigma"), x, lambda x, sigma: gaussian_blur(x, sigma, radius=blur_radius), on_device("sigma"))
+    if (on_host("threshold") < NO_THRESHOLD).any():
+        functions["solarize_"](x, on_device("threshold"))
+    if on_host("std").any():
+        functions["gaussian_noise_"](x, on_device("std"), on_device("noise_key"))
     return x
 
 
-def _some_(x: Tensor, flag: Tensor, f: Callable[[Tensor, Tensor], Tensor], parameter: Tensor):
-    """Apply f to the views whose flag is not 0."""
+def _apply_where_(flag: Tensor, x: Tensor, f: Callable[[Tensor, Tensor], Tensor], parameter: Tensor):
+    """Apply f to the views with a flag other than 0."""
     index = flag.nonzero()[:, 0]
     if len(index) == len(x):
         x.copy_(f(x, parameter))
     elif len(index):
-        index = move(index, x.device)
+        index = to_device(index, x.device)
         x[index] = f(x[index], parameter[index])
 
 
-def move(x: Tensor, device: torch.device) -> Tensor:
-    """Move without waiting: to CUDA by way of page-locked memory.
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copy a CPU tensor to the device without waiting; to CUDA through pinned memory.
 
-    >>> move(torch.ones(2), torch.device("cpu"))
+    >>> to_device(torch.ones(2), torch.device("cpu"))
     tensor([1., 1.])
     """
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)

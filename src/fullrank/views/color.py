@@ -1,4 +1,4 @@
-"""Colour, in place: brightness, contrast, saturation and grayscale are one blend, hue is a turn of the colour circle."""
+"""Colour operations in place: brightness, contrast, saturation and grayscale as one blend, hue, and solarisation."""
 
 import torch
 from jaxtyping import Float
@@ -7,10 +7,10 @@ from torch import Tensor
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601, as torchvision rounds it
 
 
-def gray(x: Float[Tensor, "*b C H W"]) -> Float[Tensor, "*b 1 H W"]:
-    """Luma of RGB; of any other number of channels, their mean.
+def rgb_to_grayscale(x: Float[Tensor, "*b C H W"]) -> Float[Tensor, "*b 1 H W"]:
+    """Return the luma of RGB images; for any other number of channels, the mean of the channels.
 
-    >>> gray(torch.ones(3, 1, 1))
+    >>> rgb_to_grayscale(torch.ones(3, 1, 1))
     tensor([[[0.9999]]])
     """
     if x.shape[-3] != 3:
@@ -23,10 +23,10 @@ def blend_(x: Float[Tensor, "*b C H W"], weights: Float[Tensor, "*b 3"]) -> Floa
     """x ← clamp(α x + β g + γ ḡ) to [0, 1], with the luma g of each pixel and its mean ḡ over the image.
 
     (f, 0, 0) is torchvision's brightness, (f, 0, 1-f) its contrast, (f, 1-f, 0) its saturation, (0, 1, 0) its grayscale
-    and (1, 0, 0) does nothing.
+    and (1, 0, 0) the identity.
 
     Args:
-        x: values in [0, 1]; overwritten.
+        x: Values in [0, 1]; overwritten.
         weights: (α, β, γ) of each image.
 
     Returns:
@@ -36,37 +36,37 @@ def blend_(x: Float[Tensor, "*b C H W"], weights: Float[Tensor, "*b 3"]) -> Floa
     0.5
     """
     alpha, beta, gamma = weights[..., None, None, None].unbind(-4)
-    g = gray(x)
+    g = rgb_to_grayscale(x)
     mean = g.mean((-2, -1), keepdim=True)
     return x.mul_(alpha).add_((g * beta).add_(mean.mul_(gamma))).clamp_(0, 1)
 
 
-def scale_(x: Float[Tensor, "*b C H W"], factor: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
-    """x ← clamp(f x): the blend without luma, at a third of its time.
+def adjust_brightness_(x: Float[Tensor, "*b C H W"], factor: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
+    """x ← clamp(f x): the blend (f, 0, 0), in a third of the time because it needs no luma.
 
-    >>> scale_(torch.tensor([[[0.25]]]), torch.tensor(2.0)).item()
+    >>> adjust_brightness_(torch.tensor([[[0.25]]]), torch.tensor(2.0)).item()
     0.5
     """
     return x.mul_(factor[..., None, None, None]).clamp_(0, 1)
 
 
-def hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tensor, "*b 3 H W"]:
-    """Turn the hue by `shift`, a share of the colour circle in [-1, 1].
+def adjust_hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tensor, "*b 3 H W"]:
+    """Shift the hue by `shift`, a share of the colour circle in [-1, 1].
 
     With the smallest and the largest channel m and M, the hue h in [-½, ½] obeys 6h = 1 + (g + b - r - m) / (M - m) on
-    the half of the circle where g >= b, and the other half is its mirror image. Back: the channel whose peak stands at p
+    the half of the circle where g >= b; the other half is its mirror image. Conversely, the channel with its peak at p
     (red 0, green ⅓, blue ⅔) takes the value m + 6 (M - m) (⅓ - d), with d = |h + shift - p| around the circle, clamped
     to [⅙, ⅓].
 
     Args:
-        x: values in [0, 1]; overwritten.
-        shift: of each image.
+        x: Values in [0, 1]; overwritten.
+        shift: Shift of each image.
 
     Returns:
-        x; equal to torchvision's `adjust_hue`, whose six sectors (Smith, Color gamut transform pairs, SIGGRAPH 1978)
-        the mirror image and the three peaks replace.
+        x; equal to torchvision's `adjust_hue`. The mirror image and the three peaks replace its six sectors
+        (Smith, Color gamut transform pairs, SIGGRAPH 1978).
 
-    >>> hue_(torch.tensor([[[1.0]], [[0.0]], [[0.0]]]), torch.tensor(1 / 3)).flatten().round(decimals=3).abs()
+    >>> adjust_hue_(torch.tensor([[[1.0]], [[0.0]], [[0.0]]]), torch.tensor(1 / 3)).flatten().round(decimals=3).abs()
     tensor([0., 1., 0.])
     """
     r, g, b = x.split(1, dim=-3)
@@ -77,3 +77,12 @@ def hue_(x: Float[Tensor, "*b 3 H W"], shift: Float[Tensor, "*b"]) -> Float[Tens
     p = torch.arange(3, device=x.device, dtype=x.dtype)[:, None, None] / 3
     d = x.copy_(h).sub_(p).frac_().sub_(0.5).abs_().clamp_(1 / 6, 1 / 3)
     return d.mul_(range6.neg_()).add_(M.mul_(2).sub_(m))
+
+
+def solarize_(x: Float[Tensor, "*b C H W"], threshold: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
+    """x ← 1 - x where x >= threshold; a threshold above 1 changes nothing.
+
+    >>> solarize_(torch.tensor([[[0.25, 0.75]]]), torch.tensor(0.5))
+    tensor([[[0.2500, 0.2500]]])
+    """
+    return x.copy_(torch.where(x >= threshold[..., None, None, None], 1 - x, x))

@@ -1,68 +1,67 @@
-"""A picture of what the network will see: a row for each image, the image first and then its views."""
+"""A picture of the views: one row per image, with the image first and its views after it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from fullrank.views.views import MultiViewTransform
+from fullrank.views.augmentation_params import AugmentationParams
+from fullrank.views.transform import MultiViewTransform
 
-GAP = 3  # pixels between cells
+PADDING = 3  # pixels between cells
 
 
 def preview(
     images: Sequence[Image.Image | np.ndarray] | Tensor,
-    views: MultiViewTransform,
+    transform: MultiViewTransform,
     *,
     seed: int = 0,
     step: int = 0,
     side: int = 96,
-    path: Path | None = None,
 ) -> Image.Image:
-    """Draw a grid of images and their views, the normalisation undone.
+    """Return a grid of images and their views, without the normalisation.
 
     Args:
-        images: Pillow images or arrays (H, W, C) of uint8, or a tensor (n, C, H, W) of uint8; a row each.
-        views: what to draw from.
-        seed: of the views.
-        step: of training, whose views are shown.
-        side: of a cell in pixels; images are fitted into it, enlarged without smoothing.
-        path: where to write the picture as well.
+        images: Decoded images with the transform's channels, one per row: Pillow images, uint8 arrays (H, W, C), or a uint8 tensor
+            (n, C, H, W).
+        transform: Makes the views.
+        seed: Seed of the views.
+        step: Training step of the views.
+        side: Side of a cell in pixels; images are fitted into it and enlarged without smoothing.
 
-    >>> from fullrank.views.spec import ViewConfig
-    >>> views = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
-    >>> preview([np.zeros((20, 30, 1), dtype=np.uint8)] * 4, views, side=16).size
+    >>> from fullrank.views.config import ViewConfig
+    >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
+    >>> preview([np.zeros((20, 30, 1), dtype=np.uint8)] * 4, transform, side=16).size
     (54, 73)
     """
     if isinstance(images, Tensor):
         images = list(images.permute(0, 2, 3, 1).cpu().numpy())
-    draws = views.draw(seed, step, len(images))
-    crops = zip(*(views.crops(image, draws, i) for i, image in enumerate(images)), strict=True)
-    sizes = views.finish([torch.stack(crop, 1) for crop in crops], draws)
-    cell = side + GAP
-    grid = Image.new("RGB", ((views.count + 1) * cell - GAP, len(images) * cell - GAP), "white")
+    params = transform.make_params(seed, step, len(images))
+    crops = zip(*(_crop(np.array(image), transform, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)), strict=True)
+    batches = transform.augment([torch.stack(crop, 1) for crop in crops], params)
+    cell = side + PADDING
+    grid = Image.new("RGB", ((transform.count + 1) * cell - PADDING, len(images) * cell - PADDING), "white")
     for i, image in enumerate(images):
-        pictures = [_fit(_picture(image), side)]
-        pictures += [_fit(_shown(view, views), side) for x in sizes for view in x[:, i]]
-        for k, picture in enumerate(pictures):
-            grid.paste(picture, (k * cell, i * cell))
-    if path is not None:
-        grid.save(path)
+        views = [_denormalize(view, transform) for x in batches for view in x[:, i]]
+        for k, picture in enumerate((_to_rgb(np.array(image)), *views)):
+            grid.paste(_fit(picture, side), (k * cell, i * cell))
     return grid
 
 
-def _shown(x: Tensor, views: MultiViewTransform) -> Image.Image:
-    x = x.cpu() * views.std[:, None, None] + views.mean[:, None, None]
-    return _picture(x.mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy())
+def _crop(image: np.ndarray, transform: MultiViewTransform, params: AugmentationParams) -> list[Tensor]:
+    pixels = torch.from_numpy(image.reshape(*image.shape[:2], -1))
+    return transform.crop_sample(pixels, transform.sample_boxes(params, *pixels.shape[:2]), params)
 
 
-def _picture(image: Image.Image | np.ndarray) -> Image.Image:
-    """Grey stays grey; of other numbers of channels the first three are shown as RGB, two as red and green."""
-    if isinstance(image, Image.Image):
-        return image.convert("RGB")
+def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
+    x = x.cpu() * transform.std[:, None, None] + transform.mean[:, None, None]
+    return _to_rgb(x.mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy())
+
+
+def _to_rgb(image: np.ndarray) -> Image.Image:
+    """Return an RGB image: grey stays grey, two channels become red and green, of more than three the first three count."""
     image = image.reshape(*image.shape[:2], -1)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)
@@ -70,7 +69,7 @@ def _picture(image: Image.Image | np.ndarray) -> Image.Image:
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:
-    """Enlarge without smoothing, shrink with it, keep the shape, and centre on white."""
+    """Fit the image into a white square: enlarge it without smoothing, or shrink it bilinearly."""
     enlarge = max(image.size) <= side
     image = ImageOps.contain(image, (side, side), Image.Resampling.NEAREST if enlarge else Image.Resampling.BILINEAR)
     return ImageOps.pad(image, (side, side), color="white")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fullrank.evaluation import Features, extract_features, linear_probe, standardize
 from fullrank.evaluation.features import select_dimensions
-from fullrank.images import Images, load, train_and_test
+from fullrank.images import Images, load_images, train_and_test
 from fullrank.loading import load_run
 from fullrank.methods import ProjectorConfig, gradient_ranks
 from fullrank.pretraining import pretrain
@@ -201,8 +201,8 @@ def ranks(run: Run, recipe: Recipe, images: Images) -> dict[str, tuple[int, int]
     parts = assemble(recipe)
     parts.method.load_state_dict(run.checkpoint().weights())
     n = min(RANKED, len(images))
-    pixels = load(images.subset(torch.arange(n).numpy()), channels=recipe.data.channels, size=parts.preprocess.size).pixels
-    views = parts.views(pixels, parts.views.draw(recipe.seed, 0, n))
+    pixels = load_images(images.subset(torch.arange(n).numpy()), channels=recipe.data.channels, size=parts.preprocess.size).pixels
+    views = parts.views(pixels, parts.views.make_params(recipe.seed, 0, n))
     return gradient_ranks(parts.method.double(), [view.double() for view in views])
 
 

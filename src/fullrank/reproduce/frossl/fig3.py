@@ -27,7 +27,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.evaluation.frozen import restore_modes
-from fullrank.images import MemoryImages, channel_statistics, load, train_and_test
+from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
@@ -35,7 +35,7 @@ from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum import Spectrum, saturation
-from fullrank.training import OptimizerConfig, build_optimizer, fit, memory_batches
+from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -129,7 +129,7 @@ def read(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, MemoryI
         remedy = "give --data a folder with as many in train, unlabelled ones beside the folders of the classes"
         raise UserError(f"{splits.train.source} has {len(splits.train)} images to train on, expected {size.images}; {remedy}")
     train, test = (
-        load(images.subset(np.random.default_rng(seed).permutation(len(images))[: count or None]), channels=recipe.data.channels)
+        load_images(images.subset(np.random.default_rng(seed).permutation(len(images))[: count or None]), channels=recipe.data.channels)
         for images, count in ((splits.train, size.images), (splits.test, size.held_out))
     )
     mean, std = channel_statistics(train, channels=recipe.data.channels)
@@ -161,9 +161,9 @@ def run(
     bare = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     method, optimizer = fabric.setup(bare, build_optimizer(recipe.optimizer, bare))
     images = train.to(fabric.device)
-    batches = memory_batches(images, parts.views, seed=seed, batch=recipe.batch, start=0, stop=size.steps)
+    batches = dataloader(images, parts.views, seed=seed, batch_size=recipe.batch, start=0, stop=size.steps)
     pixels = test.pixels[: size.samples].to(fabric.device)
-    view = parts.views(pixels, parts.views.draw(seed, size.steps, len(pixels)))[0][0]
+    view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     at = {round(k * size.steps / size.looks) for k in range(size.looks + 1)}
     steps, Zs = [0], [embed(bare, view)]
     for step in fit(fabric, method, optimizer, batches, lambda step: lr):

@@ -8,21 +8,21 @@ import pytest
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, spec
+from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, config
 
 
-def test_survives_json():
+def test_a_config_survives_json():
     view = ViewConfig(count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1)
     assert cattrs.structure(json.loads(json.dumps(asdict(view))), ViewConfig) == view
 
 
-def test_is_a_command_line():
+def test_a_config_can_be_given_on_the_command_line():
     view = tyro.cli(ViewConfig, args=["--size", "96", "--crop.scale", "0.2", "1.0", "--jitter.hue", "0.05", "--blur.probability", "0.5"])
     assert view == ViewConfig(size=96, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(hue=0.05), blur=BlurConfig(probability=0.5))
 
 
-def test_documents_every_field_by_the_string_below_it():
-    for node in ast.walk(ast.parse(inspect.getsource(spec))):
+def test_every_field_has_a_docstring():
+    for node in ast.walk(ast.parse(inspect.getsource(config))):
         if isinstance(node, ast.ClassDef):
             for field, below in zip(node.body, [*node.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign):
@@ -49,7 +49,7 @@ def test_documents_every_field_by_the_string_below_it():
         (lambda: ViewConfig(solarize=SolarizeConfig(threshold=128.0)), "view.solarize.threshold is 128.0, but has to be between 0 and 1"),
     ],
 )
-def test_an_impossible_number_is_named(make, message):
+def test_an_invalid_value_is_named(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value).startswith(message)

@@ -1,0 +1,234 @@
+"""Training batches of views. The images and the views of a step are functions of (seed, step) alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count, cycle, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.images.decode import decode, upright_size
+from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.load import MemoryImages
+from fullrank.images.parallel import parallel_map
+from fullrank.images.source import Images, RawImage
+from fullrank.images.streaming import StreamedImages
+from fullrank.views import AugmentationParams, MultiViewTransform
+from fullrank.views.apply import to_device
+
+MAX_ATTEMPTS = 100  # unreadable images in a row that end the run
+OVERSAMPLING = 2.0  # a JPEG is decoded at a reduced scale while crops keep this many times the view's side, as in Pillow's thumbnails
+
+
+def batch_indices(seed: int, step: int, batch_size: int, n: int) -> Int64[Tensor, " batch_size"]:
+    """Return the indices of the images of one step: a slice of the permutation of its epoch.
+
+    An epoch is n // batch_size steps, and the incomplete batch at its end is dropped (it differs from epoch to epoch). NumPy's PCG64
+    permutes epoch e from the 128-bit state that `SeedSequence(seed, spawn_key=(e,))` hashes from the pair, so that different pairs
+    have unrelated permutations. (A torch generator on the CPU uses only 32 bits of its seed: too few to exclude a collision over many
+    runs of many epochs.)
+
+    Args:
+        seed: Seed of the run.
+        step: The step, from 0; any step costs at most one permutation.
+        batch_size: Images per step, over all processes.
+        n: Images in the data set.
+
+    Raises:
+        UserError: the batch is larger than the data set.
+
+    >>> epoch = torch.cat([batch_indices(0, step, 3, 9) for step in range(3)])
+    >>> epoch.sort().values
+    tensor([0, 1, 2, 3, 4, 5, 6, 7, 8])
+    """
+    if not 0 < batch_size <= n:
+        raise UserError(f"a batch of {batch_size} images, from a set of {n}; choose a batch from 1 to {n}")
+    epoch, batch = divmod(step, n // batch_size)
+    return torch.from_numpy(_permutation(seed, epoch, n)[batch * batch_size : (batch + 1) * batch_size].copy())
+
+
+@lru_cache(maxsize=2)
+def _permutation(seed: int, epoch: int, n: int) -> np.ndarray:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,))).permutation(n)
+
+
+def dataloader(
+    images: MemoryImages | Images | StreamedImages,
+    transform: MultiViewTransform,
+    *,
+    seed: int,
+    batch_size: int,
+    start: int,
+    stop: int,
+    device: torch.device | str | None = None,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    decode_errors: DecodeErrors | None = None,
+) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
+    """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each batch.
+
+    Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so W processes together see the batch of one.
+    Images in memory are cropped on the device; other images are decoded and cropped by workers, any number of which gives the same
+    batches. No state is carried from step to step, so a run that resumes gets the same batches (except from `StreamedImages`, which
+    have no random access: there only the augmentation parameters are the same).
+
+    Args:
+        images: Source of the images. An unreadable image is replaced by the next readable one.
+        transform: Makes the views.
+        seed: Seed of the order and of the views.
+        batch_size: Images per step, over all processes; a multiple of `world_size`.
+        start: First step.
+        stop: The step after the last one.
+        device: Device of the views; by default that of images in memory, else the CPU.
+        workers: Processes that decode; 0 decodes in this process.
+        rank: Index of this process.
+        world_size: Number of processes.
+        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+
+    Raises:
+        UserError: a batch that does not fit the images or the processes, or too many unreadable images.
+
+    >>> from fullrank.images import open_images
+    >>> from fullrank.views import ViewConfig
+    >>> transform = MultiViewTransform(ViewConfig(size=6), mean=(0.3,), std=(0.4,), channels=1)
+    >>> digits = open_images("digits")["all"]
+    >>> (views,), labels = next(dataloader(digits, transform, seed=0, batch_size=4, start=0, stop=1))
+    >>> views.shape, labels.shape
+    (torch.Size([2, 4, 1, 6, 6]), torch.Size([4]))
+    """
+    share = _rank_slice(batch_size, rank, world_size)
+
+    def params(step: int) -> AugmentationParams:
+        return transform.make_params(seed, step, batch_size).select_samples(share)
+
+    if isinstance(images, MemoryImages):
+        images = images if device is None else images.to(device)
+        for step in range(start, stop):
+            indices = to_device(batch_indices(seed, step, batch_size, len(images))[share], images.pixels.device)
+            yield transform(images.pixels[indices], params(step)), images.labels[indices]
+        return
+    batches = crop_batches(
+        images,
+        transform,
+        seed=seed,
+        batch_size=batch_size,
+        start=start,
+        stop=stop,
+        workers=workers,
+        rank=rank,
+        world_size=world_size,
+        decode_errors=decode_errors,
+    )
+    for step, (crops, labels) in enumerate(batches, start=start):
+        *crops, labels = (x.to(device or "cpu", non_blocking=True) for x in (*crops, labels))
+        yield transform.augment(crops, params(step)), labels
+
+
+def _rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
+    if batch_size % world_size:
+        raise UserError(f"a batch of {batch_size} images cannot be divided among {world_size} processes; choose a multiple of {world_size}")
+    return slice(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
+
+
+def crop_batches(
+    images: Images | StreamedImages,
+    transform: MultiViewTransform,
+    *,
+    seed: int,
+    batch_size: int,
+    start: int,
+    stop: int,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    decode_errors: DecodeErrors | None = None,
+) -> Iterator[tuple[list[UInt8[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
+    """Yield the decoded crops and the labels of each step, the input of `transform.augment`; the arguments are those of `dataloader`."""
+    share = _rank_slice(batch_size, rank, world_size)
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
+    steps = range(start, stop)
+    if isinstance(images, StreamedImages):
+        stream = images.iterate(seed=seed, start=start, rank=rank, world_size=world_size)
+        tasks = (_Task(step, list(islice(stream, share.stop - share.start))) for step in steps)
+        images = replace(images, rows=None)  # the tasks hold the images, so the workers do not need the stream
+    else:
+        tasks = (_Task(step, batch_indices(seed, step, batch_size, len(images))[share].tolist()) for step in steps)
+    # The workers only crop. They get a transform without compiled functions and custom transforms, which may not be picklable.
+    transform = MultiViewTransform(transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels)
+    for batch in parallel_map(_CropBatch(images, transform, seed, batch_size, share.start), tasks, workers=workers):
+        decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
+        yield batch.crops, batch.labels
+    decode_errors.check()
+
+
+def decode_and_crop(
+    image: RawImage, transform: MultiViewTransform, params: AugmentationParams, *, name: str = "image"
+) -> list[UInt8[Tensor, "_ C _ _"]]:
+    """Return the crops of one image for the only sample of `params`, for each view size.
+
+    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if every crop keeps at least twice the side of its view (`OVERSAMPLING`).
+    The boxes are then rounded to the pixels of the reduced image.
+
+    Raises:
+        ImageDecodeError: the file is broken.
+    """
+    if getattr(image, "format", None) not in ("JPEG", "MPO"):  # the only formats that can be decoded at a reduced scale
+        image = decode(image, transform.channels, name=name)
+    width, height = upright_size(image)
+    boxes = transform.sample_boxes(params, height, width)
+    scale = min(box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True))
+    min_size = (int(width / scale), int(height / scale)) if scale >= 2 else None
+    decoded = np.array(decode(image, transform.channels, min_size=min_size, name=name))
+    pixels = torch.from_numpy(decoded.reshape(*decoded.shape[:2], -1))
+    reduction = torch.tensor([pixels.shape[0] / height, pixels.shape[1] / width] * 2)
+    return transform.crop_sample(pixels, [(box * reduction).round().long() for box in boxes], params)
+
+
+class _Task(NamedTuple):
+    step: int
+    keys: list[Any]  # indices, or images of a stream
+
+
+class _CroppedBatch(NamedTuple):
+    crops: list[Tensor]
+    labels: Tensor
+    errors: list[ImageDecodeError]
+
+
+@dataclass(frozen=True)
+class _CropBatch:
+    """Decode and crop the images of one step for one process; `offset` is the index of its first image in the whole batch."""
+
+    images: Images | StreamedImages
+    transform: MultiViewTransform
+    seed: int
+    batch_size: int
+    offset: int
+
+    def __call__(self, task: _Task) -> _CroppedBatch:
+        params = self.transform.make_params(self.seed, task.step, self.batch_size)
+        crops, labels, errors = [], [], []
+        for j in range(len(task.keys)):
+            sample = params.select_samples(slice(self.offset + j, self.offset + j + 1))
+            for attempt, key in enumerate(self._candidates(task.keys, j)):
+                if attempt == MAX_ATTEMPTS:
+                    raise UserError(f"{MAX_ATTEMPTS} images in a row cannot be read, the last error is '{errors[-1]}'")
+                try:
+                    crops.append(decode_and_crop(self.images.open(key), self.transform, sample, name=self.images.name(key)))
+                    labels.append(self.images.label(key))
+                    break
+                except ImageDecodeError as error:
+                    errors.append(error)
+        return _CroppedBatch([torch.stack(size, dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors)
+
+    def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
+        """Yield the j-th image and then its replacements: the next images of the source, or those of the batch for a stream."""
+        if isinstance(self.images, Images):
+            return ((keys[j] + k) % len(self.images) for k in count())
+        return islice(cycle(keys), j, None)

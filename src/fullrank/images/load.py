@@ -1,0 +1,153 @@
+"""Decode all images of a source: in batches for evaluation and embedding, or into one tensor in memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.images.decode import decode
+from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.parallel import parallel_map
+from fullrank.images.preprocess import Preprocess, to_tensor
+from fullrank.images.source import Images, RawImage
+
+CHUNK = 512  # images that a worker decodes together for `load_images`
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Readable images with their labels, names and indices in the source."""
+
+    pixels: UInt8[Tensor, "n C H W"]
+    labels: Int64[Tensor, " n"]
+    names: list[str]
+    indices: Int64[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class MemoryImages:
+    """All readable images of a source, decoded; a label of -1 means no label."""
+
+    pixels: UInt8[Tensor, "n C H W"]
+    labels: Int64[Tensor, " n"]
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def to(self, device: torch.device | str) -> "MemoryImages":
+        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+
+
+def iterate_batches(
+    images: Images, preprocess: Preprocess, *, batch_size: int = 256, workers: int = 0, decode_errors: DecodeErrors | None = None
+) -> Iterator[Batch]:
+    """Yield all readable images in order. A batch with unreadable images is shorter.
+
+    Args:
+        images: Source of the images.
+        preprocess: Resizes all images to one size.
+        batch_size: Images per batch.
+        workers: Processes that decode; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+
+    Raises:
+        UserError: too many unreadable images, or channels that cannot be converted.
+
+    >>> from fullrank.images import open_images
+    >>> digits = open_images("digits")["all"]
+    >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
+    [1000, 797]
+    """
+    for pixels, indices in _decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
+        yield Batch(pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices))
+
+
+def load_images(
+    images: Images, *, channels: int, size: int | None = None, workers: int = 0, decode_errors: DecodeErrors | None = None
+) -> MemoryImages:
+    """Decode all images into one tensor; unreadable images are left out and recorded.
+
+    Args:
+        images: Source of the images.
+        channels: 1 is grey, 3 is RGB; any other number must be that of the files.
+        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; None keeps the images, which must have one size.
+        workers: Processes that decode; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+
+    Raises:
+        UserError: several sizes and no `size`, too many unreadable images, or channels that cannot be converted.
+
+    >>> from fullrank.images import open_images
+    >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
+    torch.Size([1797, 1, 8, 8])
+    """
+    pixels, indices = None, []
+    to_pixels = partial(_decode_only, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
+    for chunk, chunk_indices in _decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
+        if pixels is None:
+            pixels = torch.empty(len(images), *chunk.shape[1:], dtype=torch.uint8)
+        elif chunk.shape[1:] != pixels.shape[1:]:
+            raise _mixed_sizes_error(images.name(indices[0]), pixels, images.name(chunk_indices[0]), chunk)
+        pixels[len(indices) : len(indices) + len(chunk_indices)] = chunk
+        indices += chunk_indices
+    if pixels is None:
+        raise UserError(f"none of the {len(images)} images of {images.source} can be read")
+    names = tuple(images.name(i) for i in indices)
+    return MemoryImages(pixels[: len(indices)], torch.from_numpy(images.labels[indices]), names, images.classes)
+
+
+def _decode_only(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+    return to_tensor(decode(image, channels, name=name))
+
+
+def _decode_chunks(
+    images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
+) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
+    """Yield the pixels of all readable images with their indices, `chunk` images at a time; `to_pixels(image, name=…)` decodes one."""
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
+    tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
+    for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
+        decode_errors.add(len(decoded.indices) + len(decoded.errors), decoded.errors)
+        if decoded.pixels is not None:
+            yield decoded.pixels, decoded.indices
+    decode_errors.check()
+
+
+class _DecodedChunk(NamedTuple):
+    pixels: Tensor | None  # None if there is no readable image
+    indices: list[int]
+    errors: list[ImageDecodeError]
+
+
+@dataclass(frozen=True)
+class _DecodeChunk:
+    images: Images
+    to_pixels: Callable[..., Tensor]
+
+    def __call__(self, indices: range) -> _DecodedChunk:
+        tensors, readable, errors = [], [], []
+        for index in indices:
+            try:
+                tensors.append(self.to_pixels(self.images.open(index), name=self.images.name(index)))
+                readable.append(index)
+            except ImageDecodeError as error:
+                errors.append(error)
+        for tensor, index in zip(tensors, readable, strict=True):
+            if tensor.shape != tensors[0].shape:
+                raise _mixed_sizes_error(self.images.name(readable[0]), tensors[0], self.images.name(index), tensor)
+        return _DecodedChunk(torch.stack(tensors) if tensors else None, readable, errors)
+
+
+def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> UserError:
+    height, width = image.shape[-2:]
+    return UserError(
+        f"images of several sizes: '{name}' has {width}×{height} pixels, '{other_name}' {other.shape[-1]}×{other.shape[-2]}; "
+        "give a size, to which all of them are resized"
+    )

@@ -1,0 +1,179 @@
+"""Multi-view augmentation: one set of random numbers for all processes, crops here or in a worker, the rest in batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.views.apply import EAGER, apply_operations_, to_device
+from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params, mix
+from fullrank.views.config import ViewConfig
+from fullrank.views.filters import normalize_
+from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_uint8
+from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose
+
+CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
+CPU_CHUNK_BYTES = 2**20  # float32 pixels that a CPU processes together, about the size of a core's cache
+DEVICE_CHUNK_BYTES = 2**31  # the same on other devices: few kernel launches, and memory left for temporary results
+
+
+@dataclass(frozen=True)
+class ViewGroup:
+    """The views of one size, which are processed together."""
+
+    size: int
+    index: list[int]  # positions among all views
+    configs: list[ViewConfig]  # one for each view
+
+    @property
+    def blur_radius(self) -> int:
+        """Four standard deviations, at most half the view."""
+        return min(self.size // 2, max(ceil(4 * config.blur.sigma[1]) for config in self.configs))
+
+
+Chunk = tuple[slice, slice]  # views, samples
+CropChunk = Callable[[Chunk], Tensor]  # returns the crops of a chunk, in [0, 1]
+MakeCropChunk = Callable[[ViewGroup, AugmentationParams, Tensor], CropChunk]
+
+
+class MultiViewTransform:
+    """Augmented views of images, as batched tensor functions with the distributions of torchvision's transforms.
+
+    Images are uint8; colours are computed in float32 in [0, 1]. All random numbers of the global batch are drawn from
+    (seed, step) on the CPU, so any number of processes makes the same views, on any device.
+
+    Args:
+        configs: Distribution of each view, or of `count` views each; sizes may differ.
+        mean: Mean of each channel, for the normalisation.
+        std: Standard deviation of each channel, for the normalisation.
+        channels: Number of channels of the images.
+        custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and
+            a CPU generator. A process draws for its own samples, so their random numbers depend on the number of processes.
+        compile: Compile the operations with torch.compile, which pays off in long runs.
+
+    Raises:
+        UserError: a colour operation that the number of channels does not allow, or a mean or std of the wrong length.
+
+    >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
+    >>> images = torch.zeros(4, 1, 10, 12, dtype=torch.uint8)
+    >>> [x.shape for x in transform(images, transform.make_params(0, 0, 4))]
+    [torch.Size([2, 4, 1, 8, 8])]
+    """
+
+    def __init__(
+        self,
+        configs: ViewConfig | Sequence[ViewConfig],
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        channels: int,
+        custom_transforms: Sequence[CustomTransform] = (),
+        compile: bool = False,
+    ):
+        self.configs = (configs,) if isinstance(configs, ViewConfig) else tuple(configs)
+        self.channels, self.custom_transforms = channels, tuple(custom_transforms)
+        self.mean, self.std = (torch.tensor(t, dtype=torch.float32) for t in (mean, std))
+        _check(self.configs, mean=len(self.mean), std=len(self.std), channels=channels)
+        views = [config for config in self.configs for _ in range(config.count)]
+        self.count = len(views)
+        self.sizes = sorted({config.size for config in views}, reverse=True)
+        self.groups = []
+        for size in self.sizes:
+            index = [v for v, config in enumerate(views) if config.size == size]
+            self.groups.append(ViewGroup(size=size, index=index, configs=[views[v] for v in index]))
+        functions = {"resized_crop": resized_crop, "normalize_": normalize_, **EAGER}
+        self.functions = {name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()}
+
+    def make_params(self, seed: int, step: int, n: int) -> AugmentationParams:
+        """Draw the random numbers of a global batch of n samples."""
+        return make_params(self.count, n, seed=seed, step=step)
+
+    def __call__(self, images: UInt8[Tensor, "n C H W"], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
+        """Return the views of images of one size, on their device.
+
+        Returns:
+            For each view size, largest first, the normalised views (V_k, n, C, s, s), in the order of the configs.
+        """
+
+        def make_crop_chunk(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropChunk:
+            box = to_device(crop_boxes(params, group.configs, images.shape[-2], images.shape[-1]).float(), images.device)
+            flips = get_column(table, COLUMNS, "flips")
+            crop = self.functions["resized_crop"]
+            return lambda chunk: crop(images[chunk[1]], box[chunk].contiguous(), flips[chunk].contiguous(), size=group.size)
+
+        return self._augment(images.device, params, make_crop_chunk)
+
+    def sample_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
+        """Return the crop boxes (V_k, 4) of the only sample of `params`, for each view size."""
+        return [crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups]
+
+    def crop_sample(
+        self, image: UInt8[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
+    ) -> list[UInt8[Tensor, "_ C _ _"]]:
+        """Return the resized and flipped crops (V_k, C, s, s) of the only sample of `params`, for each view size."""
+        flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
+        return [resized_crop_uint8(image, box, flip, size=size) for box, flip, size in zip(boxes, flips, self.sizes, strict=True)]
+
+    def augment(self, crops: list[UInt8[Tensor, "_ n C _ _"]], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
+        """Apply everything after the crop to batches of `crop_sample`, (V_k, n, C, s, s) for each size; return what `__call__` returns."""
+        crops_of = {group.size: x for group, x in zip(self.groups, crops, strict=True)}
+
+        def make_crop_chunk(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropChunk:
+            return lambda chunk: crops_of[group.size][chunk].to(torch.float32).mul_(1 / 255)
+
+        return self._augment(crops[0].device, params, make_crop_chunk)
+
+    @torch.no_grad()
+    def _augment(self, device: torch.device, params: AugmentationParams, make_crop_chunk: MakeCropChunk) -> list[Tensor]:
+        mean, std = to_device(self.mean, device), to_device(self.std, device)
+        out = []
+        with torch.autocast(device.type, enabled=False):
+            for k, group in enumerate(self.groups):
+                group_params = params.select_views(group.index)
+                host_table = build_operation_table(group_params, group.configs)
+                table = to_device(host_table, device)
+                crop_chunk = make_crop_chunk(group, group_params, table)
+                shape = (len(group.configs), len(params), self.channels, group.size, group.size)
+                views = torch.empty(shape, dtype=torch.float32, device=device)
+                for chunk in _chunks(views):
+                    x = crop_chunk(chunk).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s)
+                    tables = (host_table[chunk].flatten(0, 1), table[chunk].flatten(0, 1))
+                    apply_operations_(x, *tables, blur_radius=group.blur_radius, functions=self.functions)
+                    if not self.custom_transforms:
+                        self.functions["normalize_"](x, mean, std)
+                    views[chunk] = x.view_as(views[chunk])
+                if self.custom_transforms:
+                    generator = torch.Generator().manual_seed(mix(params.seed, params.offset, k, params.step))
+                    for custom_transform in self.custom_transforms:
+                        views = custom_transform(views, generator)
+                    normalize_(views, mean, std)
+                out.append(views)
+        return out
+
+
+def _chunks(x: Tensor) -> Iterator[Chunk]:
+    """Split the samples into equal chunks; if one sample is too large for a chunk, split its views as well."""
+    V, n = x.shape[:2]
+    chunks = ceil(x.numel() * x.element_size() / (CPU_CHUNK_BYTES if x.device.type == "cpu" else DEVICE_CHUNK_BYTES))
+    views, samples = (1, max(1, n * V // chunks)) if chunks > n else (V, ceil(n / max(1, chunks)))
+    for sample in range(0, n, samples):
+        for view in range(0, V, views):
+            yield slice(view, view + views), slice(sample, sample + samples)
+
+
+def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int):
+    for name, length in (("mean", mean), ("std", std)):
+        if length != channels:
+            raise UserError(f"{name} has {length} numbers and the images have {channels} channels; give one number per channel")
+    if channels in (1, 3):
+        return
+    for config in configs:
+        jitter = config.jitter if config.jitter.probability > 0 else None
+        used = {"jitter.saturation": jitter and jitter.saturation, "jitter.hue": jitter and jitter.hue, "grayscale": config.grayscale}
+        for name, value in used.items():
+            if value:
+                raise UserError(f"view.{name} is {value}, expected 0 for images of {channels} channels; only RGB and grey images allow it")

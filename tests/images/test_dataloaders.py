@@ -1,0 +1,299 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+
+from fullrank.errors import UserError
+from fullrank.images import DecodeErrors, MemoryImages, batch_indices, crop_batches, dataloader, decode, open_images, open_stream
+from fullrank.images.dataloaders import decode_and_crop
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, ViewConfig
+
+N = 10
+
+
+def test_an_epoch_has_every_image_at_most_once_and_drops_the_rest():
+    epoch = torch.cat([batch_indices(0, step, 4, 10) for step in range(2)])
+    assert len(epoch.unique()) == 8
+    dropped = {
+        frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist()) for e in range(20)
+    }
+    assert len(dropped) > 5
+
+
+def test_any_step_can_be_the_first():
+    steps = [batch_indices(7, step, 3, 11) for step in range(40)]
+    assert torch.equal(batch_indices(7, 39, 3, 11), steps[39])
+    assert torch.equal(batch_indices(7, 12345, 3, 11), batch_indices(7, 12345, 3, 11))
+
+
+def test_epochs_and_seeds_have_different_orders():
+    orders = {(seed, epoch): tuple(batch_indices(seed, epoch, 50, 50).tolist()) for seed in (0, 1, 2**32, 2**32 + 1) for epoch in range(50)}
+    assert len(set(orders.values())) == len(orders)
+
+
+def test_every_image_is_equally_likely_at_every_position():
+    n, epochs = 5, 4000
+    counts = torch.zeros(n, n)
+    for epoch in range(epochs):
+        counts[torch.arange(n), batch_indices(0, epoch, n, n)] += 1
+    chi2 = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
+    assert chi2 < 45  # 16 degrees of freedom: p = 1e-4
+
+
+def test_the_caller_may_overwrite_the_indices():
+    batch_indices(0, 0, 4, 10).zero_()
+    assert len(batch_indices(0, 0, 4, 10).unique()) == 4
+
+
+@pytest.mark.parametrize("batch_size", [0, 11])
+def test_a_batch_larger_than_the_set_is_an_error(batch_size):
+    with pytest.raises(UserError, match=f"a batch of {batch_size} images, from a set of 10"):
+        batch_indices(0, 0, batch_size, 10)
+
+
+def make_transform(channels=3, **options):
+    configs = (ViewConfig(size=6, count=2, blur=BlurConfig(probability=0.5)), ViewConfig(size=4, count=1))
+    return MultiViewTransform(configs, mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels, **options)
+
+
+def load_crops(images, transform=None, **options):
+    options = dict(seed=0, batch_size=8, start=0, stop=5) | options
+    return list(crop_batches(images, transform or make_transform(1), **options))
+
+
+def is_same(a, b):
+    return all(torch.equal(labels, others) and all(map(torch.equal, x, y)) for (x, labels), (y, others) in zip(a, b, strict=True))
+
+
+def concatenate(shares):
+    """Return the batches of one process from those of several."""
+    return [
+        ([torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)], torch.cat([labels for _, labels in parts]))
+        for parts in zip(*shares, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return open_images("digits")["all"].subset(range(100))
+
+
+def test_crops_are_those_of_the_transform_in_the_order_of_the_indices(digits):
+    transform = make_transform(1)
+    (crops, labels), *_ = load_crops(digits, transform, seed=3, start=20, stop=21)
+    indices, params = batch_indices(3, 20, 8, 100).tolist(), transform.make_params(3, 20, 8)
+    assert [x.shape for x in crops] == [(2, 8, 1, 6, 6), (1, 8, 1, 4, 4)]
+    assert labels.tolist() == digits.labels[indices].tolist()
+    for i, index in enumerate(indices):
+        expected = decode_and_crop(digits.open(index), transform, params.select_samples(slice(i, i + 1)))
+        assert all(torch.equal(size[:, i], x) for size, x in zip(crops, expected, strict=True))
+
+
+def test_the_number_of_workers_changes_nothing(digits):
+    assert is_same(load_crops(digits), load_crops(digits, workers=2))
+
+
+def test_crops_may_start_at_any_step(digits):
+    assert is_same(load_crops(digits, stop=15)[11:], load_crops(digits, start=11, stop=15))
+
+
+def test_processes_divide_the_crops_of_one(digits):
+    assert is_same(load_crops(digits), concatenate([load_crops(digits, rank=rank, world_size=4) for rank in range(4)]))
+
+
+def test_custom_transforms_need_not_be_picklable(digits):
+    transform = make_transform(1, custom_transforms=(lambda x, generator: x,))
+    assert is_same(load_crops(digits, transform, stop=1), load_crops(digits, transform, stop=1, workers=1))
+
+
+def test_a_batch_that_cannot_be_divided_is_an_error(digits, images):
+    for source, transform in ((digits, make_transform(1)), (images, make_transform())):
+        with pytest.raises(UserError, match="a batch of 8 images cannot be divided among 3 processes"):
+            next(dataloader(source, transform, seed=0, batch_size=8, start=0, stop=1, world_size=3))
+
+
+@pytest.fixture
+def broken(write):
+    """30 JPEGs; 4, 5 and 29 are broken; the red of an image is about eight times its index."""
+    folder = write("none.png")
+    (folder / "none.png").unlink()
+    for k in range(30):
+        Image.new("RGB", (40, 40), (8 * k, 0, 0)).save(folder / f"{k:02}.jpg")
+    (folder / "04.jpg").write_text("no image")
+    for k in (5, 29):
+        content = (folder / f"{k:02}.jpg").read_bytes()
+        (folder / f"{k:02}.jpg").write_bytes(content[: content.index(b"\xff\xda") + 12])
+    return open_images(folder)["all"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_next_readable_image_replaces_an_unreadable_one(broken, workers):
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    batches = load_crops(broken, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors)
+    found = [round(x / 8) for crops, _ in batches for x in crops[0][0, :, 0].float().mean(dim=(-1, -2)).tolist()]
+    order = torch.cat([batch_indices(0, step, 10, 30) for step in range(3)]).tolist()
+    assert found == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
+    assert set(decode_errors.reasons) == {"04.jpg", "05.jpg", "29.jpg"}
+    assert (decode_errors.attempts, decode_errors.failed) == (34, 4)  # image 5 was also tried as the replacement of 4
+
+
+def test_too_many_unreadable_images_are_an_error(broken):
+    with pytest.raises(UserError, match="could not be read, expected at most 1%"):
+        load_crops(broken, make_transform(), batch_size=10, stop=30, decode_errors=DecodeErrors(max_error_fraction=0.01))
+
+
+def test_no_readable_image_in_a_row_is_an_error(write):
+    folder = write("a.png", "b.png")
+    for name in ("a.png", "b.png"):
+        (folder / name).write_text("no image")
+    with pytest.raises(UserError, match=r"100 images in a row cannot be read, the last error is '[ab].png: not an image"):
+        load_crops(open_images(folder)["all"], make_transform(), batch_size=2, decode_errors=DecodeErrors(max_error_fraction=1.0))
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 3, 3), (2, 2, 2, 2)])
+def test_an_array_of_the_wrong_shape_is_unreadable(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.zeros(shape, dtype=np.uint8))
+    np.save(tmp_path / "b.npy", np.zeros((8, 8, 3), dtype=np.uint8))
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    load_crops(open_images(tmp_path)["all"], make_transform(), batch_size=2, stop=1, decode_errors=decode_errors)
+    assert list(decode_errors.reasons) == ["a.npy"]
+
+
+def test_an_error_in_the_transform_is_no_decode_error(broken, monkeypatch):
+    def crop_sample(self, image, boxes, params):
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(MultiViewTransform, "crop_sample", crop_sample)
+    with pytest.raises(IndexError, match="a bug"):
+        load_crops(broken.subset([0, 1]), make_transform(), batch_size=2)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_is_decoded_at_a_reduced_scale_without_enlarging_a_crop(tmp_path, orientation, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", (1600, 1200)).save(tmp_path / "a.jpg", exif=exif)
+    sizes, draft = [], JpegImageFile.draft
+
+    def recording_draft(self, mode, size):
+        result = draft(self, mode, size)
+        sizes.append(self.size)
+        return result
+
+    monkeypatch.setattr(JpegImageFile, "draft", recording_draft)
+    config = ViewConfig(size=64, count=1, crop=CropConfig(scale=(0.2, 0.2)))
+    transform = MultiViewTransform(config, mean=(0.5,) * 3, std=(0.5,) * 3, channels=3)
+    load_crops(open_images(tmp_path)["all"], transform, batch_size=1, stop=8)
+    assert len(sizes) == 8
+    shorter = np.array([min(size) for size in sizes])
+    assert (shorter < 1200).all()
+    smallest_crop = (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5  # of the ratio 3:4 or 4:3, in the reduced image
+    assert (smallest_crop >= 64).all()
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path, orientation):
+    y, x = np.mgrid[0:1600, 0:2400] / 600
+    pixels = np.stack([127 + 100 * c for c in (np.sin(x + y), np.cos(2 * x - y), np.sin(3 * y))], -1).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95, exif=exif)
+    config = ViewConfig(count=4, size=64, crop=CropConfig(scale=(0.4, 1.0)), jitter=JitterConfig(probability=0.0), grayscale=0.0)
+    transform = MultiViewTransform(config, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    images, params = open_images(tmp_path)["all"], transform.make_params(0, 0, 1)
+    image = images.open(0)
+    reduced = decode_and_crop(image, transform, params)[0]
+    whole = decode_and_crop(np.asarray(decode(images.open(0), 3)), transform, params)[0]
+    assert image.size[1] < 1600
+    assert (reduced.int() - whole.int()).abs().double().mean() < 2
+
+
+def test_a_stream_gives_batches(parquet):
+    stream = open_stream(str(parquet(n=20, broken=(3,))), buffer_size=5)
+    errors = [DecodeErrors(max_error_fraction=0.5) for _ in range(2)]
+    options = dict(batch_size=10, stop=4)
+    batches = load_crops(stream, make_transform(), **options, decode_errors=errors[0])
+    assert [labels.shape for _, labels in batches] == [(10,)] * 4
+    assert list(errors[0].reasons) == ["3.png"]
+    assert is_same(batches, load_crops(stream, make_transform(), **options, decode_errors=errors[1], workers=2))
+
+
+@pytest.fixture(scope="module")
+def images():
+    pixels = torch.randint(0, 256, (N, 3, 12, 14), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return MemoryImages(pixels, torch.arange(N), tuple(f"{i}.png" for i in range(N)), ())
+
+
+@pytest.fixture(scope="module")
+def load_views(images):
+    """`load_views(…)`: five batches of 4 images in memory."""
+
+    def load(**options):
+        options = dict(seed=0, batch_size=4, start=0, stop=5) | options
+        return list(dataloader(images, make_transform(), **options))
+
+    return load
+
+
+def assert_equal(batches, expected, *, atol=0.0):
+    for (views, labels), (expected_views, expected_labels) in zip(batches, expected, strict=True):
+        torch.testing.assert_close(views, expected_views, rtol=0, atol=atol)
+        assert torch.equal(labels, expected_labels)
+
+
+def test_a_batch_has_the_views_of_each_size_and_the_labels(load_views):
+    for views, labels in load_views():
+        assert [tuple(x.shape) for x in views] == [(2, 4, 3, 6, 6), (1, 4, 3, 4, 4)]
+        assert labels.shape == (4,)
+
+
+def test_labels_belong_to_their_images(images):
+    identity = ViewConfig(size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
+    flat = replace(images, pixels=images.labels.view(-1, 1, 1, 1).expand(N, 3, 12, 12).to(torch.uint8))
+    transform = MultiViewTransform(identity, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    for (x,), labels in dataloader(flat, transform, seed=0, batch_size=4, start=0, stop=5):
+        torch.testing.assert_close(255 * x, labels.float().view(1, -1, 1, 1, 1).expand_as(x))
+
+
+def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, load_views):
+    for k, pixels in enumerate(images.pixels):
+        np.save(tmp_path / f"{k}.npy", pixels.permute(1, 2, 0).numpy())
+    on_disk = open_images(tmp_path)["all"]
+    on_disk.labels[:] = images.labels.numpy()
+    batches = dataloader(on_disk, make_transform(), seed=0, batch_size=4, start=0, stop=5)
+    for (found, labels), (expected, expected_labels) in zip(batches, load_views(), strict=True):
+        assert torch.equal(labels, expected_labels)
+        assert all((x - y).abs().median() < 2 / 255 / 0.5 for x, y in zip(found, expected, strict=True))  # crops are rounded to uint8
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_processes_divide_the_views_of_one(load_views, world_size):
+    shares = [load_views(rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert_equal(concatenate(shares), load_views(), atol=1e-5)  # vectorised sums round differently for other numbers of images
+
+
+@pytest.mark.parametrize("start", [1, 2, 4])
+def test_a_run_may_resume_at_any_step(load_views, start):
+    assert_equal(load_views(start=start), load_views()[start:])
+
+
+def test_an_image_has_different_views_in_each_epoch(load_views):
+    (first, _), (second, _) = load_views(batch_size=N, stop=2)
+    assert not torch.equal(first[0].sum((2, 3, 4)).sort().values, second[0].sum((2, 3, 4)).sort().values)
+
+
+def test_another_seed_gives_another_order_and_other_views(load_views):
+    (xs, labels), (ys, others) = load_views(stop=1)[0], load_views(stop=1, seed=1)[0]
+    assert not torch.equal(labels, others)
+    assert not torch.equal(xs[0], ys[0])
+
+
+def test_the_global_random_state_is_neither_read_nor_changed(load_views):
+    expected = load_views()
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    assert_equal(load_views(), expected)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.images import DecodeErrors, Preprocess, iterate_batches, load_images, open_images
+
+PREPROCESS = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.fixture
+def folder(write):
+    """Ten images of two classes; the fourth and the fifth are broken."""
+    folder = write(*(f"{'ab'[k // 5]}/{k}.png" for k in range(10)), size=(9, 6))
+    (folder / "a" / "3.png").write_text("no image")
+    (folder / "a" / "4.png").write_bytes((folder / "a" / "2.png").read_bytes()[:40])
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    batches = list(iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=4, workers=workers, decode_errors=decode_errors))
+    assert [batch.pixels.shape for batch in batches] == [(3, 3, 6, 6), (3, 3, 6, 6), (2, 3, 6, 6)]
+    indices = torch.cat([batch.indices for batch in batches]).tolist()
+    assert indices == [0, 1, 2, 5, 6, 7, 8, 9]
+    assert [name for batch in batches for name in batch.names] == [f"{'ab'[k // 5]}/{k}.png" for k in indices]
+    assert torch.cat([batch.labels for batch in batches]).tolist() == [k // 5 for k in indices]
+    assert torch.cat([batch.pixels for batch in batches])[:, 0, 0, 0].tolist() == indices
+    assert list(decode_errors.reasons) == ["a/3.png", "a/4.png"]
+
+
+def test_a_batch_without_readable_images_is_skipped(folder):
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    batches = iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=1, decode_errors=decode_errors)
+    assert [batch.indices.tolist() for batch in batches] == [[0], [1], [2], [5], [6], [7], [8], [9]]
+
+
+def test_too_many_unreadable_images_are_an_error_at_the_end_of_a_short_pass(folder):
+    with pytest.raises(UserError, match="2 of 10 images could not be read"):
+        list(iterate_batches(open_images(folder)["all"], PREPROCESS))
+
+
+def test_channels_that_cannot_be_converted_are_an_error():
+    with pytest.raises(UserError, match=r"'digits\[0\]' has 1 channels, expected 4"):
+        list(iterate_batches(open_images("digits")["all"], Preprocess(4, 8, (0.5,) * 4, (0.5,) * 4)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_all_images_are_loaded_into_one_tensor(workers):
+    images = open_images("digits")["all"]
+    memory = load_images(images, channels=1, workers=workers)
+    assert memory.pixels.dtype == torch.uint8
+    assert np.array_equal(memory.pixels[:, 0].numpy(), images.pixels[..., 0])
+    assert memory.labels.tolist() == images.labels.tolist()
+    assert memory.names[:2] == ("digits[0]", "digits[1]")
+    assert memory.classes == images.classes
+    assert len(memory) == 1797
+
+
+def test_loaded_images_need_not_be_square(write):
+    assert load_images(open_images(write("a.png", "b.png"))["all"], channels=3).pixels.shape == (2, 3, 6, 8)
+
+
+def test_unreadable_images_are_left_out_and_recorded(write):
+    folder = write("a.png", "b.png", "c.png")
+    (folder / "a.png").write_text("no image")
+    decode_errors = DecodeErrors(max_error_fraction=0.5)
+    memory = load_images(open_images(folder)["all"], channels=3, decode_errors=decode_errors)
+    assert memory.names == ("b.png", "c.png")
+    assert memory.pixels[:, 0, 0, 0].tolist() == [1, 2]
+    assert decode_errors.reasons == {"a.png": "not an image that Pillow can read"}
+
+
+def test_several_sizes_need_a_size(write, monkeypatch):
+    write("a.png", "b.png")
+    folder = write("c.png", size=(4, 4))
+    images = open_images(folder)["all"]
+    expected = r"images of several sizes: 'a.png' has 8×6 pixels, 'c.png' 4×4; give a size, to which all of them are resized"
+    with pytest.raises(UserError, match=expected):
+        load_images(images, channels=3)
+    monkeypatch.setattr("fullrank.images.load.CHUNK", 2)  # so that the sizes are in different chunks
+    with pytest.raises(UserError, match=expected):
+        load_images(images, channels=3)
+    assert load_images(images, channels=3, size=5).pixels.shape == (3, 3, 5, 5)
+
+
+def test_a_source_without_readable_images_is_an_error(write):
+    folder = write("a.png")
+    (folder / "a.png").write_text("no image")
+    with pytest.raises(UserError, match=r"none of the 1 images of .* can be read"):
+        load_images(open_images(folder)["all"], channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))
+
+
+def test_images_in_memory_move_to_a_device():
+    memory = load_images(open_images("digits")["all"].subset(range(5)), channels=3).to("meta")
+    assert (memory.pixels.device.type, memory.labels.device.type) == ("meta", "meta")
+    assert memory.names[4] == "digits[4]"
+
+
+def test_cifar10_is_loaded(data_sets):
+    memory = load_images(open_images(data_sets / "cifar10")["test"].subset(range(500)), channels=3)
+    assert memory.pixels.shape == (500, 3, 32, 32)
+    assert memory.classes[:2] == ("airplane", "automobile")
