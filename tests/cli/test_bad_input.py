@@ -42,7 +42,7 @@ def tree(path):
             "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
         ),
         ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; did you mean --optimizer.lr FLOAT"),
-        ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT?"),
+        ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance, 4"),
         ("digits again", "unrecognized options: again; see fullrank pretrain digits --help"),
         ("digits --epochs many", "invalid literal for int() with base 10: 'many'; expected --epochs INT"),
