@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.dynamics.augmentation_strength import gaussian_equilibrium, gaussian_growth, thresholds
+from fullrank.dynamics.augmentation_strength import collapse_thresholds, gaussian_equilibrium, gaussian_growth
 from fullrank.dynamics.infonce import driving_matrix
 from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce_training import train_infonce
 from fullrank.errors import UserError
 
 
@@ -37,7 +37,7 @@ def augmented(x, shifts, k):
 def test_as_many_directions_vanish_as_thresholds_are_passed(seed, k):
     rng = torch.Generator().manual_seed(seed)
     x, shifts = randn(rng, 12, 4) @ randn(rng, 4, 4), randn(rng, 12, 4)
-    passed = (thresholds(augmented(x, shifts, 1.0)) < k).sum()
+    passed = (collapse_thresholds(augmented(x, shifts, 1.0)) < k).sum()
     assert (torch.linalg.eigvalsh(driving_matrix(augmented(x, shifts, k), uniform(12))) < 0).sum() == passed
 
 
@@ -45,7 +45,7 @@ def test_isotropic_data_bear_twice_their_variance(rng):
     joint = white(rng, 64, 6)
     x, shifts = 1.5 * joint[:, :4], torch.cat([torch.zeros(64, 2, dtype=torch.float64), joint[:, 4:]], 1)
     expected = [2 * 1.5**2 * 64 / 63] * 2
-    assert thresholds(augmented(x, shifts, 1.0)).tolist() == pytest.approx([*expected, float("inf"), float("inf")])
+    assert collapse_thresholds(augmented(x, shifts, 1.0)).tolist() == pytest.approx([*expected, float("inf"), float("inf")])
 
 
 def test_the_paper_s_normalisation_moves_the_threshold_from_one_to_one_over_n(rng):
@@ -56,13 +56,13 @@ def test_the_paper_s_normalisation_moves_the_threshold_from_one_to_one_over_n(rn
     torch.testing.assert_close(scatter / 64**2, 2 * torch.eye(4, dtype=torch.float64))
     for normaliser, threshold in ((64, 1 / 63), (64**2, 64 / 63)):
         scaled = x * (normaliser / scatter[0, 0]).sqrt()
-        assert thresholds(augmented(scaled, shifts, 1.0)).tolist() == pytest.approx([threshold] * 4)
+        assert collapse_thresholds(augmented(scaled, shifts, 1.0)).tolist() == pytest.approx([threshold] * 4)
 
 
 def test_anchors_that_do_not_span_their_space_are_refused(rng):
     x = randn(rng, 4, 4)
     with pytest.raises(UserError, match="the 4 anchors do not span their 4 dimensions"):
-        thresholds(augmented(x, randn(rng, 4, 4), 1.0))
+        collapse_thresholds(augmented(x, randn(rng, 4, 4), 1.0))
 
 
 @pytest.mark.parametrize(("w", "variance"), [(0.4, 1.0), (1.0, 1.0), (0.8, 2.5)])
@@ -94,14 +94,14 @@ def test_training_settles_at_the_equilibrium_of_the_gaussian_below_the_threshold
     """In two dimensions, where 500 samples are many enough; the positive's weight of about 1/N makes up for no more than that."""
     joint = white(rng, 500, 4)
     x = augmented(joint[:, :2], joint[:, 2:], k)
-    (W,) = train([0.3 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.3 / 500, steps=[80])
+    (W,) = train_infonce([0.3 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.3 / 500, steps=[80])
     assert svd(W[-1]).S.tolist() == pytest.approx([gaussian_equilibrium(torch.tensor(k)).item()] * 2, rel=0.1)
 
 
 def test_training_vanishes_above_the_threshold_at_the_rate_of_the_gaussian(rng):
     joint = white(rng, 500, 4)
     x, k = augmented(joint[:, :2], joint[:, 2:], 3.0), torch.tensor(3.0)
-    (W,) = train([0.02 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.01 / 500, steps=[0, 200])
+    (W,) = train_infonce([0.02 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.01 / 500, steps=[0, 200])
     first, last = (svd(now).S for now in W)
     expected = (2 * gaussian_growth(torch.tensor(0.0), k)).exp().item()  # after a time of 2
     assert (last / first).tolist() == pytest.approx([expected] * 2, rel=0.03)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, pairing, unconstrained, unconstrained_kernel
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, pairing, unconstrained_kernel, unconstrained_weights
 from fullrank.errors import UserError
 from fullrank.objectives.theory import alignment_linear, contrastive_linear
 
@@ -72,7 +72,7 @@ def test_the_free_flow_follows_the_gradient_of_the_loss(rng):
     Theta = normal(rng, 3, 4).requires_grad_()
     (gradient,) = torch.autograd.grad(total(contrastive_linear(X @ Theta.mT, X_pos @ Theta.mT, X_neg @ Theta.mT)), Theta)
     C = pair_matrix(X, X_pos, X_neg)
-    flow, (zero, one) = (lambda t: unconstrained(Theta.detach(), C, t)), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    flow, (zero, one) = (lambda t: unconstrained_weights(Theta.detach(), C, t)), torch.tensor([0.0, 1.0], dtype=torch.float64)
     close(torch.autograd.functional.jvp(flow, zero, one)[1], -gradient, 1e-11)
 
 
@@ -80,7 +80,7 @@ def test_the_free_flow_equals_its_integrated_equation_at_several_times(rng):
     Theta0, C, t = normal(rng, 2, 4), symmetric(rng, 4), torch.tensor([0.0, 0.2, 0.7], dtype=torch.float64)
     right = lambda _, y: (-2 * torch.as_tensor(y).view(2, 4) @ C).flatten().numpy()  # noqa: E731
     ode = solve_ivp(right, (0, 0.7), Theta0.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-14)
-    close(unconstrained(Theta0, C, t).flatten(1), torch.as_tensor(ode.y.T), 1e-9)
+    close(unconstrained_weights(Theta0, C, t).flatten(1), torch.as_tensor(ode.y.T), 1e-9)
 
 
 def test_the_rows_become_collinear_at_the_rate_of_the_gap_with_unequal_sizes(rng):
@@ -88,7 +88,7 @@ def test_the_rows_become_collinear_at_the_rate_of_the_gap_with_unequal_sizes(rng
     V = torch.linalg.qr(normal(rng, 3, 3)).Q
     Theta0 = normal(rng, 2, 3)
     times = torch.tensor([5.0, 6.0], dtype=torch.float64)
-    Theta = unconstrained(Theta0, V @ torch.diag(eigenvalues) @ V.mT, times)
+    Theta = unconstrained_weights(Theta0, V @ torch.diag(eigenvalues) @ V.mT, times)
     s = torch.linalg.svdvals(Theta)
     close((s[0, 1] / s[0, 0] / (s[1, 1] / s[1, 0])).log(), torch.tensor(2 * 0.8).double(), 1e-3)
     last = Theta[1] / Theta[1].norm()
@@ -99,14 +99,14 @@ def test_the_rows_become_collinear_at_the_rate_of_the_gap_with_unequal_sizes(rng
 
 def test_the_free_flow_diverges_or_vanishes_with_the_sign_of_the_eigenvalue():
     C = torch.diag(torch.tensor([-1.0, 1.0], dtype=torch.float64))
-    Theta = unconstrained(torch.eye(2, dtype=torch.float64), C, torch.tensor(20.0).double())
+    Theta = unconstrained_weights(torch.eye(2, dtype=torch.float64), C, torch.tensor(20.0).double())
     assert Theta[0, 0] > 1e17
     assert Theta[1, 1] < 1e-17
 
 
 def test_a_multiple_lowest_eigenvalue_leaves_its_multiplicity_of_dimensions(rng):
     C = torch.diag(torch.tensor([-1.0, -1.0, 1.0, 2.0], dtype=torch.float64))
-    s = torch.linalg.svdvals(unconstrained(normal(rng, 3, 4), C, torch.tensor(10.0).double()))
+    s = torch.linalg.svdvals(unconstrained_weights(normal(rng, 3, 4), C, torch.tensor(10.0).double()))
     assert s[1] / s[0] > 1e-3
     assert s[2] / s[0] < 1e-12
 
@@ -118,7 +118,7 @@ def test_the_kernel_flow_of_a_linear_kernel_is_the_linear_flow_of_new_points_too
     points = torch.cat([X, new])
     S = torch.zeros(len(points), len(points), dtype=torch.float64)
     S[: len(X), : len(X)] = pairing(n, p, q)
-    Theta = unconstrained(Theta0, X.mT @ pairing(n, p, q) @ X, t)
+    Theta = unconstrained_weights(Theta0, X.mT @ pairing(n, p, q) @ X, t)
     close(unconstrained_kernel(points @ Theta0.mT, points @ points.mT, S, t), points @ Theta.mT, 1e-10)
 
 

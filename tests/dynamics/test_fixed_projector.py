@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.dynamics import fixed_projector as fixed
-from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained
-from fullrank.dynamics.flow import flow, gradient
-from fullrank.dynamics.infonce import driving_matrix, imbalances, layers_flow, softmax_weights
+from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained_weights
+from fullrank.dynamics.flow import gradient, gradient_flow
+from fullrank.dynamics.infonce import driven_vector_field, driving_matrix, imbalances, softmax_weights
 from fullrank.dynamics.infonce_modes import single_layer
 from fullrank.errors import UserError
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
@@ -76,23 +76,25 @@ def test_the_flow_is_minus_the_gradient_of_the_actual_loss(name, x, Theta, A):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_the_projector_does_not_see_never_moves(name, x, Theta, A):
-    path = flow(lambda p: actual_loss(name, x @ p[0].mT @ A.mT) / N, (Theta,), torch.tensor([0.0, 0.05, 0.2], dtype=torch.float64))[0]
+    path = gradient_flow(
+        lambda p: actual_loss(name, x @ p[0].mT @ A.mT) / N, (Theta,), torch.tensor([0.0, 0.05, 0.2], dtype=torch.float64)
+    )[0]
     assert (path[-1] - Theta).norm() > 0.1
     for now in path:
-        close(fixed.frozen(now, A), fixed.frozen(Theta, A), 1e-9)
+        close(fixed.frozen_weights(now, A), fixed.frozen_weights(Theta, A), 1e-9)
 
 
 @pytest.mark.parametrize("name", LOSSES[:2])
 def test_the_closed_form_is_the_integrated_flow_of_the_actual_loss(name, x, Theta, A):
     t = torch.tensor([0.0, 0.1, 0.4], dtype=torch.float64)
-    path = flow(lambda p: actual_loss(name, x @ p[0].mT @ A.mT) / N, (Theta,), t, rtol=1e-12, atol=1e-14)[0]
+    path = gradient_flow(lambda p: actual_loss(name, x @ p[0].mT @ A.mT) / N, (Theta,), t, rtol=1e-12, atol=1e-14)[0]
     close(fixed.projected_weights(Theta, A, driving(name, x, A @ Theta) / N, t), path, 1e-8)
 
 
 def test_without_a_projector_it_is_the_free_flow_of_both_papers(x, Theta):
     C, t = pair_matrix(*x), torch.tensor([0.0, 0.01, 0.1], dtype=torch.float64)
     found = fixed.projected_weights(Theta, torch.eye(H, dtype=torch.float64), -2 * C, t)
-    close(found, unconstrained(Theta, C, t), 1e-12)
+    close(found, unconstrained_weights(Theta, C, t), 1e-12)
     close(found, single_layer(Theta, -2 * C, t), 1e-12)
 
 
@@ -100,10 +102,12 @@ def test_an_orthonormal_projector_gives_the_embedding_the_flow_of_one_layer(x, T
     """Remark 3's identical dynamics of all components, for any loss; another projector gives each component a speed of its own."""
     C, t = pair_matrix(*x), torch.tensor([0.0, 0.01, 0.1], dtype=torch.float64)
     found = orthonormal @ fixed.projected_weights(Theta, orthonormal, -2 * C, t)
-    close(found, unconstrained(orthonormal @ Theta, C, t), 1e-12)
+    close(found, unconstrained_weights(orthonormal @ Theta, C, t), 1e-12)
     stretched = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)) @ orthonormal
     found = stretched @ fixed.projected_weights(Theta, stretched, -2 * C, t)
-    expected = torch.stack([unconstrained(row[None], C, t * speed**2)[:, 0] for speed, row in enumerate(stretched @ Theta, start=1)], 1)
+    expected = torch.stack(
+        [unconstrained_weights(row[None], C, t * speed**2)[:, 0] for speed, row in enumerate(stretched @ Theta, start=1)], 1
+    )
     close(found, expected, 1e-12)
 
 
@@ -149,8 +153,8 @@ def test_the_collapsed_weights_are_where_the_loss_without_scale_ends(x, Theta, o
         W = orthonormal @ p[0]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    end = flow(loss, (Theta,), torch.tensor([0.0, 200.0], dtype=torch.float64), rtol=1e-10, atol=1e-12)[0][-1]
-    expected = fixed.collapsed(Theta, orthonormal, -2 * C)
+    end = gradient_flow(loss, (Theta,), torch.tensor([0.0, 200.0], dtype=torch.float64), rtol=1e-10, atol=1e-12)[0][-1]
+    expected = fixed.collapsed_weights(Theta, orthonormal, -2 * C)
     close(end, expected, 1e-6)
     assert torch.linalg.matrix_rank(orthonormal @ expected) == 1
     assert torch.linalg.matrix_rank(expected, rtol=1e-9) == H - K + 1
@@ -173,11 +177,11 @@ def test_the_flow_of_a_residual_block_is_minus_the_gradient_of_the_actual_loss(n
 def test_a_residual_block_makes_a_fixed_projector_a_trained_one(name, x, Theta, orthonormal, rng):
     """The same trajectory as of two layers W₁ and M, of which the second is trained."""
     W2, t = 0.3 * double(rng, H, H), torch.tensor([0.0, 0.05, 0.1], dtype=torch.float64)
-    through = flow(lambda p: actual_loss(name, x @ p[0].mT @ fixed.residual_projector(p[1], orthonormal).mT) / N, (Theta, W2), t)
-    layers = flow(lambda p: actual_loss(name, x @ p[0].mT @ p[1].mT) / N, (Theta, fixed.residual_projector(W2, orthonormal)), t)
+    through = gradient_flow(lambda p: actual_loss(name, x @ p[0].mT @ fixed.residual_projector(p[1], orthonormal).mT) / N, (Theta, W2), t)
+    layers = gradient_flow(lambda p: actual_loss(name, x @ p[0].mT @ p[1].mT) / N, (Theta, fixed.residual_projector(W2, orthonormal)), t)
     close(through[0], layers[0], 1e-7)
     close(orthonormal + orthonormal @ through[1], layers[1], 1e-7)
-    close(fixed.frozen(through[1][-1], orthonormal), fixed.frozen(W2, orthonormal), 1e-9)
+    close(fixed.frozen_weights(through[1][-1], orthonormal), fixed.frozen_weights(W2, orthonormal), 1e-9)
     first, last = (imbalances([layers[0][i], layers[1][i]])[0] for i in (0, -1))
     close(last, first, 1e-7)
 
@@ -187,7 +191,7 @@ def test_the_hidden_layer_of_a_linear_block_gets_a_gradient_of_the_projectors_ra
     velocity, _ = fixed.residual_flow(Theta, W2, orthonormal, -2 * pair_matrix(*x))
     assert torch.linalg.matrix_rank(velocity) == K
     M = fixed.residual_projector(W2, orthonormal)
-    close(velocity, layers_flow([Theta, M], -2 * pair_matrix(*x))[0], 1e-12)
+    close(velocity, driven_vector_field([Theta, M], -2 * pair_matrix(*x))[0], 1e-12)
 
 
 def test_the_driving_matrix_has_to_be_symmetric(Theta, A, rng):
@@ -203,6 +207,6 @@ def test_eigenvalues_of_a_projector_are_not_negative():
 def test_the_limit_needs_an_orthonormal_projector_and_a_simple_eigenvalue(Theta, A, orthonormal):
     X = torch.eye(D, dtype=torch.float64)
     with pytest.raises(UserError, match="the rows of A are not orthonormal"):
-        fixed.collapsed(Theta, A, X)
+        fixed.collapsed_weights(Theta, A, X)
     with pytest.raises(UserError, match="X's largest eigenvalue is not simple"):
-        fixed.collapsed(Theta, orthonormal, X)
+        fixed.collapsed_weights(Theta, orthonormal, X)

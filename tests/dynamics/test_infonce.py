@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from fullrank.dynamics.flow import flow
+from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.infonce import (
+    driven_vector_field,
     driving_matrix,
-    embedding_flow,
+    embedding_vector_field,
     imbalances,
-    layers_flow,
-    linear_flow,
-    relu_flow,
+    linear_vector_field,
+    relu_vector_field,
     softmax_weights,
     weighted_covariances,
 )
@@ -87,7 +87,7 @@ def test_softmax_weights_survive_distances_that_no_exponential_holds(rng):
 def test_embeddings_move_against_the_gradient_of_the_loss(rng):
     Z = pairs(rng).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(Z), Z)
-    assert distance([embedding_flow(Z.detach())], [-gradient]) < 1e-12
+    assert distance([embedding_vector_field(Z.detach())], [-gradient]) < 1e-12
 
 
 def test_driving_matrix_is_eq_6_and_lemma_2_written_as_loops(rng):
@@ -120,44 +120,44 @@ def test_uniform_weights_make_sums_that_are_2n_covariances_of_the_data(rng):
 @every_depth
 def test_linear_layers_move_against_the_gradient_of_the_loss(rng, shapes):
     weights, x = layers(rng, shapes), pairs(rng)
-    assert distance(linear_flow(weights, x), descent(linear_network, weights, x)) < 1e-12
+    assert distance(linear_vector_field(weights, x), descent(linear_network, weights, x)) < 1e-12
 
 
 @every_depth
 def test_relu_layers_move_against_the_gradient_of_the_loss(rng, shapes):
     weights, x = layers(rng, shapes), pairs(rng)
-    assert distance(relu_flow(weights, x), descent(relu_network, weights, x)) < 1e-12
+    assert distance(relu_vector_field(weights, x), descent(relu_network, weights, x)) < 1e-12
 
 
 def test_two_layers_move_as_lemma_3_says(rng):
     (W1, W2), X = layers(rng, DEPTHS["two"]), symmetric(rng, 5)
-    assert distance(layers_flow([W1, W2], X), [W2.mT @ W2 @ W1 @ X, W2 @ W1 @ X @ W1.mT]) < 1e-13
+    assert distance(driven_vector_field([W1, W2], X), [W2.mT @ W2 @ W1 @ X, W2 @ W1 @ X @ W1.mT]) < 1e-13
 
 
-def velocity_of_imbalances(weights, flow):
+def velocity_of_imbalances(weights, gradient_flow):
     """A central difference, which is exact for what is quadratic in the weights."""
-    ahead, behind = (imbalances([W + sign * v for W, v in zip(weights, flow, strict=True)]) for sign in (1, -1))
+    ahead, behind = (imbalances([W + sign * v for W, v in zip(weights, gradient_flow, strict=True)]) for sign in (1, -1))
     return [(a - b) / 2 for a, b in zip(ahead, behind, strict=True)]
 
 
 @every_depth
 def test_imbalances_of_neighbours_do_not_move_in_a_linear_flow(rng, shapes):
     weights, x = layers(rng, shapes), pairs(rng)
-    velocity = velocity_of_imbalances(weights, linear_flow(weights, x))
+    velocity = velocity_of_imbalances(weights, linear_vector_field(weights, x))
     assert len(velocity) == len(shapes) - 1
     assert all(v.abs().max() < 1e-12 for v in velocity)
 
 
 def test_only_the_diagonal_of_the_imbalance_does_not_move_with_relu(rng):
     weights, x = layers(rng, DEPTHS["two"]), pairs(rng)
-    (velocity,) = velocity_of_imbalances(weights, relu_flow(weights, x))
+    (velocity,) = velocity_of_imbalances(weights, relu_vector_field(weights, x))
     assert velocity.diagonal().abs().max() < 1e-12
     assert velocity.abs().max() > 1e-2
 
 
 def test_imbalance_is_conserved_along_the_integrated_flow_of_the_loss_which_falls(rng):
     x, start = pairs(rng), layers(rng, [(4, 5), (5, 4)])
-    path = flow(lambda weights: loss(linear_network(weights, x)), tuple(start), vector(0.0, 0.3, 1.0))
+    path = gradient_flow(lambda weights: loss(linear_network(weights, x)), tuple(start), vector(0.0, 0.3, 1.0))
     losses = [loss(linear_network(weights, x)).item() for weights in zip(*path, strict=True)]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.5 * losses[0]
@@ -170,7 +170,7 @@ def test_gradient_descent_drifts_from_the_imbalance_at_first_order_in_the_learni
     def drift(steps):
         weights = start
         for _ in range(steps):
-            weights = [W + 0.2 / steps * v for W, v in zip(weights, linear_flow(weights, x), strict=True)]
+            weights = [W + 0.2 / steps * v for W, v in zip(weights, linear_vector_field(weights, x), strict=True)]
         return (imbalances(weights)[0] - imbalances(start)[0]).norm()
 
     assert math.log2(drift(100) / drift(200)) == pytest.approx(1, abs=0.05)
@@ -179,7 +179,11 @@ def test_gradient_descent_drifts_from_the_imbalance_at_first_order_in_the_learni
 def test_layers_that_do_not_fit_are_refused_by_name(rng):
     W1, W2 = layers(rng, DEPTHS["two"])
     with pytest.raises(UserError, match=r"W2 has shape \(4, 5\), but 3 dimensions enter it; give it the shape \(outputs, 3\)"):
-        layers_flow([torch.zeros(3, 5, dtype=torch.float64), W1], symmetric(rng, 5))
-    for refused in (lambda: linear_flow([W2], pairs(rng)), lambda: relu_flow([W2], pairs(rng)), lambda: imbalances([W1, W1])):
+        driven_vector_field([torch.zeros(3, 5, dtype=torch.float64), W1], symmetric(rng, 5))
+    for refused in (
+        lambda: linear_vector_field([W2], pairs(rng)),
+        lambda: relu_vector_field([W2], pairs(rng)),
+        lambda: imbalances([W1, W1]),
+    ):
         with pytest.raises(UserError, match="dimensions enter it"):
             refused()

@@ -7,18 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.dynamics.flow import flow
-from fullrank.dynamics.infonce import driving_matrix, imbalances, linear_flow, softmax_weights
+from fullrank.dynamics.flow import gradient_flow
+from fullrank.dynamics.infonce import driving_matrix, imbalances, linear_vector_field, softmax_weights
 from fullrank.dynamics.infonce_alignment import (
-    alignment,
-    alignment_bound,
-    alignment_floor,
+    alignment_lower_bound,
+    alignment_upper_bound,
     alignment_velocity,
     degenerate_groups,
+    layer_alignment,
     subspace_cosines,
 )
 from fullrank.dynamics.infonce_modes import Svd, svd
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce_training import train_infonce
 from fullrank.errors import UserError
 from fullrank.objectives import infonce_squared
 
@@ -42,7 +42,7 @@ def pairs(rng, n=8, m=5):
 
 def trained(weights, x, t):
     """The gradient flow of the loss itself, at time t."""
-    path = flow(lambda weights: sum(infonce_squared(x @ (weights[1] @ weights[0]).mT).values()), tuple(weights), vector(t))
+    path = gradient_flow(lambda weights: sum(infonce_squared(x @ (weights[1] @ weights[0]).mT).values()), tuple(weights), vector(t))
     return [W[0] for W in path]
 
 
@@ -70,18 +70,19 @@ def test_alignment_moves_as_lemma_6_says_with_h_of_opposite_sign(rng):
     W1, W2, x = randn(rng, 4, 5) / 2, randn(rng, 6, 4) / 2, pairs(rng)
     first, second = svd(W1), svd(W2)
     X = driving_matrix(x, softmax_weights(x @ (W2 @ W1).mT))
-    A, H1, H2 = alignment(first, second), printed_h(first.S), printed_h(second.S)
+    A, H1, H2 = layer_alignment(first, second), printed_h(first.S), printed_h(second.S)
     F = torch.diag(second.S) @ second.U.mT @ (-W2 @ W1 @ X) @ first.V @ torch.diag(first.S)
-    velocity = alignment_velocity(first, second, linear_flow([W1, W2], x))
+    velocity = alignment_velocity(first, second, linear_vector_field([W1, W2], x))
     assert distance(velocity, lemma_6(-H1, -H2, A, F)) < 1e-11
     assert distance(lemma_6(H1, H2, A, F), velocity) == pytest.approx(2, abs=1e-9)
 
 
 def test_alignment_velocity_is_the_derivative_along_the_flow_of_layers_of_any_width(rng):
     W1, W2, x, step = randn(rng, 7, 5) / 2, randn(rng, 6, 7) / 2, pairs(rng), 1e-5
-    first, second, velocity = svd(W1), svd(W2), linear_flow([W1, W2], x)
+    first, second, velocity = svd(W1), svd(W2), linear_vector_field([W1, W2], x)
     ahead, behind = (
-        alignment(with_signs_of(first, svd(W1 + h * velocity[0])), with_signs_of(second, svd(W2 + h * velocity[1]))) for h in (step, -step)
+        layer_alignment(with_signs_of(first, svd(W1 + h * velocity[0])), with_signs_of(second, svd(W2 + h * velocity[1])))
+        for h in (step, -step)
     )
     assert distance(alignment_velocity(first, second, velocity), (ahead - behind) / (2 * step)) < 1e-6
 
@@ -92,7 +93,7 @@ def test_singular_vectors_part_as_the_identity_of_the_imbalance_says(rng, width)
     first, second, (D,) = svd(W1), svd(W2), imbalances([W1, W2])
     for j in range(3):
         for k in range(min(width, 5)):
-            parted = (first.S[k] ** 2 - second.S[j] ** 2) * alignment(first, second)[j, k]
+            parted = (first.S[k] ** 2 - second.S[j] ** 2) * layer_alignment(first, second)[j, k]
             assert parted.item() == pytest.approx((second.V[:, j] @ D @ first.U[:, k]).item(), abs=1e-12)
 
 
@@ -103,19 +104,19 @@ def test_alignment_keeps_its_bounds_however_far_the_layers_are_from_balance(seed
     Q, S = rotation(rng, m), torch.diag(randn(rng, m).abs())
     W1, W2 = Q @ S @ rotation(rng, m) + noise * randn(rng, m, m) / 9, rotation(rng, m) @ S @ Q.mT
     first, second, (D,) = svd(W1), svd(W2), imbalances([W1, W2])
-    A = alignment(first, second).abs()
-    assert (alignment_bound(first.S, second.S, D) + 1e-9 >= A).all()
-    assert (A.diagonal() >= alignment_floor(first.S, second.S, D) - 1e-9).all()
+    A = layer_alignment(first, second).abs()
+    assert (alignment_upper_bound(first.S, second.S, D) + 1e-9 >= A).all()
+    assert (A.diagonal() >= alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
 
 
 def test_floor_rises_with_the_modes_that_grow_and_stays_at_zero_for_the_rest(rng):
     decay, x = (-0.7 * torch.arange(5.0, dtype=torch.float64)).exp(), pairs(rng)
     start = [rotation(rng, 5) * decay @ rotation(rng, 5).mT for _ in range(2)]
     floors, (D,) = [], imbalances(start)  # conserved
-    for W1, W2 in zip(*train(start, repeat(x), learning_rate=2e-3, steps=[0, 300, 3000]), strict=True):
+    for W1, W2 in zip(*train_infonce(start, repeat(x), learning_rate=2e-3, steps=[0, 300, 3000]), strict=True):
         first, second = svd(W1), svd(W2)
-        floors.append(alignment_floor(first.S, second.S, D))
-        assert (alignment(first, second).diagonal().abs() >= floors[-1] - 0.01).all()  # steps of this size move D by less
+        floors.append(alignment_lower_bound(first.S, second.S, D))
+        assert (layer_alignment(first, second).diagonal().abs() >= floors[-1] - 0.01).all()  # steps of this size move D by less
     assert floors[0][0] < floors[1][0] < floors[2][0]
     assert floors[2][0] > 0.7
     assert floors[2][-1] == 0
@@ -129,18 +130,18 @@ def test_balanced_layers_are_aligned_and_stay_so_under_the_loss(rng):
     first, second = map(svd, trained(start, pairs(rng, m=4), 1.0))
     torch.testing.assert_close(first.S, second.S)
     assert first.S[0] > 0.6
-    assert distance(alignment(first, second).abs(), torch.eye(4)) < 1e-6
-    assert alignment_floor(first.S, second.S, imbalances(start)[0]).min() > 1 - 1e-12
+    assert distance(layer_alignment(first, second).abs(), torch.eye(4)) < 1e-6
+    assert alignment_lower_bound(first.S, second.S, imbalances(start)[0]).min() > 1 - 1e-12
 
 
 def test_floor_of_two_modes_of_one_singular_value_is_zero_even_in_balance():
-    assert alignment_floor(vector(1, 1, 0.5), vector(1, 1, 0.5), torch.zeros(3, 3, dtype=torch.float64)).tolist() == [0, 0, 1]
+    assert alignment_lower_bound(vector(1, 1, 0.5), vector(1, 1, 0.5), torch.zeros(3, 3, dtype=torch.float64)).tolist() == [0, 0, 1]
 
 
 def test_equal_singular_values_leave_blocks_whose_cosines_are_one_whatever_the_vectors(rng):
     Q, S = rotation(rng, 5), vector(2, 2, 2, 1, 0.5)
     turned = Q @ torch.block_diag(rotation(rng, 3), torch.eye(2, dtype=torch.float64))
-    A = alignment(Svd(Q, S, Q), Svd(Q, S, turned))
+    A = layer_alignment(Svd(Q, S, Q), Svd(Q, S, turned))
     assert (A[:3, :3].abs() - torch.eye(3)).norm() > 0.5
     groups = degenerate_groups(S, ratio=1.01)
     assert groups == [3, 1, 1]

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.infonce import imbalances, layers_flow
+from fullrank.dynamics.infonce import driven_vector_field, imbalances
 from fullrank.dynamics.infonce_depth import balanced_layers, balanced_singular_values
 from fullrank.dynamics.infonce_modes import aligned_singular_values
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce_training import train_infonce
 from fullrank.errors import UserError
 
 
@@ -43,7 +43,7 @@ def test_closed_form_is_the_integrated_flow_of_the_layers_themselves(rng, depth)
     start = torch.stack(balanced_layers(s[:, None] * V.mT, depth))
 
     def velocity(_, y):
-        return torch.stack(layers_flow(list(torch.from_numpy(y).view(start.shape)), V * a @ V.mT)).flatten().numpy()
+        return torch.stack(driven_vector_field(list(torch.from_numpy(y).view(start.shape)), V * a @ V.mT)).flatten().numpy()
 
     path = solve_ivp(velocity, (0, 0.4), start.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-13).y.T
     products = torch.stack([product(weights.view(start.shape)) for weights in torch.from_numpy(path.copy())])
@@ -87,7 +87,7 @@ def test_balanced_layers_stay_balanced_to_first_order_in_the_learning_rate(rng):
     pairs, start = torch.stack([x, x + 0.3 * randn(rng, 8, 5)]), balanced_layers(randn(rng, 4, 5) / 2, 3)
 
     def drift(steps):
-        end = train(start, repeat(pairs), learning_rate=0.1 / steps, steps=[steps])
+        end = train_infonce(start, repeat(pairs), learning_rate=0.1 / steps, steps=[steps])
         return max(D.norm() for D in imbalances([W[0] for W in end]))
 
     assert math.log2(drift(100) / drift(200)) == pytest.approx(1, abs=0.05)

@@ -6,8 +6,16 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.infonce import layers_flow
-from fullrank.dynamics.infonce_modes import Svd, aligned_flow, aligned_singular_values, blow_up_time, single_layer, svd, svd_velocity
+from fullrank.dynamics.infonce import driven_vector_field
+from fullrank.dynamics.infonce_modes import (
+    Svd,
+    aligned_singular_values,
+    aligned_vector_field,
+    blow_up_time,
+    single_layer,
+    svd,
+    svd_velocity,
+)
 from fullrank.errors import UserError
 
 
@@ -43,7 +51,7 @@ def integrate(field, start, times):
 
 def test_single_layer_is_the_integrated_flow_of_a_fixed_x(rng):
     W, X, t = randn(rng, 3, 5), symmetric(rng, 5) / 3, vector(0.0, 0.4, 2.0)
-    path = integrate(lambda W: layers_flow([W], X)[0], W, t)
+    path = integrate(lambda W: driven_vector_field([W], X)[0], W, t)
     assert distance([single_layer(W, X, t)], [path]) < 1e-8
     torch.testing.assert_close(single_layer(W, X, torch.zeros((), dtype=torch.float64)), W)
 
@@ -54,7 +62,7 @@ def test_gradient_descent_approaches_the_single_layer_at_first_order(rng):
     def error(steps):
         V = W
         for _ in range(steps):
-            V = V + t / steps * layers_flow([V], X)[0]
+            V = V + t / steps * driven_vector_field([V], X)[0]
         return (V - single_layer(W, X, t)).norm()
 
     assert math.log2(error(400) / error(800)) == pytest.approx(1, abs=0.05)
@@ -132,15 +140,15 @@ def test_aligned_flow_is_what_the_layers_do_to_their_singular_values(rng):
     U, Q, V = (torch.linalg.qr(randn(rng, 3, 3)).Q for _ in range(3))
     s1, s2, a = vector(2.0, 1.5, 0.5), vector(3.0, 1.0, 0.7), vector(0.5, -1.0, 2.0)
     W1, W2, X = Q * s1 @ V.mT, U * s2 @ Q.mT, V * a @ V.mT
-    flow = layers_flow([W1, W2], X)
+    flow = driven_vector_field([W1, W2], X)
     actual = [svd_velocity(Svd(Q, s1, V), flow[0]).S, svd_velocity(Svd(U, s2, Q), flow[1]).S]
-    assert distance(actual, aligned_flow(s1, s2, a)) < 1e-13
+    assert distance(actual, aligned_vector_field(s1, s2, a)) < 1e-13
 
 
 def test_printed_equation_of_one_singular_value_has_the_wrong_sign_of_c():
     s1, s2, a = vector(2.0), vector(1.0), vector(0.5)
     C = s1**2 - s2**2
-    velocity, _ = layers_flow([s1[None], s2[None]], a[None])
+    velocity, _ = driven_vector_field([s1[None], s2[None]], a[None])
     assert velocity == s1 * (s1**2 - C) * a
     assert velocity != s1 * (s1**2 + C) * a
 
@@ -153,7 +161,7 @@ STARTS = {"C > 0": (0.9, 0.4), "C < 0": (0.3, 0.8), "C = 0": (0.6, 0.6), "C near
 def test_closed_form_of_aligned_singular_values_is_the_integrated_flow(s1, s2, a):
     s1, s2, a = vector(s1), vector(s2), vector(a)
     t = vector(0.0, 0.5, 0.9) * min(1.0, blow_up_time(s1, s2, a).item())
-    path = integrate(lambda s: torch.stack(aligned_flow(s[0], s[1], a)), torch.stack([s1, s2]), t)
+    path = integrate(lambda s: torch.stack(aligned_vector_field(s[0], s[1], a)), torch.stack([s1, s2]), t)
     for actual, expected in zip(aligned_singular_values(s1, s2, a, t), path.unbind(1), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-12)
 

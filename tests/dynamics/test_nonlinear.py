@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import roots_jacobi
 
-from fullrank.dynamics.nonlinear import ACTIVATIONS, aligned_gain, curvature_bound, initial_difference, outputs, paper_bound
+from fullrank.dynamics.nonlinear import ACTIVATIONS, aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.errors import UserError
 
@@ -105,15 +105,15 @@ def test_the_bounds_hold_and_only_ours_falls_faster_than_the_outputs(rng, activa
         found = differences(activation, rng, d=4, h=h, z=2, draws=20)
         ours = curvature_bound(norm=1.5, hidden=h, outputs=2, curvature=curvature)
         assert initial_difference(activation, norm=1.5, hidden=h, outputs=2) <= ours
-        assert found.max() < paper_bound(norm=1.5, inputs=4, hidden=h, curvature=curvature)
+        assert found.max() < theorem1_bound(norm=1.5, inputs=4, hidden=h, curvature=curvature)
     relative = {
         bound: [bound(norm=1.5, hidden=h, curvature=curvature, **extra) / (1.5 * math.sqrt(2 / h)) for h in (10, 1000, 100000)]
-        for bound, extra in ((curvature_bound, {"outputs": 2}), (paper_bound, {"inputs": 4}))
+        for bound, extra in ((curvature_bound, {"outputs": 2}), (theorem1_bound, {"inputs": 4}))
     }
     assert relative[curvature_bound] == sorted(relative[curvature_bound], reverse=True)
     assert relative[curvature_bound][-1] < 0.01
-    assert relative[paper_bound] == sorted(relative[paper_bound])
-    assert relative[paper_bound][0] > 1
+    assert relative[theorem1_bound] == sorted(relative[theorem1_bound])
+    assert relative[theorem1_bound][0] > 1
 
 
 def test_the_curvature_bound_is_attained_by_a_parabola():

@@ -2,8 +2,16 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.optimum import equivalent, forced_rank, frobenius_minimum, limit, limit_projector, minimizer, minimum
-from fullrank.dynamics.trace import FLOWS, orthonormal_weights, output_flow, projected_step, scaled_loss, trace_loss
+from fullrank.dynamics.optimum import (
+    forced_rank,
+    formulations_are_equivalent,
+    frobenius_minimum,
+    minimizing_weights,
+    minimum_loss,
+    output_limit,
+    output_limit_projector,
+)
+from fullrank.dynamics.trace import FLOWS, orthonormal_weights, output_vector_field, projected_gradient_step, scaled_loss, trace_loss
 from fullrank.errors import UserError
 
 flows = pytest.mark.parametrize("flow", FLOWS)
@@ -30,17 +38,17 @@ def rotated(eigenvalues, rng):
 
 
 def ended(q0, eigenvalues, flow, t=60.0):
-    right = lambda _, y: output_flow(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()  # noqa: E731
+    right = lambda _, y: output_vector_field(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()  # noqa: E731
     ode = solve_ivp(right, (0, t), q0.flatten().numpy(), method="DOP853", rtol=1e-11, atol=1e-13)
     return torch.as_tensor(ode.y[:, -1]).view_as(q0)
 
 
 def test_the_printed_equivalence_fails_without_the_corrected_condition():
     C = numbers(-1, 0.5, 1, 2)  # it has a negative eigenvalue, which is all that the paper asks for
-    assert minimum(C, hidden=4, outputs=2, formulation="bounded") == -1
-    assert minimum(C, hidden=4, outputs=2) == -0.5
-    assert minimum(C, hidden=4, outputs=3) == 0.5
-    assert minimum(C, hidden=7, outputs=3) == -1
+    assert minimum_loss(C, hidden=4, outputs=2, formulation="bounded") == -1
+    assert minimum_loss(C, hidden=4, outputs=2) == -0.5
+    assert minimum_loss(C, hidden=4, outputs=3) == 0.5
+    assert minimum_loss(C, hidden=7, outputs=3) == -1
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
@@ -48,21 +56,23 @@ def test_the_printed_equivalence_fails_without_the_corrected_condition():
 def test_the_minimizer_is_orthonormal_and_attains_the_minimum(rng, spectrum, hidden, outputs):
     eigenvalues = numbers(*spectrum)
     C = rotated(eigenvalues, rng)
-    W1, W2 = minimizer(C, hidden=hidden, outputs=outputs)
+    W1, W2 = minimizing_weights(C, hidden=hidden, outputs=outputs)
     for W in (W1, W2):
         close(W.mT @ W, torch.eye(W.shape[1], dtype=torch.float64), 1e-10)
-    close(trace_loss(W1, W2, C), minimum(eigenvalues, hidden=hidden, outputs=outputs), 1e-10)
+    close(trace_loss(W1, W2, C), minimum_loss(eigenvalues, hidden=hidden, outputs=outputs), 1e-10)
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize(("hidden", "outputs"), SIZES)
 def test_formulations_agree_exactly_when_they_are_equivalent(spectrum, hidden, outputs):
     eigenvalues = numbers(*spectrum)
-    values = [minimum(eigenvalues, hidden=hidden, outputs=outputs, formulation=f) for f in ("scaled", "bounded", "product", "orthonormal")]
+    values = [
+        minimum_loss(eigenvalues, hidden=hidden, outputs=outputs, formulation=f) for f in ("scaled", "bounded", "product", "orthonormal")
+    ]
     assert values[0] == values[1] == values[2] <= values[3]
-    assert equivalent(eigenvalues, hidden=hidden, outputs=outputs) == (values[2] == values[3])
+    assert formulations_are_equivalent(eigenvalues, hidden=hidden, outputs=outputs) == (values[2] == values[3])
     negative = int((eigenvalues < 0).sum())
-    assert equivalent(eigenvalues, hidden=hidden, outputs=outputs) == (hidden >= 4 + outputs - min(negative, 4, outputs))
+    assert formulations_are_equivalent(eigenvalues, hidden=hidden, outputs=outputs) == (hidden >= 4 + outputs - min(negative, 4, outputs))
 
 
 @pytest.mark.parametrize(("hidden", "outputs"), [(4, 2), (4, 3), (5, 2), (8, 3)])
@@ -71,15 +81,15 @@ def test_descent_from_random_weights_ends_at_the_minimum(rng, hidden, outputs):
     C = rotated(eigenvalues, rng)
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
     for _ in range(1500):
-        W1, W2 = projected_step(W1, W2, C, step=0.05)
-    close(trace_loss(W1, W2, C), minimum(eigenvalues, hidden=hidden, outputs=outputs), 1e-6)
+        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=0.05)
+    close(trace_loss(W1, W2, C), minimum_loss(eigenvalues, hidden=hidden, outputs=outputs), 1e-6)
 
 
 @pytest.mark.parametrize("hidden", [2, 4, 7])
 def test_no_weights_have_a_scaled_loss_below_the_minimum_and_a_narrow_network_attains_it(rng, hidden):
     eigenvalues = numbers(-2, -1, -0.5, 2)
     C = torch.diag(eigenvalues)
-    least = minimum(eigenvalues, hidden=hidden, outputs=3, formulation="scaled")
+    least = minimum_loss(eigenvalues, hidden=hidden, outputs=3, formulation="scaled")
     for _ in range(200):
         assert scaled_loss(normal(rng, hidden, 4), normal(rng, hidden, 3), C) >= least
     close(scaled_loss(torch.eye(hidden, 4).double(), torch.eye(hidden, 3).double(), C), least)
@@ -124,14 +134,14 @@ def test_frobenius_bounds_make_the_best_weights_of_rank_one(rng):
 )
 def test_one_output_ends_at_its_limit(q0, spectrum, expected, flow):
     q0, eigenvalues = numbers(*q0), numbers(*spectrum)
-    close(limit(q0, eigenvalues, b=FLOWS[flow][1]), numbers(*expected))
+    close(output_limit(q0, eigenvalues, b=FLOWS[flow][1]), numbers(*expected))
     close(ended(q0[:, None], eigenvalues, flow)[:, 0], numbers(*expected), 1e-8)
 
 
 @flows
 def test_one_output_ends_inside_the_ball_where_the_lowest_eigenvalue_is_zero(flow):
     q0, eigenvalues = numbers(-0.3, 0.2, 0.6), numbers(0, 0, 1)
-    q = limit(q0, eigenvalues, b=FLOWS[flow][1])
+    q = output_limit(q0, eigenvalues, b=FLOWS[flow][1])
     assert 0 < q.norm() < 1
     close(ended(q0[:, None], eigenvalues, flow)[:, 0], q, 1e-8)
 
@@ -139,12 +149,12 @@ def test_one_output_ends_inside_the_ball_where_the_lowest_eigenvalue_is_zero(flo
 @flows
 def test_one_output_of_length_one_stays_so_even_if_all_eigenvalues_are_positive(flow):
     q0, eigenvalues = numbers(-0.6, 0.8), numbers(0.1, 1)
-    close(limit(q0, eigenvalues), numbers(-1, 0))
+    close(output_limit(q0, eigenvalues), numbers(-1, 0))
     close(ended(q0[:, None], eigenvalues, flow, t=7.0)[:, 0], numbers(-1, 0), 1e-4)  # not for long: the sphere repels
 
 
 def test_no_output_stays_none():
-    close(limit(numbers(0, 0), numbers(-1, 1)), numbers(0, 0))
+    close(output_limit(numbers(0, 0), numbers(-1, 1)), numbers(0, 0))
 
 
 @flows
@@ -153,9 +163,9 @@ def test_several_outputs_end_on_the_lowest_eigenvectors(rng, spectrum, hidden, o
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
     C = torch.diag(numbers(*spectrum))
     for _ in range(1500):  # on the weights: what they force to 1 is unstable for the outputs alone
-        W1, W2 = projected_step(W1, W2, C, step=0.05, flow=flow)
+        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=0.05, flow=flow)
     q = W1.mT @ W2
-    close(q @ q.mT, limit_projector(numbers(*spectrum), hidden=hidden, outputs=outputs), 1e-6)
+    close(q @ q.mT, output_limit_projector(numbers(*spectrum), hidden=hidden, outputs=outputs), 1e-6)
 
 
 def test_the_limit_of_several_outputs_is_not_read_off_rounding(rng):
@@ -163,21 +173,21 @@ def test_the_limit_of_several_outputs_is_not_read_off_rounding(rng):
     assert (found[1:3] != 0).any()
     for outputs in (2, 3):
         with pytest.raises(UserError, match="zero or multiple"):
-            limit_projector(found, hidden=9, outputs=outputs)
-    close(limit_projector(found, hidden=9, outputs=1), torch.diag(numbers(1, 0, 0, 0)))
+            output_limit_projector(found, hidden=9, outputs=outputs)
+    close(output_limit_projector(found, hidden=9, outputs=1), torch.diag(numbers(1, 0, 0, 0)))
 
 
 def test_bad_input_is_refused_with_a_remedy():
     with pytest.raises(UserError, match=r"no orthonormal columns with 3 hidden units for 4 inputs and 1 outputs; take at least 4"):
-        minimum(numbers(-1, 0, 1, 2), hidden=3, outputs=1)
+        minimum_loss(numbers(-1, 0, 1, 2), hidden=3, outputs=1)
     with pytest.raises(UserError, match=r"outputs of length 2 cannot come from orthonormal weights"):
-        limit(numbers(2, 0), numbers(-1, 1))
+        output_limit(numbers(2, 0), numbers(-1, 1))
     for spectrum in ((-1, -1, 1), (-1, 0, 1)):
         with pytest.raises(UserError, match="zero or multiple"):
-            limit_projector(numbers(*spectrum), hidden=9, outputs=1 if spectrum[1] else 2)
+            output_limit_projector(numbers(*spectrum), hidden=9, outputs=1 if spectrum[1] else 2)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_an_unknown_formulation_is_refused():
     with pytest.raises(UserError, match="unknown formulation 'frobenius'"):
-        minimum(numbers(-1, 0), hidden=3, outputs=1, formulation="frobenius")
+        minimum_loss(numbers(-1, 0), hidden=3, outputs=1, formulation="frobenius")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fullrank.dynamics import stepwise
-from fullrank.dynamics.flow import flow, gradient
+from fullrank.dynamics.flow import gradient, gradient_flow
 from fullrank.errors import UserError
 from fullrank.objectives.theory import barlow_linear
 
@@ -37,7 +37,7 @@ def G(X):
 @pytest.fixture
 def aligned(G, rng):
     """An aligned initialisation on the first D modes: s(0), γ, U, V."""
-    gamma, V = stepwise.modes(G)
+    gamma, V = stepwise.eigenmodes(G)
     U = torch.linalg.qr(double(rng, D, D))[0]
     return torch.tensor([0.05, 0.2, 0.01, 1.5], dtype=torch.float64), gamma[:D], U, V[:, :D]
 
@@ -51,7 +51,7 @@ def start(seed, scale=1e-6):
 
 
 def trained(start):
-    return flow(lambda p: stepwise.barlow_loss(p[0], torch.diag(HARMONIC)), (start,), LONG, rtol=1e-8, atol=1e-14)[0]
+    return gradient_flow(lambda p: stepwise.barlow_loss(p[0], torch.diag(HARMONIC)), (start,), LONG, rtol=1e-8, atol=1e-14)[0]
 
 
 def actual_loss(W, X):
@@ -85,7 +85,7 @@ def test_the_vector_field_is_minus_the_gradient_of_the_actual_loss(X, G, rng):
 
 def test_the_closed_form_is_the_integrated_flow_of_the_actual_loss(X, aligned):
     s, gamma, U, V = aligned
-    path = flow(lambda p: actual_loss(p[0], X), (U * s @ V.mT,), TIMES, rtol=1e-12, atol=1e-14)[0]
+    path = gradient_flow(lambda p: actual_loss(p[0], X), (U * s @ V.mT,), TIMES, rtol=1e-12, atol=1e-14)[0]
     close(stepwise.weights(TIMES, s, gamma, U, V), path, 1e-8)
 
 
@@ -166,7 +166,7 @@ def test_a_crossing_is_interpolated_and_a_first_record_counts():
 @pytest.mark.parametrize("seed", range(5))
 def test_modes_are_learned_when_predicted(seed):
     path = trained(start(seed))
-    predicted = stepwise.step_times(stepwise.alignment(start(seed), FIRST)[1], HARMONIC[:8])
+    predicted = stepwise.step_times(stepwise.aligned_initialization(start(seed), FIRST)[1], HARMONIC[:8])
     measured = stepwise.crossing_times(LONG, torch.linalg.eigvalsh(path @ torch.diag(HARMONIC) @ path.mT).flip(-1))
     error = (measured / predicted - 1).abs()
     assert error[:5].max() < 0.002
@@ -177,7 +177,7 @@ def test_modes_are_learned_when_predicted(seed):
 def test_the_smaller_the_start_the_closer_the_trajectory():
     errors = []
     for scale in (1e-3, 1e-5, 1e-7):
-        U, s = stepwise.alignment(start(0, scale), FIRST)
+        U, s = stepwise.aligned_initialization(start(0, scale), FIRST)
         predicted = stepwise.weights(LONG, s, HARMONIC[:8], U, FIRST)
         errors.append((trained(start(0, scale)) - predicted)[..., :2].abs().max().item())
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
@@ -192,15 +192,15 @@ def test_in_the_end_the_first_modes_are_spanned():
 
 def test_an_aligned_start_is_its_own_alignment(aligned):
     s, _, U, V = aligned
-    found = stepwise.alignment(U * s @ V.mT, V)
+    found = stepwise.aligned_initialization(U * s @ V.mT, V)
     close(found[0], U, 1e-13)
     close(found[1], s, 1e-14)
 
 
 def test_the_gram_schmidt_process_leaves_each_mode_what_the_earlier_ones_left(G, rng):
-    V = stepwise.modes(G)[1][:, :D]
+    V = stepwise.eigenmodes(G)[1][:, :D]
     W = double(rng, D, M)
-    U, s = stepwise.alignment(W, V)
+    U, s = stepwise.aligned_initialization(W, V)
     for j, left in enumerate((W @ V).mT):
         for u in U.mT[:j]:
             left = left - (u @ left) * u
@@ -211,7 +211,7 @@ def test_the_gram_schmidt_process_leaves_each_mode_what_the_earlier_ones_left(G,
 def test_gradient_descent_converges_to_the_closed_form_at_order_one(G, aligned):
     s, gamma, U, V = aligned
     end = stepwise.weights(torch.tensor(0.4, dtype=torch.float64), s, gamma, U, V)
-    paths = [stepwise.descend(U * s @ V.mT, G, learning_rate=0.4 / n, steps=[n])[0] for n in (100, 200, 400, 800)]
+    paths = [stepwise.gradient_descent(U * s @ V.mT, G, learning_rate=0.4 / n, steps=[n])[0] for n in (100, 200, 400, 800)]
     errors = torch.stack([(path - end).norm() for path in paths])
     assert (errors[:-1] / errors[1:]).log2().tolist() == pytest.approx([1, 1, 1], abs=0.08)
 
@@ -241,13 +241,13 @@ def test_gradient_descent_refuses_a_step_above_the_limit(G, aligned):
     limit = stepwise.stability_limit(aligned[1])
     W = torch.zeros(D, M, dtype=torch.float64)
     with pytest.raises(UserError, match=r"learning rate .* is not below 1/\(4γ₁\) = .*lower it"):
-        stepwise.descend(W, G, learning_rate=1.01 * limit, steps=[1])
-    assert stepwise.descend(W, G, learning_rate=0.99 * limit, steps=[1]).shape == (1, D, M)
+        stepwise.gradient_descent(W, G, learning_rate=1.01 * limit, steps=[1])
+    assert stepwise.gradient_descent(W, G, learning_rate=0.99 * limit, steps=[1]).shape == (1, D, M)
 
 
 def test_a_moment_has_to_be_symmetric(X):
     with pytest.raises(UserError, match=r"Γ is not symmetric: entries differ by up to .*feature_cross_correlation"):
-        stepwise.modes(X[0].mT @ X[1])
+        stepwise.eigenmodes(X[0].mT @ X[1])
 
 
 def test_something_has_to_be_learnable():

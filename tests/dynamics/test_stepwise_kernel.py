@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullrank.dynamics import stepwise, stepwise_kernel
-from fullrank.dynamics.flow import flow
+from fullrank.dynamics.flow import gradient_flow
 from fullrank.errors import UserError
 
 D, M = 4, 7
@@ -53,12 +53,13 @@ def test_a_kernel_machine_trains_as_the_network_of_its_features(X, G, rng):
     W = 0.1 * double(rng, D, M)
     W_K = stepwise_kernel.kernel_weights(X @ W.mT, K)
     t = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
-    path = flow(lambda p: stepwise.barlow_loss(p[0], G), (W,), t)[0]
-    path_K = flow(lambda p: stepwise.barlow_loss(p[0], stepwise_kernel.contrastive_kernel(K)), (W_K,), t)[0]
+    path = gradient_flow(lambda p: stepwise.barlow_loss(p[0], G), (W,), t)[0]
+    path_K = gradient_flow(lambda p: stepwise.barlow_loss(p[0], stepwise_kernel.contrastive_kernel(K)), (W_K,), t)[0]
     close(stepwise_kernel.kernel_features(K, K) @ path_K.mT, points @ path.mT, 1e-8)
     close(stepwise_kernel.kernel_features(k, K) @ path_K.mT, new @ path.mT, 1e-8)
     (_, s), (_, s_K) = (
-        stepwise.alignment(V, stepwise.modes(A)[1][:, :D]) for V, A in ((W, G), (W_K, stepwise_kernel.contrastive_kernel(K)))
+        stepwise.aligned_initialization(V, stepwise.eigenmodes(A)[1][:, :D])
+        for V, A in ((W, G), (W_K, stepwise_kernel.contrastive_kernel(K)))
     )
     close(s_K, s, 1e-12)
 
@@ -110,11 +111,11 @@ def test_the_wider_a_network_the_closer_it_is_to_the_machine_of_its_tangent_kern
         def loss(p, f=f):
             return stepwise.barlow_loss(eye, stepwise.feature_cross_correlation(f(p, X)))
 
-        path = flow(loss, params, t, rtol=1e-5, atol=1e-7)
+        path = gradient_flow(loss, params, t, rtol=1e-5, atol=1e-7)
         Z = torch.stack([f(now, X) for now in zip(*path, strict=True)])
         K = tangent_kernel(f, params, points)
         G = stepwise_kernel.contrastive_kernel(K)
-        W = flow(lambda p, G=G: stepwise.barlow_loss(p[0], G), (stepwise_kernel.kernel_weights(f(params, X), K),), t)[0]
+        W = gradient_flow(lambda p, G=G: stepwise.barlow_loss(p[0], G), (stepwise_kernel.kernel_weights(f(params, X), K),), t)[0]
         predicted = (stepwise_kernel.kernel_features(K, K) @ W.mT).unflatten(1, (2, -1))
         gaps.append(((Z - predicted).norm() / Z.norm()).item())
     assert gaps[0] > 3 * gaps[1]  # like 1/√width: by 4

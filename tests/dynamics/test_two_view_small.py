@@ -2,26 +2,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.flow import flow
+from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import crossing_times
 from fullrank.dynamics.two_view import (
     BARLOW,
     FROSSL,
-    barlow_field,
+    barlow_vector_field,
     eigenvalues,
-    frossl_field,
+    frossl_vector_field,
     join_moments,
     moments,
     principal_cosines,
-    small_weights,
+    small_random_weights,
 )
-from fullrank.dynamics.two_view_modes import barlow_mode, frossl_mode, frossl_shared_mode
-from fullrank.dynamics.two_view_small import SmallStart, barlow_growth, barlow_small_start, frossl_growth, frossl_small_start
+from fullrank.dynamics.two_view_modes import barlow_modes, frossl_modes, frossl_shared_mode
+from fullrank.dynamics.two_view_small import (
+    SmallInitialization,
+    barlow_growth_matrix,
+    barlow_small_initialization,
+    frossl_growth_matrix,
+    frossl_small_initialization,
+)
 from fullrank.errors import UserError
 
 CASES = {
-    "frossl": (FROSSL, frossl_field, frossl_growth, frossl_small_start),
-    "barlow": (BARLOW, barlow_field, barlow_growth, barlow_small_start),
+    "frossl": (FROSSL, frossl_vector_field, frossl_growth_matrix, frossl_small_initialization),
+    "barlow": (BARLOW, barlow_vector_field, barlow_growth_matrix, barlow_small_initialization),
 }
 both_objectives = pytest.mark.parametrize("name", CASES)
 separate_and_shared = pytest.mark.parametrize("networks", [2, 1], ids=["separate", "shared"])
@@ -50,16 +56,16 @@ def noisy_views(noise: float) -> Tensor:
 
 def start_of(G: Tensor, *, networks: int, dimensions: int, scale: float, seed: int = 2) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return small_weights(generator, networks=networks, dimensions=dimensions, inputs=G.shape[-1], scale=scale)
+    return small_random_weights(generator, networks=networks, dimensions=dimensions, inputs=G.shape[-1], scale=scale)
 
 
 def trained(name: str, W: Tensor, G: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of the integrated flow of the loss, and the eigenvalues of view 1."""
-    path = flow(lambda p: CASES[name][0].loss(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
+    path = gradient_flow(lambda p: CASES[name][0].loss(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
     return path, torch.stack([eigenvalues(W, G)[0] for W in path])
 
 
-def predicted_and_measured(name: str, W: Tensor, G: Tensor) -> tuple[SmallStart, Tensor, Tensor]:
+def predicted_and_measured(name: str, W: Tensor, G: Tensor) -> tuple[SmallInitialization, Tensor, Tensor]:
     """The times at which each eigenvalue of view 1, in descending order, reaches 0.4."""
     start = CASES[name][3](W, G)
     t = torch.linspace(0, 1.3 * start.step_times().max().item(), 400, dtype=torch.float64)
@@ -80,16 +86,16 @@ def test_small_weights_grow_by_the_matrix_of_growth(name, networks):
 def test_growth_of_frossl_is_the_gram_matrix_of_both_views_side_by_side():
     X = normal(2, 20, 5)
     both = torch.cat([X[0], X[1]], 1)
-    torch.testing.assert_close(frossl_growth(moments(X)), both.T @ both)
+    torch.testing.assert_close(frossl_growth_matrix(moments(X)), both.T @ both)
 
 
 def test_growth_has_the_eigenvalues_of_equal_and_of_opposite_signs():
     lam, rho = vector(3, 2, 1), vector(0.9, 0.5, -0.2)
     G = aligned_moments(lam, rho)
     expected = torch.cat([lam * (1 + rho), lam * (1 - rho)]).sort().values
-    torch.testing.assert_close(torch.linalg.eigvalsh(frossl_growth(G)), expected)
+    torch.testing.assert_close(torch.linalg.eigvalsh(frossl_growth_matrix(G)), expected)
     sigma = (lam * rho).abs()
-    torch.testing.assert_close(torch.linalg.eigvalsh(barlow_growth(G)), torch.cat([sigma, -sigma]).sort().values)
+    torch.testing.assert_close(torch.linalg.eigvalsh(barlow_growth_matrix(G)), torch.cat([sigma, -sigma]).sort().values)
 
 
 @separate_and_shared
@@ -97,8 +103,8 @@ def test_modes_of_aligned_moments_are_those_of_the_closed_forms(networks):
     lam, rho, shared = vector(3, 2, 1), vector(0.9, 0.8, 0.7), networks == 1
     G = aligned_moments(lam, rho)
     W = start_of(G, networks=networks, dimensions=2, scale=1e-3)
-    frossl, barlow = frossl_small_start(W, G).mode, barlow_small_start(W, G).mode
-    for found, expected in ((frossl, frossl_mode(lam, rho * lam, shared=shared)), (barlow, barlow_mode(rho * lam, shared=shared))):
+    frossl, barlow = frossl_small_initialization(W, G).modes, barlow_small_initialization(W, G).modes
+    for found, expected in ((frossl, frossl_modes(lam, rho * lam, shared=shared)), (barlow, barlow_modes(rho * lam, shared=shared))):
         torch.testing.assert_close(found.rate, expected.rate[:2])
         torch.testing.assert_close(found.limit, expected.limit[:2])
 
@@ -106,7 +112,10 @@ def test_modes_of_aligned_moments_are_those_of_the_closed_forms(networks):
 def test_a_shared_network_of_asymmetric_spectra_has_the_modes_of_the_closed_form():
     lam, gamma, kappa = vector(3, 1), vector(2, 1.5), vector(1, -0.5)
     G = join_moments(lam.diag(), kappa.diag(), gamma.diag())
-    found, expected = frossl_small_start(start_of(G, networks=1, dimensions=2, scale=1e-3), G).mode, frossl_shared_mode(lam, gamma, kappa)
+    found, expected = (
+        frossl_small_initialization(start_of(G, networks=1, dimensions=2, scale=1e-3), G).modes,
+        frossl_shared_mode(lam, gamma, kappa),
+    )
     torch.testing.assert_close(found.rate, expected.rate)
     torch.testing.assert_close(found.limit, expected.limit)
 
@@ -168,15 +177,15 @@ def test_opposite_signs_are_not_learned_where_equal_ones_are_though_they_grow_fa
     G = aligned_moments(lam, rho)
     W = start_of(G, networks=2, dimensions=2, scale=1e-12)
     start, predicted, measured = predicted_and_measured("frossl", W, G)
-    torch.testing.assert_close(start.mode.rate, 4 * lam * (1 + rho))
+    torch.testing.assert_close(start.modes.rate, 4 * lam * (1 + rho))
     torch.testing.assert_close(measured, predicted, rtol=0.02, atol=0)
 
 
 def test_uncorrelated_views_learn_each_their_own_modes():
     lam = vector(1, 0.6)
     G = join_moments(lam.diag(), torch.zeros(2, 2, dtype=torch.float64), 0.9 * lam.diag())
-    start = frossl_small_start(start_of(G, networks=2, dimensions=2, scale=1e-3), G)
-    torch.testing.assert_close(start.mode.rate.sort().values, 4 * vector(0.9, 1))
+    start = frossl_small_initialization(start_of(G, networks=2, dimensions=2, scale=1e-3), G)
+    torch.testing.assert_close(start.modes.rate.sort().values, 4 * vector(0.9, 1))
     torch.testing.assert_close(start.A.norm(dim=1).sort(0).values, vector(0, 2**0.5)[:, None].expand(2, 2), rtol=0, atol=1e-12)
 
 
@@ -186,7 +195,7 @@ def test_of_two_modes_alike_the_one_with_more_weight_at_the_start_is_learned(nam
     G = aligned_moments(vector(1, 0.95, 0.1), vector(0.9, 0.9, 0.9))
     W, t = torch.stack([vector(1e-6, 1e-3, 0)[None]] * 2) @ torch.linalg.eigh(G[0, 0]).eigenvectors.flip(1).mT, vector(0, 12)
     start = CASES[name][3](W, G)
-    assert start.mode.rate < 0.96 * 4 * torch.linalg.eigvalsh(CASES[name][2](G))[-1]
+    assert start.modes.rate < 0.96 * 4 * torch.linalg.eigvalsh(CASES[name][2](G))[-1]
     assert principal_cosines(trained(name, W, G, t)[0][-1], start.weights(t)[-1], G).min() > 1 - 1e-3
 
 

@@ -12,7 +12,7 @@ from fullrank.dynamics.infonce import weighted_covariances
 from fullrank.errors import UserError
 
 
-def thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
+def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     """The factors k_j on the augmentation's second moments at which small weights begin to vanish, one direction after the other.
 
     For W → 0 the softmax weights are 1/N, and X = 2N Cov(x) − (N − 1) Σ_i(x′_i − x_i)(x′_i − x_i)ᵀ/N; with the second moments times k it

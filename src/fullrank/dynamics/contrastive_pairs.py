@@ -63,13 +63,13 @@ def pair_matrix(
     tensor([[-1., -0.],
             [-0., -1.]])
     """
-    C = -_cross(X, X_pos, average)
+    C = -_pair_products(X, X_pos, average)
     if X_neg is not None:
-        C = C + _cross(X, X_neg, average)
+        C = C + _pair_products(X, X_neg, average)
     return (C + C.mT) / 2
 
 
-def _cross(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], average: bool) -> Float[Tensor, "d d"]:
+def _pair_products(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], average: bool) -> Float[Tensor, "d d"]:
     """Σ_i x_i (Σ_j x_ij)ᵀ, or the mean."""
     if (len(others), others.shape[-1]) != X.shape or others.ndim not in (2, 3):
         raise UserError(f"anchors {tuple(X.shape)} and pairs {tuple(others.shape)} do not fit; give pairs of shape (n, d) or (n, pairs, d)")
@@ -90,7 +90,7 @@ def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tens
     return torch.linalg.eigh(C)
 
 
-def unconstrained(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T z d"]:
+def unconstrained_weights(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T z d"]:
     """The free flow Θ′ = −2ΘC of the one-layer network u = Θx under Tr(ΘCΘᵀ), solved: Θ(t) = Θ₀ e^{−2Ct}.
 
     Every row obeys the same linear equation. For finite t the rank is that of Θ₀, but all rows turn to the eigenvector of λ₁, the singular

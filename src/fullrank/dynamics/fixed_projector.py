@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.infonce import layers_flow
+from fullrank.dynamics.infonce import driven_vector_field
 from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
@@ -32,10 +32,10 @@ def projected_flow(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Floa
     tensor([[3.],
             [0.]])
     """
-    return layers_flow([Theta, A], X)[0]
+    return driven_vector_field([Theta, A], X)[0]
 
 
-def frozen(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
+def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
     """(I − A⁺A)Θ, what no loss of u = AΘx ever moves, since Θ's gradient is in the range of Aᵀ.
 
     Args:
@@ -110,7 +110,7 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
     return torch.cat([a[:p] * xi[:p], torch.stack(totals).diff()])
 
 
-def collapsed(Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"]) -> Float[Tensor, "h d"]:
+def collapsed_weights(Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"]) -> Float[Tensor, "h d"]:
     """Where Θ ends under Tr(WCWᵀ)/‖W‖_F² of W = AΘ, the trace loss with its scale taken out, for AAᵀ = I and X = −2C:
 
         Θ(∞) = (I − AᵀA)Θ₀ + ‖W₀‖_F Aᵀ (W₀v/‖W₀v‖) vᵀ,    v the eigenvector of X's largest eigenvalue
@@ -186,5 +186,5 @@ def residual_flow(
             [0.]]), tensor([[3., 3.],
             [0., 0.]])]
     """
-    hidden, projector = layers_flow([W1, residual_projector(W2, A)], X)
+    hidden, projector = driven_vector_field([W1, residual_projector(W2, A)], X)
     return [hidden, A.mT @ projector]

@@ -35,16 +35,18 @@ def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
     >>> gradient(lambda p: p["w"].square().sum() / 2, {"w": torch.tensor([1.0, 3.0])})
     {'w': tensor([1., 3.])}
     """
-    leaves = [x.detach().requires_grad_() for x in tensors(params)]
+    leaves = [x.detach().requires_grad_() for x in parameter_tensors(params)]
     with torch.enable_grad():
-        value = loss(like(params, leaves))
+        value = loss(rebuild_parameters(params, leaves))
     if not (isinstance(value, Tensor) and value.ndim == 0):
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise UserError(f"the loss returned {got} instead of one number; for an objective's terms, return sum(terms.values())")
-    return like(params, torch.autograd.grad(value, leaves, materialize_grads=True))
+    return rebuild_parameters(params, torch.autograd.grad(value, leaves, materialize_grads=True))
 
 
-def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12) -> Params:
+def gradient_flow(
+    loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
+) -> Params:
     """The gradient flow dθ/dt = −∇loss(θ), θ(0) = params, at the times t.
 
     An explicit Runge-Kutta method of order 8 with adaptive steps (DOP853), whose steps ignore t: between them it interpolates with
@@ -70,12 +72,12 @@ def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"
     tensor([[1.0000, 3.0000],
             [0.3679, 1.1036]], dtype=torch.float64)
     """
-    check_double(params)
-    rows = solve(lambda y: -_pack(gradient(loss, _unpack(y, params))), _pack(params), t, rtol=rtol, atol=atol)
-    return _unpack(rows, params)
+    check_float64(params)
+    rows = solve_ode(lambda y: -_flatten(gradient(loss, _unflatten(y, params))), _flatten(params), t, rtol=rtol, atol=atol)
+    return _unflatten(rows, params)
 
 
-def solve(
+def solve_ode(
     velocity: Callable[[Tensor], Tensor], start: Float[Tensor, "..."], t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
 ) -> Float[Tensor, "T ..."]:
     """x(t) of x′ = velocity(x), x(0) = start, at the times t, as `flow` integrates it.
@@ -113,7 +115,7 @@ def solve(
     return torch.tensor(solution.y.T).to(start.device).view(len(times), *start.shape)
 
 
-def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
+def gradient_descent(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
     """Full-batch gradient descent θ_{k+1} = θ_k − η ∇loss(θ_k), θ_0 = params, recorded at the chosen steps.
 
     Euler's method for `flow`: step k stands at time t = ηk, and at a fixed time the two differ by O(η).
@@ -135,49 +137,49 @@ def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: 
     tensor([[1.0000, 3.0000],
             [0.2500, 0.7500]], dtype=torch.float64)
     """
-    check_double(params)
+    check_float64(params)
     check_steps(steps)
     wanted = set(steps)
-    path = islice(iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
-    rows = [tensors(now) for step, now in enumerate(path) if step in wanted]
+    path = islice(gradient_descent_iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
+    rows = [parameter_tensors(now) for step, now in enumerate(path) if step in wanted]
     if not all(x.isfinite().all() for x in rows[-1]):
         raise UserError(f"descent left the finite numbers before step {steps[-1]} at a learning rate of {learning_rate:g}; lower it")
-    return like(params, [torch.stack(column) for column in zip(*rows, strict=True)])
+    return rebuild_parameters(params, [torch.stack(column) for column in zip(*rows, strict=True)])
 
 
-def iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
+def gradient_descent_iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
     """θ_0, θ_1, … of gradient descent, without end; a gradient is taken only when the next one is asked for."""
     while True:
         yield params
-        pairs = zip(tensors(params), tensors(gradient(loss, params)), strict=True)
-        params = like(params, [x - learning_rate * slope for x, slope in pairs])
+        pairs = zip(parameter_tensors(params), parameter_tensors(gradient(loss, params)), strict=True)
+        params = rebuild_parameters(params, [x - learning_rate * slope for x, slope in pairs])
 
 
-def tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
     return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
 
 
-def like(params: Params, new: Sequence[Tensor]) -> Params:
+def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:
     """The tensors `new` in the container of `params`."""
     if isinstance(params, dict):
         return dict(zip(params, new, strict=True))
     return tuple(new)
 
 
-def _pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
+def _flatten(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
     """All numbers of the parameters in one row."""
-    return torch.cat([x.reshape(-1) for x in tensors(params)])
+    return torch.cat([x.reshape(-1) for x in parameter_tensors(params)])
 
 
-def _unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
+def _unflatten(rows: Float[Tensor, "*T P"], params: Params) -> Params:
     """`_pack` undone, for one row or for many."""
-    originals = tensors(params)
+    originals = parameter_tensors(params)
     pieces = rows.split([x.numel() for x in originals], -1)
-    return like(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])
+    return rebuild_parameters(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])
 
 
-def check_double(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
-    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in tensors(params)} - {"float64"})
+def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
+    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in parameter_tensors(params)} - {"float64"})
     if wrong:
         raise UserError(f"parameters are {', '.join(wrong)}, expected float64; convert them, and the loss's data, with .double()")
 

@@ -34,7 +34,7 @@ def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     return distances.diagonal_scatter((anchors - positives).norm(dim=-1)).square().div(-2).softmax(-1)
 
 
-def embedding_flow(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
+def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
     """What each embedding is pulled by, (−g_z, −g_z′), the loss's negative gradient:
 
         g_zᵢ = Σ_{j≠i} α_ij(z_j − z′_i) + Σ_{j≠i} α_ji(z_j − z_i),    g_z′ᵢ = (1 − α_ii)(z′_i − z_i)
@@ -100,7 +100,7 @@ def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Fl
     return data - augmentation
 
 
-def layers_flow(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]) -> list[Tensor]:
+def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]) -> list[Tensor]:
     """Ẇ_l = (W_L…W_{l+1})ᵀ W X (W_{l−1}…W₁)ᵀ with W = W_L…W₁, for any number of linear layers and any X.
 
     One layer: Ẇ = WX. Two: Ẇ₁ = W₂ᵀW₂W₁X, Ẇ₂ = W₂W₁XW₁ᵀ.
@@ -122,7 +122,7 @@ def layers_flow(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]
             [0., 4.]]), tensor([[2., 0.],
             [0., 2.]])]
     """
-    _check_chain(weights, inputs=len(X))
+    _check_layer_shapes(weights, inputs=len(X))
     *below, W = accumulate(weights, lambda lower, upper: upper @ lower, initial=torch.eye(len(X), dtype=X.dtype, device=X.device))
     pull = W @ X  # −G
     flow = []
@@ -132,7 +132,7 @@ def layers_flow(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]
     return flow[::-1]
 
 
-def linear_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
+def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """The gradient flow of linear layers under InfoNCE itself: `layers_flow` with the X of these weights, Ẇ_l = −∂ℒ/∂W_l.
 
     Args:
@@ -150,12 +150,12 @@ def linear_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m
     >>> linear_flow([torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]])]
     """
-    _check_chain(weights, inputs=x.shape[-1])
+    _check_layer_shapes(weights, inputs=x.shape[-1])
     *_, W = accumulate(weights, lambda lower, upper: upper @ lower)
-    return layers_flow(weights, driving_matrix(x, softmax_weights(x @ W.mT)))
+    return driven_vector_field(weights, driving_matrix(x, softmax_weights(x @ W.mT)))
 
 
-def relu_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
+def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Ẇ_l = −∂ℒ/∂W_l of layers with a ReLU after each but the last, z = W_L relu(… relu(W₁x)).
 
     No X drives it; the backward pass of `embedding_flow` does, a unit's weights moving only by the samples for which it is on.
@@ -167,9 +167,9 @@ def relu_flow(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]
     >>> relu_flow([torch.eye(1), torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]]), tensor([[0.9536]])]
     """
-    _check_chain(weights, inputs=x.shape[-1])
+    _check_layer_shapes(weights, inputs=x.shape[-1])
     inputs = list(accumulate(weights[:-1], lambda h, W: (h @ W.mT).relu(), initial=x))
-    pull = embedding_flow(inputs[-1] @ weights[-1].mT)
+    pull = embedding_vector_field(inputs[-1] @ weights[-1].mT)
     flow = []
     for W, h in zip(reversed(weights), reversed(inputs), strict=True):
         flow.append(torch.einsum("vno,vni->oi", pull, h))
@@ -196,11 +196,11 @@ def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     >>> imbalances([torch.eye(1), 2 * torch.eye(1)])
     [tensor([[-3.]])]
     """
-    _check_chain(weights, inputs=weights[0].shape[1])
+    _check_layer_shapes(weights, inputs=weights[0].shape[1])
     return [lower @ lower.mT - upper.mT @ upper for lower, upper in pairwise(weights)]
 
 
-def _check_chain(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int) -> None:
+def _check_layer_shapes(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int) -> None:
     """Refuse layers that cannot follow one another from `inputs` dimensions."""
     for layer, W in enumerate(weights, start=1):
         if W.shape[1] != inputs:

@@ -14,7 +14,7 @@ from fullrank.dynamics.infonce_modes import Svd, svd_velocity
 from fullrank.errors import UserError
 
 
-def alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
+def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
     """A = V₂ᵀU₁: how the right singular vectors of W₂ stand to the left ones of W₁.
 
     Signs are free, so read |A|. It becomes the identity on the modes that outgrow W₁W₁ᵀ − W₂ᵀW₂ (`alignment_floor`), on all of them only
@@ -65,7 +65,7 @@ def alignment_velocity(first: Svd, second: Svd, flow: Sequence[Float[Tensor, "_ 
     return second_dot.V.mT @ first.U + second.V.mT @ first_dot.U
 
 
-def alignment_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, "k2 k1"]:
+def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, "k2 k1"]:
     """Upper bounds of the entries of |A|, ‖D‖₂/|σ₁ₖ² − σ₂ⱼ²| or 1, where D = W₁W₁ᵀ − W₂ᵀW₂ is conserved.
 
     It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: the further apart two singular values, the closer
@@ -90,7 +90,7 @@ def alignment_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float
     return torch.where(gaps > imbalance, imbalance / gaps, 1)
 
 
-def alignment_floor(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
+def alignment_lower_bound(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
     """Lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance has to align.
 
     The identity of `alignment_bound`, summed over the j of a column, whose squares add up to one where the hidden layer is no wider than

@@ -110,7 +110,7 @@ def _turn(
     return within if U.shape[0] == U.shape[1] else within + (moved - U @ inner) / S
 
 
-def aligned_flow(
+def aligned_vector_field(
     s1: Float[Tensor, "*T k"], s2: Float[Tensor, "*T k"], a: Float[Tensor, "*T k"]
 ) -> tuple[Float[Tensor, "*T k"], Float[Tensor, "*T k"]]:
     """σ̇₁ = σ₁σ₂²a and σ̇₂ = σ₂σ₁²a with a = v₁ᵀXv₁, for each pair of aligned singular values of two layers.

@@ -8,17 +8,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.flow import check_steps
-from fullrank.dynamics.infonce import linear_flow
+from fullrank.dynamics.infonce import linear_vector_field
 from fullrank.errors import UserError
 
 
-def train(
+def train_infonce(
     weights: Sequence[Float[Tensor, "_ _"]],
     batches: Iterable[Float[Tensor, "2 _ m"]],
     *,
     learning_rate: float,
     steps: Sequence[int],
-    flow: Callable[[Sequence[Tensor], Tensor], list[Tensor]] = linear_flow,
+    flow: Callable[[Sequence[Tensor], Tensor], list[Tensor]] = linear_vector_field,
 ) -> list[Tensor]:
     """Gradient descent W_l ← W_l + η Ẇ_l on one batch after the other, recorded at the chosen steps.
 

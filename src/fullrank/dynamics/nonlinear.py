@@ -78,7 +78,7 @@ def initial_difference(activation: str, *, norm: float, hidden: int, outputs: in
     phi = pick(activation, ACTIVATIONS, "activation")
     if hidden < outputs:
         raise UserError(f"{hidden} hidden units have no {outputs} orthonormal columns; take at least {outputs}")
-    return math.sqrt(outputs * _mean(lambda g: (phi(g) - g).square(), norm, hidden))
+    return math.sqrt(outputs * _mean_over_sphere(lambda g: (phi(g) - g).square(), norm, hidden))
 
 
 def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
@@ -104,7 +104,7 @@ def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
     0.5
     """
     phi = pick(activation, ACTIVATIONS, "activation")
-    return hidden * _mean(lambda g: g * phi(g), norm, hidden) / norm**2
+    return hidden * _mean_over_sphere(lambda g: g * phi(g), norm, hidden) / norm**2
 
 
 def curvature_bound(*, norm: float, hidden: int, outputs: int, curvature: float) -> float:
@@ -126,7 +126,7 @@ def curvature_bound(*, norm: float, hidden: int, outputs: int, curvature: float)
     return curvature / 2 * norm**2 * math.sqrt(3 * outputs / (hidden * (hidden + 2)))
 
 
-def paper_bound(*, norm: float, inputs: int, hidden: int, curvature: float, constant: float = 1.0) -> float:
+def theorem1_bound(*, norm: float, inputs: int, hidden: int, curvature: float, constant: float = 1.0) -> float:
     """Theorem 1's bound on |u^φ − u^I|, K c |x|² d log²h / √h, with high probability.
 
     True, but not enough: divided by the size |x|√(z/h) of the outputs it *grows*, as log²h. Compare `curvature_bound`.
@@ -146,7 +146,7 @@ def paper_bound(*, norm: float, inputs: int, hidden: int, curvature: float, cons
     return constant * curvature * norm**2 * inputs * math.log(hidden) ** 2 / math.sqrt(hidden)
 
 
-def _mean(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -> float:
+def _mean_over_sphere(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -> float:
     """E f(g) of one coordinate g = |x| sin ψ of a random vector of length |x| in ℝʰ; the density of ψ is as cosʰ⁻²ψ.
 
     Gauss-Legendre on both sides of 0, where ReLU has its kink; beyond 12/√h there is less than 1e-25 of the mass.

@@ -33,7 +33,9 @@ def forced_rank(d: int, *, hidden: int, outputs: int) -> int:
     return max(0, d + outputs - hidden)
 
 
-def minimum(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, formulation: Formulation = "orthonormal") -> Float[Tensor, ""]:
+def minimum_loss(
+    eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, formulation: Formulation = "orthonormal"
+) -> Float[Tensor, ""]:
     """The least value of Tr(W2ᵀW1 C W1ᵀW2), in spectral norms and with k = max(0, d + z − h):
 
         scaled       divided by ‖W1‖² ‖W2‖²     ⎫
@@ -64,7 +66,7 @@ def minimum(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, form
     return eigenvalues[:forced].sum() + eigenvalues[forced : min(d, outputs, hidden)].clamp(max=0).sum()
 
 
-def equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int) -> bool:
+def formulations_are_equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int) -> bool:
     """Whether the four formulations of `minimum` have the same value: k = max(0, d + z − h) is 0, or λ_k ≤ 0.
 
     h ≥ d + z is always enough, h ≥ d + z − min(z, number of negative eigenvalues) too.
@@ -94,7 +96,7 @@ def frobenius_minimum(eigenvalues: Float[Tensor, " d"], *, c1: float, c2: float)
     return c1**2 * c2**2 * eigenvalues[0].clamp(max=0)
 
 
-def minimizer(C: Float[Tensor, "d d"], *, hidden: int, outputs: int) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+def minimizing_weights(C: Float[Tensor, "d d"], *, hidden: int, outputs: int) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Orthonormal W1 = [I; 0] and W2 = [A; B] with the least loss: A has the eigenvectors of the first k and of negative λ_i as columns
     and is zero elsewhere, BᵀB = I − AᵀA.
 
@@ -121,7 +123,9 @@ def minimizer(C: Float[Tensor, "d d"], *, hidden: int, outputs: int) -> tuple[Fl
     return W1, W2
 
 
-def limit(q0: Float[Tensor, " d"], eigenvalues: Float[Tensor, " d"], *, b: float = 2.0, tolerance: float = 1e-12) -> Float[Tensor, " d"]:
+def output_limit(
+    q0: Float[Tensor, " d"], eigenvalues: Float[Tensor, " d"], *, b: float = 2.0, tolerance: float = 1e-12
+) -> Float[Tensor, " d"]:
     """Where one output ends under q′ = −[4Λq − aΛq(qᵀq) − b q(qᵀΛq)], a + b = 4, from any q₀ in the unit ball.
 
     Let λ be the smallest eigenvalue in whose eigenspace q₀ has a component, and c that component (for simple λ₁, c = (e₁·q₀)e₁):
@@ -161,10 +165,10 @@ def limit(q0: Float[Tensor, " d"], eigenvalues: Float[Tensor, " d"], *, b: float
     size = torch.linalg.vector_norm(c).item()
     if length >= 1 - tolerance or lowest < -scale:
         return c / size
-    return c * 0 if lowest > scale else c * (_kernel_length(size, length, b) / size)
+    return c * 0 if lowest > scale else c * (_limit_length(size, length, b) / size)
 
 
-def _kernel_length(size: float, length: float, b: float) -> float:
+def _limit_length(size: float, length: float, b: float) -> float:
     """The root ρ in [size, 1) of 8 log ρ − b log(1 − ρ²) = 8 log size − b log(1 − length²), by bisection: the left side increases."""
     target = 8 * math.log(size) - b * math.log1p(-(length**2))
     low, high = size, 1.0
@@ -175,7 +179,9 @@ def _kernel_length(size: float, length: float, b: float) -> float:
     return (low + high) / 2
 
 
-def limit_projector(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, tolerance: float = 1e-12) -> Float[Tensor, "d d"]:
+def output_limit_projector(
+    eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, tolerance: float = 1e-12
+) -> Float[Tensor, "d d"]:
     """Where qqᵀ ends from generic orthonormal weights: the projector on the min(z, #negative) lowest eigenvectors, on no fewer than the
     k = max(0, d + z − h) that the weights force.
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from fullrank.dynamics.flow import Params, check_double, gradient, like, tensors
-from fullrank.dynamics.trace import polar
+from fullrank.dynamics.flow import Params, check_float64, gradient, parameter_tensors, rebuild_parameters
+from fullrank.dynamics.trace import polar_factor
 from fullrank.errors import UserError
 
 
-def projected_iterates(loss: Callable[[Params], Tensor], weights: Params, *, learning_rate: float) -> Iterator[Params]:
+def projected_gradient_descent(loss: Callable[[Params], Tensor], weights: Params, *, learning_rate: float) -> Iterator[Params]:
     """Weights at steps 0, 1, … without end, each layer W ← the nearest matrix with orthonormal columns to W − η∇ℒ(W).
 
     To first order in η it follows the gradient flow on the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ; step k stands at time ηk,
@@ -31,8 +31,8 @@ def projected_iterates(loss: Callable[[Params], Tensor], weights: Params, *, lea
     >>> [step[0].flatten() for step, _ in zip(steps, range(2))]
     [tensor([1., 0.], dtype=torch.float64), tensor([ 0.7071, -0.7071], dtype=torch.float64)]
     """
-    check_double(weights)
-    for W in tensors(weights):
+    check_float64(weights)
+    for W in parameter_tensors(weights):
         if W.shape[-2] < W.shape[-1]:
             raise UserError(f"a matrix of shape {tuple(W.shape)} cannot have orthonormal columns; take at least {W.shape[-1]} rows")
     return _iterates(loss, weights, learning_rate)
@@ -41,5 +41,5 @@ def projected_iterates(loss: Callable[[Params], Tensor], weights: Params, *, lea
 def _iterates(loss: Callable[[Params], Tensor], weights: Params, learning_rate: float) -> Iterator[Params]:
     while True:
         yield weights
-        pairs = zip(tensors(weights), tensors(gradient(loss, weights)), strict=True)
-        weights = like(weights, [polar(W - learning_rate * G) for W, G in pairs])
+        pairs = zip(parameter_tensors(weights), parameter_tensors(gradient(loss, weights)), strict=True)
+        weights = rebuild_parameters(weights, [polar_factor(W - learning_rate * G) for W, G in pairs])

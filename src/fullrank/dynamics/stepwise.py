@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.flow import descend as gradient_descent
+from fullrank.dynamics import flow
 from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
@@ -64,7 +64,9 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
     return -4 * _residual(W, G) @ W @ G
 
 
-def descend(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]) -> Float[Tensor, "S D M"]:
+def gradient_descent(
+    W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]
+) -> Float[Tensor, "S D M"]:
     """Full-batch gradient descent on ℒ from W, recorded at the chosen steps: step k stands at time t = learning rate × k.
 
     Args:
@@ -80,10 +82,10 @@ def descend(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: 
     >>> descend(W, torch.eye(2, dtype=torch.float64), learning_rate=0.1, steps=[0, 1])[:, 0, 0]
     tensor([0.0010, 0.0014], dtype=torch.float64)
     """
-    limit = stability_limit(modes(G)[0])
+    limit = stability_limit(eigenmodes(G)[0])
     if learning_rate >= limit:
         raise UserError(f"learning rate {learning_rate:g} is not below 1/(4γ₁) = {limit:g}, where training stops being stable; lower it")
-    return gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)["W"]
+    return flow.gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)["W"]
 
 
 def stability_limit(gamma: Float[Tensor, " M"]) -> float:
@@ -109,7 +111,7 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     return (1 / (4 * gamma[0])).item()
 
 
-def modes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
+def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
     """Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are not learned.
 
     Args:
@@ -130,7 +132,7 @@ def modes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "
     return gamma.flip(-1), V.flip(-1)
 
 
-def alignment(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
+def aligned_initialization(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
     """The aligned initialisation U diag(s) Vᵀ whose flow a small generic W follows: WV = QR, s_j(0) = |R_jj|, U = Q with R's signs.
 
     Modes are learned in order, each in what the earlier ones left free of the embedding space: a Gram-Schmidt process. It is exact as

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.flow import solve
+from fullrank.dynamics.flow import solve_ode
 from fullrank.dynamics.optimum import forced_rank
 from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError, pick
@@ -31,7 +31,7 @@ def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tens
     >>> trace_loss(torch.eye(2), torch.eye(2), -torch.eye(2))
     tensor(-2.)
     """
-    _fit(W1, W2, C)
+    _check_shapes(W1, W2, C)
     A = W1.mT @ W2
     return (A * (C @ A)).sum()
 
@@ -63,11 +63,11 @@ def orthonormal_weights(
     """
     forced_rank(d, hidden=hidden, outputs=outputs)  # raises where there are no such weights
     gaussians = (torch.randn(hidden, columns, dtype=torch.float64, generator=generator) for columns in (d, outputs))
-    W1, W2 = (polar(G) for G in gaussians)
+    W1, W2 = (polar_factor(G) for G in gaussians)
     return W1, W2
 
 
-def gradients(
+def trace_loss_gradients(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Gradients G1 = 2W2AᵀC and G2 = 2W1CA of `trace_loss`, A = W1ᵀW2.
@@ -78,12 +78,12 @@ def gradients(
     >>> gradients(torch.eye(1), torch.eye(1), -torch.eye(1))
     (tensor([[-2.]]), tensor([[-2.]]))
     """
-    _fit(W1, W2, C)
+    _check_shapes(W1, W2, C)
     CA = C @ (W1.mT @ W2)
     return 2 * W2 @ CA.mT, 2 * W1 @ CA
 
 
-def weight_flow(
+def weight_vector_field(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, flow: str = "horizontal"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """W1′ and W2′ of a flow that keeps orthonormal columns: for each layer, with G its gradient,
@@ -107,17 +107,17 @@ def weight_flow(
     """
     pick(flow, FLOWS, "flow")
     forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
-    G1, G2 = gradients(W1, W2, C)
-    return _tangent(W1, G1, flow), _tangent(W2, G2, flow)
+    G1, G2 = trace_loss_gradients(W1, W2, C)
+    return _project_to_tangent(W1, G1, flow), _project_to_tangent(W2, G2, flow)
 
 
-def _tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
+def _project_to_tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
     """Minus the gradient, made tangent to the orthonormal columns of W."""
     inner = W.mT @ G
     return W @ {"horizontal": inner, "polar": (inner + inner.mT) / 2, "canonical": inner.mT}[flow] - G
 
 
-def output_flow(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
+def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
     """The velocity of the outputs q = VᵀW1ᵀW2 under `weight_flow`, which needs no weights and so does not depend on the width h:
 
         q′ = −[4Λq − a Λqqᵀq − b qqᵀΛq],    (a, b) = (2, 2) horizontal, (1, 3) polar, (0, 4) canonical
@@ -180,10 +180,10 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
         raise UserError(
             f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `limit_projector` for the end"
         )
-    return polar(stacked)[..., : len(q0), :]
+    return polar_factor(stacked)[..., : len(q0), :]
 
 
-def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
+def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
     """The step η below which the minimum attracts the Euler steps of `discretised`: 2 over the fastest rate around it, the smallest of
 
         1 / (4|λ₁|)         if λ₁ < 0: the radial rate 8|λ₁|
@@ -209,7 +209,7 @@ def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "
     return 2 / max(rates) if max(rates) > 0 else float("inf")
 
 
-def discretised(
+def euler_outputs(
     q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, step: float, steps: int, flow: str = "horizontal"
 ) -> Float[Tensor, "T d z"]:
     """Outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_flow`: exact to first order in η, at a cost without h.
@@ -230,16 +230,16 @@ def discretised(
     tensor([0.5000, 0.6500])
     """
     _check_length(q0)
-    bound = stable_step(eigenvalues, outputs=q0.shape[1], flow=flow)
+    bound = stability_limit(eigenvalues, outputs=q0.shape[1], flow=flow)
     if not 0 < step < bound:
         raise UserError(f"step {step:g} is not between 0 and the stable bound {bound:g} of this C; take a smaller step, or average C")
     q = [q0]
     for _ in range(steps):
-        q.append(q[-1] + step * output_flow(q[-1], eigenvalues, flow=flow))
+        q.append(q[-1] + step * output_vector_field(q[-1], eigenvalues, flow=flow))
     return torch.stack(q)
 
 
-def integrated(
+def integrate_outputs(
     q0: Float[Tensor, "d z"],
     eigenvalues: Float[Tensor, " d"],
     t: Float[Tensor, " T"],
@@ -270,10 +270,10 @@ def integrated(
              [0.1776]]], dtype=torch.float64)
     """
     _check_length(q0)
-    return solve(partial(output_flow, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
+    return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
 
 
-def projected_step(
+def projected_gradient_step(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, step: float, flow: str = "polar"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """One step of gradient descent on both layers, each brought back to the nearest matrix with orthonormal columns, (W − ηG)(…)^{−½}.
@@ -300,10 +300,10 @@ def projected_step(
     """
     forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
     if flow == "polar":
-        V1, V2 = (-G for G in gradients(W1, W2, C))
+        V1, V2 = (-G for G in trace_loss_gradients(W1, W2, C))
     else:
-        V1, V2 = weight_flow(W1, W2, C, flow=flow)
-    return polar(W1 + step * V1), polar(W2 + step * V2)
+        V1, V2 = weight_vector_field(W1, W2, C, flow=flow)
+    return polar_factor(W1 + step * V1), polar_factor(W2 + step * V2)
 
 
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
@@ -324,13 +324,13 @@ def _check_length(q0: Float[Tensor, "d z"]) -> None:
         raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
 
 
-def polar(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
+def polar_factor(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
     """The nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
     U, _, Vh = torch.linalg.svd(W, full_matrices=False)
     return U @ Vh
 
 
-def _fit(W1: Tensor, W2: Tensor, C: Tensor) -> None:
+def _check_shapes(W1: Tensor, W2: Tensor, C: Tensor) -> None:
     check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
     if W1.shape[0] != W2.shape[0] or W1.shape[1] != len(C):
         shapes = f"W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)} and C {tuple(C.shape)}"

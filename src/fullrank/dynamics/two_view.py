@@ -45,7 +45,7 @@ def join_moments(G1: Float[Tensor, "M M"], C: Float[Tensor, "M M"], G2: Float[Te
     return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
 
 
-def _both(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of the two views, once the shapes fit."""
     if W.shape[0] not in (1, 2):
         raise UserError(f"weights of {W.shape[0]} networks; give a tensor (2, D, M), or (1, D, M) where both views share the weights")
@@ -54,7 +54,7 @@ def _both(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     return W[0], W[-1]
 
 
-def _gather(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
+def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """The flow of the weights: shared ones feel the sum of both."""
     return torch.stack([first, second]) if len(W) == 2 else (first + second)[None]
 
@@ -74,7 +74,7 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     >>> frossl_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     S = torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])
     return (S - torch.eye(len(W1)).to(W)).square().sum() + S.diagonal(dim1=1, dim2=2).sum() - 2 * (W1 @ G[0, 1] @ W2.mT).trace()
 
@@ -94,11 +94,11 @@ def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     >>> barlow_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     return (W1 @ G[0, 1] @ W2.mT - torch.eye(len(W1)).to(W)).square().sum()
 
 
-def frossl_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
+def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """The flow of `frossl_loss`,
 
         dW₁/dt = 2 (W₁G₁₁ + W₂G₂₁ − 2 W₁G₁₁W₁ᵀW₁G₁₁),   dW₂/dt = 2 (W₂G₂₂ + W₁G₁₂ − 2 W₂G₂₂W₂ᵀW₂G₂₂)
@@ -118,12 +118,12 @@ def frossl_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Floa
     >>> frossl_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     A1, A2 = W1 @ G[0, 0], W2 @ G[1, 1]
-    return _gather(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
+    return _join_views(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
 
 
-def barlow_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
+def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """The flow of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ. It conserves ‖W₁‖_F² − ‖W₂‖_F².
 
     Args:
@@ -138,9 +138,9 @@ def barlow_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Floa
     >>> barlow_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     residual = torch.eye(len(W1)).to(W) - W1 @ G[0, 1] @ W2.mT
-    return _gather(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
+    return _join_views(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
 
 
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
@@ -161,7 +161,7 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     >>> rho
     tensor([1., 1.])
     """
-    (whiten1, rank1), (whiten2, rank2) = _inverse_root(G[0, 0]), _inverse_root(G[1, 1])
+    (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
         raise UserError(f"{dimensions} dimensions of data of rank {min(rank1, rank2)}; expected at most as many, since further ones stay 0")
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
@@ -169,14 +169,16 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     return ((1 + rho) / 2).sqrt()[:, None] * torch.stack([A1.mT @ whiten1, A2 @ whiten2]), rho
 
 
-def _inverse_root(G: Tensor) -> tuple[Tensor, int]:
+def _pseudo_inverse_sqrt(G: Tensor) -> tuple[Tensor, int]:
     """The pseudo-inverse of √G, and the rank of G."""
     values, V = torch.linalg.eigh(G)
     kept = values > len(G) * torch.finfo(G.dtype).eps * values[-1]
     return V * torch.where(kept, values.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), 0) @ V.mT, int(kept.sum())
 
 
-def small_weights(generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float) -> Float[Tensor, "B D M"]:
+def small_random_weights(
+    generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float
+) -> Float[Tensor, "B D M"]:
     """Normal weights (B, D, M) in float64 whose rows have the norm `scale` on average: a start from which modes align by themselves.
 
     >>> small_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
@@ -186,19 +188,19 @@ def small_weights(generator: torch.Generator, *, networks: int, dimensions: int,
 
 
 @dataclass(frozen=True)
-class Objective:
+class TwoViewLoss:
     """A loss of weights and moments, and its flow."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
-    field: Callable[[Tensor, Tensor], Tensor]
+    vector_field: Callable[[Tensor, Tensor], Tensor]
 
 
-FROSSL = Objective(frossl_loss, frossl_field)
-BARLOW = Objective(barlow_loss, barlow_field)
+FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
+BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 
 
 @dataclass(frozen=True)
-class Descent:
+class Trajectory:
     """What gradient descent went through, at T recorded times."""
 
     t: Float[Tensor, " T"]
@@ -217,7 +219,7 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     tensor([[4., 1.],
             [4., 1.]])
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     return torch.linalg.eigvalsh(torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])).flip(-1)
 
 
@@ -235,15 +237,15 @@ def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: F
             [0.6000]], dtype=torch.float64)
     """
     whitened = []
-    for A in (_both(W, G), _both(V, G)):
+    for A in (_split_weights(W, G), _split_weights(V, G)):
         L = torch.linalg.cholesky(torch.stack([A[v] @ G[v, v] @ A[v].mT for v in (0, 1)]))
         whitened.append(torch.linalg.solve_triangular(L, torch.stack(A), upper=False))
     return torch.linalg.svdvals(whitened[0] @ torch.stack([G[0, 0], G[1, 1]]) @ whitened[1].mT)
 
 
-def descend(
-    objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
-) -> Descent:
+def gradient_descent(
+    objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
+) -> Trajectory:
     """Full-batch gradient descent W ← W − η∇ℒ(W), Euler's method on the flow: its error is of the first order in η.
 
     Args:
@@ -273,5 +275,5 @@ def descend(
             losses.append(loss)
             spectra.append(eigenvalues(W, G))
         if step < steps:
-            W = W + learning_rate * objective.field(W, G)
-    return Descent(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)
+            W = W + learning_rate * objective.vector_field(W, G)
+    return Trajectory(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)

@@ -38,7 +38,7 @@ def frossl_mode_vector_field(
     return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
 
 
-def barlow_modes(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
+def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
     """The flow of aligned singular values, s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂). It conserves s₁² − s₂².
 
     Its fixed points are the saddle 0 and the curve κs₁s₂ = 1, which attracts.
@@ -57,7 +57,7 @@ def barlow_modes(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[T
 
 
 @dataclass(frozen=True)
-class Mode:
+class LogisticModes:
     """Balanced aligned singular values s₁ = s₂ = s, whose squares are logistic: y = s², y′ = rate · y (1 − y/limit).
 
     Source: Skean et al. 2024, FroSSL, eq. 18, corrected: as printed it solves another equation, and decays to 0 where λ = γ.
@@ -84,7 +84,7 @@ class Mode:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
-    def step_time(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
+    def step_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """The time at which s² is this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate; negative where s₀² is beyond it.
 
         Args:
@@ -103,7 +103,7 @@ class Mode:
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
 
-def frossl_mode(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
+def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ).
 
     The eigenvalues of the embeddings tend to λs² = (1 + ρ)/2 with ρ = κ/λ.
@@ -123,10 +123,10 @@ def frossl_mode(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared:
     """
     if bool(((kappa <= -lam) | (kappa > lam * (1 + 1e-6))).any()):
         raise UserError("moments with κ outside −λ < κ ≤ λ, which no two views have (or no mode grows); give eigenvalues of XᵥᵀX_w")
-    return Mode(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
+    return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
 
 
-def frossl_shared_mode(lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]) -> Mode:
+def frossl_shared_mode(lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]) -> LogisticModes:
     """FroSSL's modes for one network, also where λ ≠ γ: limit (λ + γ + 2κ)/(2(λ² + γ²)), rate 4(λ + γ + 2κ).
 
     Args:
@@ -144,10 +144,10 @@ def frossl_shared_mode(lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kap
     """
     if bool((lam + gamma + 2 * kappa <= 0).any()):
         raise UserError("λ + γ + 2κ is not positive for some mode, which therefore does not grow; leave such modes out")
-    return Mode(limit=(lam + gamma + 2 * kappa) / (2 * (lam**2 + gamma**2)), rate=4 * (lam + gamma + 2 * kappa))
+    return LogisticModes(limit=(lam + gamma + 2 * kappa) / (2 * (lam**2 + gamma**2)), rate=4 * (lam + gamma + 2 * kappa))
 
 
-def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
+def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Barlow's balanced modes: limit 1/κ, rate 4κ. At κ = λ that is half FroSSL's rate to the same limit: each step takes twice the time.
 
     Args:
@@ -160,12 +160,12 @@ def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two networks.
 
     >>> s0 = torch.full((1,), 0.1)
-    >>> barlow_mode(torch.ones(1)).step_time(s0) / frossl_mode(torch.ones(1), torch.ones(1)).step_time(s0)
+    >>> barlow_mode(torch.ones(1)).step_times(s0) / frossl_mode(torch.ones(1), torch.ones(1)).step_times(s0)
     tensor([2.])
     """
     if bool((kappa <= 0).any()):
         raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow's loss need κ > 0, so flip the sign of one view's direction")
-    return Mode(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
+    return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
 def frossl_fixed_points(lam: float, gamma: float, kappa: float) -> tuple[Float[Tensor, "P 2"], Bool[Tensor, " P"]]:

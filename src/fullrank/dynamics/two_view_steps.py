@@ -9,12 +9,12 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from fullrank.dynamics.two_view import Objective
-from fullrank.dynamics.two_view_modes import Mode, barlow_curvature, barlow_mode, frossl_curvature, frossl_mode
+from fullrank.dynamics.two_view import TwoViewLoss
+from fullrank.dynamics.two_view_modes import LogisticModes, barlow_curvature, barlow_modes, frossl_curvature, frossl_modes
 from fullrank.errors import UserError
 
 
-def curvature(objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
+def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """The largest eigenvalue of the Hessian of the loss at any weights, by Lanczos' method.
 
     Gradient descent is stable near a minimum up to a learning rate of 2 / curvature. `frossl_curvature` and `barlow_curvature` have it in
@@ -43,8 +43,8 @@ def curvature(objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, 
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
-def steps_to(mode: Mode, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
-    """Steps of gradient descent from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)) with T of `Mode.step_time`.
+def steps_to_fraction(mode: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
+    """Steps of gradient descent from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)) with T of `LogisticModes.step_times`.
 
     A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). The same factor is used up to the
     limit, which is off by a step or two.
@@ -63,10 +63,10 @@ def steps_to(mode: Mode, s0: Float[Tensor, " K"], *, learning_rate: float, fract
     >>> steps_to(barlow_mode(torch.ones(1)), torch.tensor([1e-3]), learning_rate=0.01)
     tensor([348.8302])
     """
-    return mode.step_time(s0, fraction=fraction) * mode.rate / (2 * torch.log1p(learning_rate * mode.rate / 2))
+    return mode.step_times(s0, fraction=fraction) * mode.rate / (2 * torch.log1p(learning_rate * mode.rate / 2))
 
 
-def frossl_steps_over_barlow(
+def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
 ) -> Float[Tensor, " D"]:
     """How many steps FroSSL needs for one of Barlow's, from small weights, each at this share of its own stability limit.
@@ -100,8 +100,8 @@ def frossl_steps_over_barlow(
     frossl, barlow = (
         torch.log1p(share / top * mode.rate)
         for top, mode in (
-            (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_mode(lam, kappa, shared=shared)),
-            (barlow_curvature(kappa, shared=shared), barlow_mode(kappa, shared=shared)),
+            (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
+            (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
         )
     )
     return barlow / frossl
