@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.dynamics.augmentation_strength import collapse_thresholds, gaussian_equilibrium, gaussian_growth
-from fullrank.dynamics.infonce import driving_matrix
-from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import driving_matrix, train_infonce
+from fullrank.dynamics.infonce_alignment import svd
 from fullrank.errors import UserError
 
 

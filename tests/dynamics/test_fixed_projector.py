@@ -11,7 +11,7 @@ from fullrank.dynamics import fixed_projector as fixed
 from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained_weights
 from fullrank.dynamics.flow import gradient, gradient_flow
 from fullrank.dynamics.infonce import driven_vector_field, driving_matrix, imbalances, softmax_weights
-from fullrank.dynamics.infonce_modes import single_layer
+from fullrank.dynamics.infonce_alignment import single_layer
 from fullrank.errors import UserError
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.dynamics.flow import gradient_flow
-from fullrank.dynamics.infonce import driving_matrix, imbalances, linear_vector_field, softmax_weights
+from fullrank.dynamics.infonce import driving_matrix, imbalances, linear_vector_field, softmax_weights, train_infonce
 from fullrank.dynamics.infonce_alignment import (
+    Svd,
     alignment_lower_bound,
     alignment_upper_bound,
     alignment_velocity,
     degenerate_groups,
     layer_alignment,
     subspace_cosines,
+    svd,
 )
-from fullrank.dynamics.infonce_modes import Svd, svd
-from fullrank.dynamics.infonce_training import train_infonce
 from fullrank.errors import UserError
 from fullrank.objectives import infonce_squared
 

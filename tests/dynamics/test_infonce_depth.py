@@ -7,10 +7,8 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from fullrank.dynamics.infonce import driven_vector_field, imbalances
-from fullrank.dynamics.infonce_depth import balanced_layers, balanced_singular_values
-from fullrank.dynamics.infonce_modes import aligned_singular_values
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import driven_vector_field, imbalances, train_infonce
+from fullrank.dynamics.infonce_alignment import aligned_singular_values, balanced_layers, balanced_singular_values
 from fullrank.errors import UserError
 
 

@@ -7,7 +7,7 @@ import torch
 from scipy.integrate import solve_ivp
 
 from fullrank.dynamics.infonce import driven_vector_field
-from fullrank.dynamics.infonce_modes import (
+from fullrank.dynamics.infonce_alignment import (
     Svd,
     aligned_singular_values,
     aligned_vector_field,

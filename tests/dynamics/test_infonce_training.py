@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fullrank.dynamics.flow import gradient_descent
-from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank.errors import UserError
 from fullrank.objectives import infonce_squared
 

@@ -7,8 +7,7 @@ import torch
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.flow import gradient
 from fullrank.dynamics.nonlinear import outputs
-from fullrank.dynamics.orthonormal import projected_gradient_descent
-from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_step, trace_loss
+from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, projected_gradient_step, trace_loss
 from fullrank.errors import UserError
 from fullrank.objectives.theory import contrastive_linear
 

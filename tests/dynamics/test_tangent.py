@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from fullrank.dynamics.flow import gradient
-from fullrank.dynamics.nonlinear import ACTIVATIONS, outputs
-from fullrank.dynamics.tangent import tangent_kernel
+from fullrank.dynamics.nonlinear import ACTIVATIONS, outputs, tangent_kernel
 from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.objectives.theory import alignment_linear, contrastive_linear
 

@@ -3,6 +3,13 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.flow import gradient_flow
+from fullrank.dynamics.small_initialization import (
+    SmallInitialization,
+    barlow_growth_matrix,
+    barlow_small_initialization,
+    frossl_growth_matrix,
+    frossl_small_initialization,
+)
 from fullrank.dynamics.stepwise import crossing_times
 from fullrank.dynamics.two_view import (
     BARLOW,
@@ -16,13 +23,6 @@ from fullrank.dynamics.two_view import (
     small_random_weights,
 )
 from fullrank.dynamics.two_view_modes import barlow_modes, frossl_modes, frossl_shared_mode
-from fullrank.dynamics.two_view_small import (
-    SmallInitialization,
-    barlow_growth_matrix,
-    barlow_small_initialization,
-    frossl_growth_matrix,
-    frossl_small_initialization,
-)
 from fullrank.errors import UserError
 
 CASES = {

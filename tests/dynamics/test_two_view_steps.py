@@ -3,8 +3,17 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.two_view import BARLOW, FROSSL, TwoViewLoss, gradient_descent, join_moments, moments
-from fullrank.dynamics.two_view_modes import LogisticModes, aligned, barlow_curvature, barlow_modes, frossl_curvature, frossl_modes
-from fullrank.dynamics.two_view_steps import curvature, frossl_barlow_step_ratio, steps_to_fraction
+from fullrank.dynamics.two_view_modes import (
+    LogisticModes,
+    aligned,
+    barlow_curvature,
+    barlow_modes,
+    curvature,
+    frossl_barlow_step_ratio,
+    frossl_curvature,
+    frossl_modes,
+    steps_to_fraction,
+)
 from fullrank.errors import UserError
 
 OBJECTIVES = {"frossl": FROSSL, "barlow": BARLOW}

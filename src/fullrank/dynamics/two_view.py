@@ -1,8 +1,8 @@
-"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's loss or Barlow's: the flow in their weights.
+"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's or Barlow's loss: losses, vector fields, gradient descent.
 
 Weights are one tensor (B, D, M): B = 2 where the networks are separate, B = 1 where they share their weights. The loss depends on the data
-through G_vw = X_vᵀX_w alone. These are sums over samples, without 1/n; time is learning rate × step of these losses, so it scales as 1/n.
-A flow is dW/dt = −∇ℒ.
+only through G_vw = X_vᵀX_w. These are sums over samples, without 1/n; time is learning rate × step of these losses, so it scales as 1/n.
+A vector field is dW/dt = −∇ℒ.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
-    """All that the losses see of the data, G_vw = X_vᵀX_w, sums over the samples. The rows are taken as given, without centring.
+    """Return G_vw = X_vᵀX_w, sums over the samples. The losses depend on the data through them alone. The rows are not centred.
 
     Args:
         X: N samples of two views.
@@ -31,22 +30,8 @@ def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     return torch.einsum("vnp,wnq->vwpq", X, X)
 
 
-def join_moments(G1: Float[Tensor, "M M"], C: Float[Tensor, "M M"], G2: Float[Tensor, "M M"]) -> Float[Tensor, "2 2 M M"]:
-    """The same from its blocks, G₁ = X₁ᵀX₁, C = X₁ᵀX₂ and G₂ = X₂ᵀX₂, for data that are given by their moments alone.
-
-    Raises:
-        UserError: G₁ or G₂ is not symmetric.
-
-    >>> join_moments(torch.eye(3), 0.5 * torch.eye(3), torch.eye(3)).shape
-    torch.Size([2, 2, 3, 3])
-    """
-    for name, G in (("G1", G1), ("G2", G2)):
-        check_symmetric(G, name, "a moment XᵀX is, so give (G + Gᵀ)/2 if this is rounding")
-    return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
-
-
 def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights of the two views, once the shapes fit."""
+    """Return the weights of the two views, after a check of the shapes."""
     if W.shape[0] not in (1, 2):
         raise UserError(f"weights of {W.shape[0]} networks; give a tensor (2, D, M), or (1, D, M) where both views share the weights")
     if W.shape[-1] != G.shape[-1]:
@@ -55,19 +40,19 @@ def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The flow of the weights: shared ones feel the sum of both."""
+    """Return the vector field of the weights: shared weights take the sum over both views."""
     return torch.stack([first, second]) if len(W) == 2 else (first + second)[None]
 
 
 def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
-    """FroSSL from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ. It is `frossl_linear` of Z_v = X_vW_vᵀ.
+    """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear` of Z_v = X_vW_vᵀ.
 
     Args:
         W: weights.
         G: moments (2, 2, M, M).
 
     Raises:
-        UserError: the shapes do not fit.
+        UserError: the shapes do not match.
 
     Source: Skean et al. 2024, FroSSL, eq. 8.
 
@@ -80,14 +65,14 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
-    """Barlow Twins from moments, ‖W₁G₁₂W₂ᵀ − I‖_F². It is `barlow_linear` of Z_v = X_vW_vᵀ.
+    """Return Barlow's loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
 
     Args:
         W: weights.
         G: moments (2, 2, M, M).
 
     Raises:
-        UserError: the shapes do not fit.
+        UserError: the shapes do not match.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning.
 
@@ -99,7 +84,7 @@ def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 
 def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
-    """The flow of `frossl_loss`,
+    """Return minus the gradient of `frossl_loss`,
 
         dW₁/dt = 2 (W₁G₁₁ + W₂G₂₁ − 2 W₁G₁₁W₁ᵀW₁G₁₁),   dW₂/dt = 2 (W₂G₂₂ + W₁G₁₂ − 2 W₂G₂₂W₂ᵀW₂G₂₂)
 
@@ -110,12 +95,12 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
         G: moments (2, 2, M, M).
 
     Raises:
-        UserError: the shapes do not fit.
+        UserError: the shapes do not match.
 
-    Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: as printed the minus of the descent is missing, and with it
-    the signs of the linear terms; every W would decay to 0.
+    Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the descent, which changes the
+    signs of the linear terms; with its equations every W would decay to 0.
 
-    >>> frossl_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
+    >>> frossl_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
     W1, W2 = _split_weights(W, G)
@@ -124,18 +109,20 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
 
 
 def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
-    """The flow of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ. It conserves ‖W₁‖_F² − ‖W₂‖_F².
+    """Return minus the gradient of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ.
+
+    The flow conserves ‖W₁‖_F² − ‖W₂‖_F².
 
     Args:
         W: weights.
         G: moments (2, 2, M, M).
 
     Raises:
-        UserError: the shapes do not fit.
+        UserError: the shapes do not match.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
 
-    >>> barlow_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
+    >>> barlow_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
     W1, W2 = _split_weights(W, G)
@@ -143,8 +130,20 @@ def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
     return _join_views(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
 
 
+@dataclass(frozen=True)
+class TwoViewLoss:
+    """A loss of weights and moments, and minus its gradient."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    vector_field: Callable[[Tensor, Tensor], Tensor]
+
+
+FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
+BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
+
+
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
-    """The global minimum of `frossl_loss` over two networks, and the canonical correlations ρ it consists of: Σ_j (1 − ρ_j)(3 + ρ_j)/2.
+    """Return the global minimum of `frossl_loss` over two networks and its canonical correlations ρ: the loss is Σ_j (1 − ρ_j)(3 + ρ_j)/2.
 
     W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½).
 
@@ -155,7 +154,7 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     Raises:
         UserError: more dimensions than the rank of G₁₁ or G₂₂.
 
-    Source: Skean et al. 2024, FroSSL, section 5.1, corrected: it is canonical correlation analysis, whatever the variances.
+    Source: Skean et al. 2024, FroSSL, section 5.1, corrected: it is canonical correlation analysis, for any variances.
 
     >>> W, rho = frossl_optimum(torch.eye(3).expand(2, 2, 3, 3), dimensions=2)
     >>> rho
@@ -163,57 +162,32 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     """
     (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
-        raise UserError(f"{dimensions} dimensions of data of rank {min(rank1, rank2)}; expected at most as many, since further ones stay 0")
+        raise UserError(f"{dimensions} dimensions for data of rank {min(rank1, rank2)}, so some stay 0; take at most as many as the rank")
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
     return ((1 + rho) / 2).sqrt()[:, None] * torch.stack([A1.mT @ whiten1, A2 @ whiten2]), rho
 
 
 def _pseudo_inverse_sqrt(G: Tensor) -> tuple[Tensor, int]:
-    """The pseudo-inverse of √G, and the rank of G."""
+    """Return the pseudo-inverse of √G, and the rank of G."""
     values, V = torch.linalg.eigh(G)
-    kept = values > len(G) * torch.finfo(G.dtype).eps * values[-1]
-    return V * torch.where(kept, values.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), 0) @ V.mT, int(kept.sum())
+    nonzero = values > len(G) * torch.finfo(G.dtype).eps * values[-1]
+    return V * torch.where(nonzero, values.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), 0) @ V.mT, int(nonzero.sum())
 
 
 def small_random_weights(
     generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float
 ) -> Float[Tensor, "B D M"]:
-    """Normal weights (B, D, M) in float64 whose rows have the norm `scale` on average: a start from which modes align by themselves.
+    """Draw normal weights (B, D, M) in float64 with rows of norm `scale` on average. From small weights, modes align by themselves.
 
-    >>> small_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
+    >>> small_random_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
     torch.Size([2, 3, 5])
     """
     return scale * inputs**-0.5 * torch.randn(networks, dimensions, inputs, generator=generator, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class TwoViewLoss:
-    """A loss of weights and moments, and its flow."""
-
-    loss: Callable[[Tensor, Tensor], Tensor]
-    vector_field: Callable[[Tensor, Tensor], Tensor]
-
-
-FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
-BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """What gradient descent went through, at T recorded times."""
-
-    t: Float[Tensor, " T"]
-    """Learning rate × step."""
-    loss: Float[Tensor, " T"]
-    eigenvalues: Float[Tensor, "T 2 D"]
-    """Those of Z_vᵀZ_v of both views, in descending order."""
-    W: Float[Tensor, "B D M"]
-    """The weights in the end."""
-
-
 def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
-    """The eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
+    """Return the eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
 
     >>> eigenvalues(torch.diag(torch.tensor([1.0, 2.0]))[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor([[4., 1.],
@@ -224,11 +198,11 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 
 def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
-    """Cosines of the principal angles between the embeddings of two sets of weights, X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same.
+    """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same space.
 
     Args:
         W: weights of D embeddings.
-        V: others; either may be shared.
+        V: other weights; either may be shared.
         G: moments (2, 2, M, M).
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
@@ -243,10 +217,23 @@ def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: F
     return torch.linalg.svdvals(whitened[0] @ torch.stack([G[0, 0], G[1, 1]]) @ whitened[1].mT)
 
 
+@dataclass(frozen=True)
+class Trajectory:
+    """The record of a run of gradient descent at T times."""
+
+    t: Float[Tensor, " T"]
+    """Learning rate × step."""
+    loss: Float[Tensor, " T"]
+    eigenvalues: Float[Tensor, "T 2 D"]
+    """Eigenvalues of Z_vᵀZ_v of both views, in descending order."""
+    W: Float[Tensor, "B D M"]
+    """The final weights."""
+
+
 def gradient_descent(
     objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
 ) -> Trajectory:
-    """Full-batch gradient descent W ← W − η∇ℒ(W), Euler's method on the flow: its error is of the first order in η.
+    """Run full-batch gradient descent W ← W − η∇ℒ(W), Euler's method for the flow: its error is of first order in η.
 
     Args:
         objective: `FROSSL` or `BARLOW`.
@@ -254,15 +241,15 @@ def gradient_descent(
         G: moments (2, 2, M, M).
         learning_rate: η; the loss is a sum over samples, so a loss with 1/n has an η that is n times larger.
         steps: number of steps.
-        every: loss and eigenvalues are recorded at step 0, after every so many steps, and at the end.
+        every: loss and eigenvalues are recorded at step 0, then at every multiple of this number, and at the last step.
 
     Raises:
-        UserError: the shapes do not fit, or descent diverged.
+        UserError: the shapes do not match, or gradient descent diverged.
 
     Source: Skean et al. 2024, FroSSL, figure 2.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
-    >>> descend(FROSSL, 0.1 * torch.eye(2, dtype=torch.float64)[None], G, learning_rate=0.01, steps=200, every=100).loss
+    >>> gradient_descent(FROSSL, 0.1 * torch.eye(2, dtype=torch.float64)[None], G, learning_rate=0.01, steps=200, every=100).loss
     tensor([3.9204e+00, 9.7296e-11, 0.0000e+00], dtype=torch.float64)
     """
     t, losses, spectra = [], [], []
@@ -270,7 +257,7 @@ def gradient_descent(
         if step % every == 0 or step == steps:
             loss = objective.loss(W, G)
             if not bool(loss.isfinite()):
-                raise UserError(f"descent diverged by step {step} at learning rate {learning_rate}; choose one below 2 / curvature")
+                raise UserError(f"gradient descent diverged by step {step} at learning rate {learning_rate}; take one below 2 / curvature")
             t.append(step * learning_rate)
             losses.append(loss)
             spectra.append(eigenvalues(W, G))

@@ -10,9 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
+from fullrank.dynamics.infonce_alignment import balanced_layers
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
-from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import train_infonce
+from fullrank.dynamics.infonce_alignment import svd
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

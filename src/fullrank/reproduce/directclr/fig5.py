@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import imbalances, linear_vector_field
-from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
+from fullrank.dynamics.infonce_alignment import (
+    alignment_lower_bound,
+    balanced_layers,
+    degenerate_groups,
+    layer_alignment,
+    subspace_cosines,
+    svd,
+)
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, decaying, generator, released_flow, rotation, unbalanced_start
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

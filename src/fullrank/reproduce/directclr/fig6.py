@@ -10,10 +10,8 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_modes import aligned_vector_field, svd
-from fullrank.dynamics.infonce_training import train_infonce
+from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
+from fullrank.dynamics.infonce_alignment import aligned_vector_field, balanced_layers, svd
 from fullrank.reproduce.directclr.toy import DIMENSIONS, decaying, generator, normal, rotation, unbalanced_start
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

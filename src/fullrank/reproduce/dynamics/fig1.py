@@ -19,8 +19,7 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, unconstrained_weights
 from fullrank.dynamics.flow import gradient_descent
 from fullrank.dynamics.optimum import minimum_loss
-from fullrank.dynamics.orthonormal import projected_gradient_descent
-from fullrank.dynamics.trace import orthonormal_weights, scaled_loss, trace_loss
+from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, scaled_loss, trace_loss
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum.measures import effective_rank

@@ -18,8 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
-from fullrank.dynamics.orthonormal import projected_gradient_descent
-from fullrank.dynamics.trace import orthonormal_weights
+from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent
 from fullrank.objectives import contrastive_linear, total
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.dynamics.fig1 import moons

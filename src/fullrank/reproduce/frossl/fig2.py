@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.small_initialization import SmallInitialization, barlow_small_initialization, frossl_small_initialization
 from fullrank.dynamics.stepwise import crossing_times
 from fullrank.dynamics.two_view import (
     BARLOW,
@@ -28,8 +29,7 @@ from fullrank.dynamics.two_view import (
     principal_cosines,
     small_random_weights,
 )
-from fullrank.dynamics.two_view_small import SmallInitialization, barlow_small_initialization, frossl_small_initialization
-from fullrank.dynamics.two_view_steps import curvature, steps_to_fraction
+from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import gradient_flow
-from fullrank.dynamics.stepwise_kernel import contrastive_kernel
+from fullrank.dynamics.stepwise import contrastive_kernel
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.reproduce.pixels import crops, pixels
