@@ -1,34 +1,50 @@
+"""Nonlinear networks compared with linear ones, against random weights, other quadratures and autograd."""
+
 import math
 
-import numpy as np
 import pytest
 import torch
+from dynamics_helpers import close, convergence_order, randn
 from scipy.special import roots_jacobi
 
-from fullrank.dynamics.nonlinear import ACTIVATIONS, aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
+from fullrank.dynamics.flow import gradient
+from fullrank.dynamics.nonlinear import (
+    ACTIVATIONS,
+    aligned_gain,
+    curvature_bound,
+    initial_difference,
+    outputs,
+    tangent_kernel,
+    theorem1_bound,
+)
 from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.errors import UserError
+from fullrank.objectives.theory import alignment_linear, contrastive_linear
 
 everywhere = pytest.mark.parametrize("activation", ACTIVATIONS)
+
+
 RATES = {"tanh": -1.5, "shifted_sigmoid": -1.5, "shifted_softplus": -1, "relu": -0.5, "sigmoid": 0}
+
+
 CURVATURES = {"tanh": 4 / math.sqrt(27), "shifted_sigmoid": 2 / math.sqrt(27), "shifted_softplus": 0.5}
 
 
 def differences(activation, rng, *, d, h, z, draws, norm=1.5):
     """|u^φ(x) − u^I(x)| at random starts."""
-    x = torch.randn(d, dtype=torch.float64, generator=rng)
+    x = randn(rng, d)
     x *= norm / x.norm()
     starts = [orthonormal_weights(d, hidden=h, outputs=z, generator=rng) for _ in range(draws)]
     return torch.stack([(outputs(*W, x, activation=activation) - outputs(*W, x)).norm() for W in starts])
 
 
 def rate(values, widths):
-    return np.polyfit(np.log(widths), np.log(values), 1)[0]
+    return convergence_order(values, widths)
 
 
 @everywhere
 def test_outputs_are_sums_over_the_units(rng, activation):
-    W1, W2, X = (torch.randn(*shape, dtype=torch.float64, generator=rng) for shape in ((5, 3), (5, 2), (4, 3)))
+    W1, W2, X = (randn(rng, *shape) for shape in ((5, 3), (5, 2), (4, 3)))
     phi = ACTIVATIONS[activation]
     for i, x in enumerate(X):
         for j in range(2):
@@ -144,10 +160,72 @@ def test_after_training_the_rate_of_tanh_is_one_and_relu_keeps_half():
     assert aligned_gain("sigmoid", norm=1.0, hidden=10**6) == pytest.approx(0.25, rel=1e-5)
 
 
-def test_bad_input_is_refused_with_a_remedy():
-    with pytest.raises(UserError, match=r"unknown activation 'tang'; choose from .*; perhaps you meant 'tanh'"):
+def test_unknown_activations_and_too_few_units_are_errors():
+    with pytest.raises(UserError, match="unknown activation 'tang'"):
         outputs(torch.eye(2), torch.eye(2), torch.eye(2), activation="tang")
-    with pytest.raises(UserError, match=r"1 hidden units, of which no average is taken; take at least 2"):
+    with pytest.raises(UserError, match="1 hidden units"):
         initial_difference("tanh", norm=1.0, hidden=1, outputs=1)
-    with pytest.raises(UserError, match=r"2 hidden units have no 3 orthonormal columns; take at least 3"):
+    with pytest.raises(UserError, match="no 3 orthonormal columns"):
         initial_difference("tanh", norm=1.0, hidden=2, outputs=3)
+
+
+def diagonal(K, z):
+    return torch.eye(z, dtype=torch.float64)[:, :, None, None] * K
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_kernel_holds_the_products_of_autograds_gradients(rng, activation):
+    W1, W2, X, Y = randn(rng, 5, 3), randn(rng, 5, 2), randn(rng, 4, 3), randn(rng, 3, 3)
+    K = tangent_kernel(W1, W2, X, Y, activation=activation)
+    slope = lambda x, j: gradient(lambda W: outputs(*W, x, activation=activation)[j], (W1, W2))  # noqa: E731
+    for i, x in enumerate(X):
+        for k, y in enumerate(Y):
+            for a in range(2):
+                for b in range(2):
+                    close(K[a, b, i, k], sum((f * g).sum() for f, g in zip(slope(x, a), slope(y, b), strict=True)))
+
+
+@pytest.mark.parametrize("hidden", [4, 6, 50])
+def test_orthonormal_linear_layers_have_twice_the_kernel_of_one_at_every_width(rng, hidden):
+    X = randn(rng, 5, 4)
+    W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=rng)
+    close(tangent_kernel(W1, W2, X, X), diagonal(2 * X @ X.mT, 3))
+
+
+def test_the_first_layer_has_its_part_across_outputs_unless_columns_are_orthogonal(rng):
+    W1, W2, X = randn(rng, 6, 4), randn(rng, 6, 2), randn(rng, 3, 4)
+    K = tangent_kernel(W1, W2, X, X)
+    close(K[0, 1], (W2[:, 0] @ W2[:, 1]) * (X @ X.mT))  # the paper's proof has 0
+    close(K[1, 1], (W2[:, 1] @ W2[:, 1]) * (X @ X.mT) + X @ W1.mT @ W1 @ X.mT)
+
+
+def test_gaussian_layers_come_to_it_with_the_root_of_the_width(rng):
+    X = randn(rng, 3, 4)
+    limit = diagonal(2 * X @ X.mT, 2)
+
+    def error(hidden):
+        draws = [(randn(rng, hidden, 4) / hidden**0.5, randn(rng, hidden, 2) / hidden**0.5) for _ in range(20)]
+        return torch.stack([(tangent_kernel(*W, X, X) - limit).square().sum() for W in draws]).mean().sqrt()
+
+    assert error(100) / error(10000) == pytest.approx(10, rel=0.3)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "shifted_sigmoid"])
+def test_wide_networks_of_units_with_value_0_and_slope_1_have_the_linear_kernel_at_the_start(rng, activation):
+    X = randn(rng, 3, 4)
+    W1, W2 = orthonormal_weights(4, hidden=4000, outputs=2, generator=rng)
+    close(tangent_kernel(W1, W2, X, X, activation=activation), diagonal(2 * X @ X.mT, 2), 0.02)
+    relu = tangent_kernel(W1, W2, X, X, activation="relu")
+    assert (relu[0, 0] - 2 * X @ X.mT).abs().max() > 0.5
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
+def test_outputs_move_through_the_kernel_alone_whatever_the_loss(rng, activation):
+    X, new = randn(rng, 3, 5, 4), randn(rng, 2, 4)
+    W = randn(rng, 6, 4), randn(rng, 6, 2)
+    for loss in (lambda U: sum(contrastive_linear(*U).values()), lambda U: sum(alignment_linear(*U[:2]).values())):
+        slopes = gradient(lambda W, loss=loss: loss(outputs(*W, X, activation=activation)), W)
+        _, moved = torch.autograd.functional.jvp(lambda *W: outputs(*W, new, activation=activation), W, tuple(-G for G in slopes))
+        (pull,) = gradient(lambda U, loss=loss: loss(U[0]), (outputs(*W, X, activation=activation),))
+        K = tangent_kernel(*W, new, X.flatten(0, 1), activation=activation)
+        close(moved, -torch.einsum("ljnm,mj->nl", K, pull.flatten(0, 1)), 1e-10)

@@ -1,5 +1,8 @@
+"""Predictions from small weights, compared with the integrated flow of the loss."""
+
 import pytest
 import torch
+from dynamics_helpers import moments_from_blocks, orthogonal, seeded_randn, vector
 from torch import Tensor
 
 from fullrank.dynamics.flow import gradient_flow
@@ -17,41 +20,36 @@ from fullrank.dynamics.two_view import (
     barlow_vector_field,
     eigenvalues,
     frossl_vector_field,
-    join_moments,
     moments,
     principal_cosines,
     small_random_weights,
 )
-from fullrank.dynamics.two_view_modes import barlow_modes, frossl_modes, frossl_shared_mode
+from fullrank.dynamics.two_view_modes import barlow_modes, frossl_modes
 from fullrank.errors import UserError
 
 CASES = {
     "frossl": (FROSSL, frossl_vector_field, frossl_growth_matrix, frossl_small_initialization),
     "barlow": (BARLOW, barlow_vector_field, barlow_growth_matrix, barlow_small_initialization),
 }
+
+
 both_objectives = pytest.mark.parametrize("name", CASES)
+
+
 separate_and_shared = pytest.mark.parametrize("networks", [2, 1], ids=["separate", "shared"])
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def vector(*numbers: float) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def aligned_moments(lam: Tensor, rho: Tensor) -> Tensor:
     """λ = γ and κ = ρλ in a common basis, neither the standard one nor that of the weights."""
-    V = torch.linalg.qr(normal(len(lam), len(lam), seed=3)).Q
+    V = orthogonal(torch.Generator().manual_seed(3), len(lam))
     G, C = ((V * spectrum) @ V.mT for spectrum in (lam, rho * lam))
-    return join_moments((G + G.mT) / 2, (C + C.mT) / 2, (G + G.mT) / 2)
+    return moments_from_blocks((G + G.mT) / 2, (C + C.mT) / 2, (G + G.mT) / 2)
 
 
 def noisy_views(noise: float) -> Tensor:
     """Moments of two views of 200 samples whose spectra and eigenvectors differ a little."""
-    x = normal(200, 6) * vector(1, 0.8, 0.6, 0.5, 0.3, 0.2)
-    return moments((x + noise * normal(2, 200, 6, seed=1)) / 200**0.5)
+    x = seeded_randn(200, 6) * vector(1, 0.8, 0.6, 0.5, 0.3, 0.2)
+    return moments((x + noise * seeded_randn(2, 200, 6, seed=1)) / 200**0.5)
 
 
 def start_of(G: Tensor, *, networks: int, dimensions: int, scale: float, seed: int = 2) -> Tensor:
@@ -76,7 +74,7 @@ def predicted_and_measured(name: str, W: Tensor, G: Tensor) -> tuple[SmallInitia
 @separate_and_shared
 def test_small_weights_grow_by_the_matrix_of_growth(name, networks):
     _, field, growth, _ = CASES[name]
-    G, W = moments(normal(2, 20, 5)), normal(networks, 3, 5, seed=1)
+    G, W = moments(seeded_randn(2, 20, 5)), seeded_randn(networks, 3, 5, seed=1)
     M = growth(G, shared=networks == 1)
     linear = 2 * W.transpose(0, 1).flatten(1) @ M
     expected = linear.unflatten(1, (networks, 5)).transpose(0, 1)
@@ -84,7 +82,7 @@ def test_small_weights_grow_by_the_matrix_of_growth(name, networks):
 
 
 def test_growth_of_frossl_is_the_gram_matrix_of_both_views_side_by_side():
-    X = normal(2, 20, 5)
+    X = seeded_randn(2, 20, 5)
     both = torch.cat([X[0], X[1]], 1)
     torch.testing.assert_close(frossl_growth_matrix(moments(X)), both.T @ both)
 
@@ -107,17 +105,6 @@ def test_modes_of_aligned_moments_are_those_of_the_closed_forms(networks):
     for found, expected in ((frossl, frossl_modes(lam, rho * lam, shared=shared)), (barlow, barlow_modes(rho * lam, shared=shared))):
         torch.testing.assert_close(found.rate, expected.rate[:2])
         torch.testing.assert_close(found.limit, expected.limit[:2])
-
-
-def test_a_shared_network_of_asymmetric_spectra_has_the_modes_of_the_closed_form():
-    lam, gamma, kappa = vector(3, 1), vector(2, 1.5), vector(1, -0.5)
-    G = join_moments(lam.diag(), kappa.diag(), gamma.diag())
-    found, expected = (
-        frossl_small_initialization(start_of(G, networks=1, dimensions=2, scale=1e-3), G).modes,
-        frossl_shared_mode(lam, gamma, kappa),
-    )
-    torch.testing.assert_close(found.rate, expected.rate)
-    torch.testing.assert_close(found.limit, expected.limit)
 
 
 @both_objectives
@@ -183,7 +170,7 @@ def test_opposite_signs_are_not_learned_where_equal_ones_are_though_they_grow_fa
 
 def test_uncorrelated_views_learn_each_their_own_modes():
     lam = vector(1, 0.6)
-    G = join_moments(lam.diag(), torch.zeros(2, 2, dtype=torch.float64), 0.9 * lam.diag())
+    G = moments_from_blocks(lam.diag(), torch.zeros(2, 2, dtype=torch.float64), 0.9 * lam.diag())
     start = frossl_small_initialization(start_of(G, networks=2, dimensions=2, scale=1e-3), G)
     torch.testing.assert_close(start.modes.rate.sort().values, 4 * vector(0.9, 1))
     torch.testing.assert_close(start.A.norm(dim=1).sort(0).values, vector(0, 2**0.5)[:, None].expand(2, 2), rtol=0, atol=1e-12)
@@ -202,5 +189,5 @@ def test_of_two_modes_alike_the_one_with_more_weight_at_the_start_is_learned(nam
 @both_objectives
 def test_more_dimensions_than_growing_modes_are_named(name):
     G = aligned_moments(vector(1, 0.5, 0), vector(0.5, 0.5, 0))
-    with pytest.raises(UserError, match=r"\d dimensions, but \d modes grow; expected at most as many"):
+    with pytest.raises(UserError, match="modes grow"):
         CASES[name][3](start_of(G, networks=1, dimensions=3, scale=1e-3), G)
