@@ -69,13 +69,13 @@ def test_svd_velocity_is_the_derivative_of_the_factors(rng, shape):
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (6, 4), (4, 6)])
-def test_svd_velocity_puts_the_velocity_of_the_matrix_together(rng, shape):
+def test_svd_velocity_sums_to_the_velocity_of_the_matrix(rng, shape):
     W_dot, factors = randn(rng, *shape), svd(randn(rng, *shape))
     (U, S, V), (U_dot, S_dot, V_dot) = factors, svd_velocity(factors, W_dot)
     assert relative_error([U_dot * S @ V.mT + U * S_dot @ V.mT + U * S @ V_dot.mT], [W_dot]) < 1e-12
 
 
-def test_printed_h_turns_the_singular_vectors_the_other_way(rng):
+def test_printed_h_reverses_the_velocity_of_the_singular_vectors(rng):
     W, W_dot = randn(rng, 4, 4), randn(rng, 4, 4)
     U, S, V = svd(W)
     M = U.mT @ W_dot @ V * S
@@ -83,14 +83,14 @@ def test_printed_h_turns_the_singular_vectors_the_other_way(rng):
     assert relative_error([printed], [svd_velocity(svd(W), W_dot).U]) == pytest.approx(2, abs=1e-9)
 
 
-def test_coinciding_or_missing_singular_values_have_no_vectors_to_follow(rng):
+def test_coinciding_or_zero_singular_values_are_errors(rng):
     with pytest.raises(UserError, match="two singular values coincide"):
         svd_velocity(svd(torch.eye(3, dtype=torch.float64)), randn(rng, 3, 3))
     with pytest.raises(UserError, match="has a singular value 0"):
         svd_velocity(svd(torch.zeros(3, 1, dtype=torch.float64)), randn(rng, 3, 1))
 
 
-def test_aligned_flow_is_what_the_layers_do_to_their_singular_values(rng):
+def test_the_aligned_vector_field_is_that_of_the_layers(rng):
     U, Q, V = (orthogonal(rng, 3) for _ in range(3))
     s1, s2, a = vector(2.0, 1.5, 0.5), vector(3.0, 1.0, 0.7), vector(0.5, -1.0, 2.0)
     W1, W2, X = Q * s1 @ V.mT, U * s2 @ Q.mT, V * a @ V.mT
@@ -198,7 +198,7 @@ def lemma_6(H1, H2, A, F):
     return -A @ (H1 * (A.mT @ F + F.mT @ A)) + (H2 * (A @ F.mT + F @ A.mT)) @ A
 
 
-def test_alignment_moves_as_lemma_6_says_with_h_of_opposite_sign(rng):
+def test_the_velocity_of_the_alignment_is_lemma_6_with_h_of_opposite_sign(rng):
     W1, W2, x = randn(rng, 4, 5) / 2, randn(rng, 6, 4) / 2, view_pairs(rng)
     first, second = svd(W1), svd(W2)
     X = driving_matrix(x, softmax_weights(x @ (W2 @ W1).mT))
@@ -220,7 +220,7 @@ def test_alignment_velocity_is_the_derivative_along_the_flow_of_layers_of_any_wi
 
 
 @pytest.mark.parametrize("width", [4, 7])
-def test_singular_vectors_part_as_the_identity_of_the_imbalance_says(rng, width):
+def test_alignment_fulfils_the_identity_of_the_imbalance(rng, width):
     W1, W2 = randn(rng, width, 5), randn(rng, 3, width)
     first, second, (D,) = svd(W1), svd(W2), imbalances([W1, W2])
     for j in range(3):
@@ -231,7 +231,7 @@ def test_singular_vectors_part_as_the_identity_of_the_imbalance_says(rng, width)
 
 @given(st.integers(0, 10**6), st.floats(0.01, 2.0), st.integers(2, 6))
 @settings(max_examples=30, deadline=None)
-def test_alignment_keeps_its_bounds_however_far_the_layers_are_from_balance(seed, noise, m):
+def test_alignment_keeps_its_bounds_at_any_imbalance(seed, noise, m):
     rng = torch.Generator().manual_seed(seed)
     Q, S = orthogonal(rng, m), torch.diag(randn(rng, m).abs())
     W1, W2 = Q @ S @ orthogonal(rng, m) + noise * randn(rng, m, m) / 9, orthogonal(rng, m) @ S @ Q.mT
@@ -241,7 +241,7 @@ def test_alignment_keeps_its_bounds_however_far_the_layers_are_from_balance(seed
     assert (A.diagonal() >= alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
 
 
-def test_floor_rises_with_the_modes_that_grow_and_stays_at_zero_for_the_rest(rng):
+def test_the_lower_bound_rises_with_the_modes_that_grow_and_stays_at_zero_for_the_rest(rng):
     decay, x = (-0.7 * torch.arange(5.0, dtype=torch.float64)).exp(), view_pairs(rng)
     start = [orthogonal(rng, 5) * decay @ orthogonal(rng, 5).mT for _ in range(2)]
     floors, (D,) = [], imbalances(start)  # conserved
@@ -266,11 +266,11 @@ def test_balanced_layers_are_aligned_and_stay_so_under_the_loss(rng):
     assert alignment_lower_bound(first.S, second.S, imbalances(start)[0]).min() > 1 - 1e-12
 
 
-def test_floor_of_two_modes_of_one_singular_value_is_zero_even_in_balance():
+def test_the_lower_bound_of_two_modes_of_one_singular_value_is_zero_even_in_balance():
     assert alignment_lower_bound(vector(1, 1, 0.5), vector(1, 1, 0.5), torch.zeros(3, 3, dtype=torch.float64)).tolist() == [0, 0, 1]
 
 
-def test_equal_singular_values_leave_blocks_whose_cosines_are_one_whatever_the_vectors(rng):
+def test_equal_singular_values_leave_blocks_with_cosines_of_one_for_any_vectors(rng):
     Q, S = orthogonal(rng, 5), vector(2, 2, 2, 1, 0.5)
     turned = Q @ torch.block_diag(orthogonal(rng, 3), torch.eye(2, dtype=torch.float64))
     A = layer_alignment(Svd(Q, S, Q), Svd(Q, S, turned))

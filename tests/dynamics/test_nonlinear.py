@@ -53,7 +53,7 @@ def test_outputs_are_sums_over_the_units(rng, activation):
 
 
 @pytest.mark.parametrize("activation", CURVATURES)
-def test_activations_that_the_theorem_asks_for_have_value_0_slope_1_and_their_curvature(activation):
+def test_activations_of_the_theorem_have_value_0_slope_1_and_their_curvature(activation):
     a = torch.linspace(-8, 8, 40001, dtype=torch.float64)
     value = ACTIVATIONS[activation](a)
     slope = value.diff() / a.diff()
@@ -108,7 +108,7 @@ def test_relu_stays_at_a_constant_share_of_the_outputs_and_sigmoid_does_not_grow
     assert initial_difference("sigmoid", norm=2.0, hidden=2000, outputs=2) < initial_difference("sigmoid", norm=2.0, hidden=10, outputs=2)
 
 
-def test_only_what_enters_a_unit_matters_so_that_weights_scaled_with_the_width_stay_nonlinear():
+def test_weights_scaled_with_the_width_stay_nonlinear():
     scaled = [initial_difference("tanh", norm=math.sqrt(h), hidden=h, outputs=1) for h in (100, 10000)]
     assert scaled[1] == pytest.approx(scaled[0], rel=0.01)  # W1 times √h
     assert scaled[1] > 0.4
@@ -151,7 +151,7 @@ def test_aligned_layers_multiply_the_linear_outputs_by_the_gain_in_the_mean(rng,
     assert ((values.mean(0) - expected).abs() < error).all()
 
 
-def test_after_training_the_rate_of_tanh_is_one_and_relu_keeps_half():
+def test_after_training_the_rate_of_tanh_is_one_and_the_gain_of_relu_is_a_half():
     widths = [100, 1000, 10000]
     lost = [1 - aligned_gain("tanh", norm=1.0, hidden=h) for h in widths]
     assert rate(lost, widths) == pytest.approx(-1, abs=0.02)
@@ -174,7 +174,7 @@ def diagonal(K, z):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_kernel_holds_the_products_of_autograds_gradients(rng, activation):
+def test_the_tangent_kernel_has_the_products_of_autograd_gradients(rng, activation):
     W1, W2, X, Y = randn(rng, 5, 3), randn(rng, 5, 2), randn(rng, 4, 3), randn(rng, 3, 3)
     K = tangent_kernel(W1, W2, X, Y, activation=activation)
     slope = lambda x, j: gradient(lambda W: outputs(*W, x, activation=activation)[j], (W1, W2))  # noqa: E731
@@ -199,7 +199,7 @@ def test_the_first_layer_has_its_part_across_outputs_unless_columns_are_orthogon
     close(K[1, 1], (W2[:, 1] @ W2[:, 1]) * (X @ X.mT) + X @ W1.mT @ W1 @ X.mT)
 
 
-def test_gaussian_layers_come_to_it_with_the_root_of_the_width(rng):
+def test_gaussian_layers_converge_to_it_with_the_root_of_the_width(rng):
     X = randn(rng, 3, 4)
     limit = diagonal(2 * X @ X.mT, 2)
 
@@ -220,7 +220,7 @@ def test_wide_networks_of_units_with_value_0_and_slope_1_have_the_linear_kernel_
 
 
 @pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
-def test_outputs_move_through_the_kernel_alone_whatever_the_loss(rng, activation):
+def test_outputs_move_through_the_kernel_alone_for_any_loss(rng, activation):
     X, new = randn(rng, 3, 5, 4), randn(rng, 2, 4)
     W = randn(rng, 6, 4), randn(rng, 6, 2)
     for loss in (lambda U: sum(contrastive_linear(*U).values()), lambda U: sum(alignment_linear(*U[:2]).values())):

@@ -72,7 +72,7 @@ def predicted_and_measured(name: str, W: Tensor, G: Tensor) -> tuple[SmallInitia
 
 @both_objectives
 @separate_and_shared
-def test_small_weights_grow_by_the_matrix_of_growth(name, networks):
+def test_small_weights_grow_by_the_growth_matrix(name, networks):
     _, field, growth, _ = CASES[name]
     G, W = moments(seeded_randn(2, 20, 5)), seeded_randn(networks, 3, 5, seed=1)
     M = growth(G, shared=networks == 1)
@@ -81,13 +81,13 @@ def test_small_weights_grow_by_the_matrix_of_growth(name, networks):
     torch.testing.assert_close(field(1e-7 * W, G), 1e-7 * expected, rtol=1e-9, atol=1e-18)
 
 
-def test_growth_of_frossl_is_the_gram_matrix_of_both_views_side_by_side():
+def test_the_growth_matrix_of_frossl_is_the_gram_matrix_of_the_concatenated_views():
     X = seeded_randn(2, 20, 5)
     both = torch.cat([X[0], X[1]], 1)
     torch.testing.assert_close(frossl_growth_matrix(moments(X)), both.T @ both)
 
 
-def test_growth_has_the_eigenvalues_of_equal_and_of_opposite_signs():
+def test_growth_matrices_have_the_eigenvalues_of_equal_and_of_opposite_signs():
     lam, rho = vector(3, 2, 1), vector(0.9, 0.5, -0.2)
     G = aligned_moments(lam, rho)
     expected = torch.cat([lam * (1 + rho), lam * (1 - rho)]).sort().values
@@ -158,7 +158,7 @@ def test_eigenvalues_are_those_of_the_predicted_weights():
         torch.testing.assert_close(start.eigenvalues(t), expected)
 
 
-def test_opposite_signs_are_not_learned_where_equal_ones_are_though_they_grow_faster_than_the_next_mode():
+def test_opposite_signs_are_not_learned_where_equal_ones_are_although_they_grow_faster_than_the_next_mode():
     # λ₁(1 − ρ₁) = 0.8 stands above λ₂(1 + ρ₂) = 0.3: the first two eigenvectors of M are both of mode 1
     lam, rho = vector(1, 0.2), vector(0.2, 0.5)
     G = aligned_moments(lam, rho)
@@ -168,7 +168,7 @@ def test_opposite_signs_are_not_learned_where_equal_ones_are_though_they_grow_fa
     torch.testing.assert_close(measured, predicted, rtol=0.02, atol=0)
 
 
-def test_uncorrelated_views_learn_each_their_own_modes():
+def test_uncorrelated_views_learn_separate_modes():
     lam = vector(1, 0.6)
     G = moments_from_blocks(lam.diag(), torch.zeros(2, 2, dtype=torch.float64), 0.9 * lam.diag())
     start = frossl_small_initialization(start_of(G, networks=2, dimensions=2, scale=1e-3), G)
@@ -177,7 +177,7 @@ def test_uncorrelated_views_learn_each_their_own_modes():
 
 
 @both_objectives
-def test_of_two_modes_alike_the_one_with_more_weight_at_the_start_is_learned(name):
+def test_of_two_similar_modes_the_one_with_more_weight_at_the_start_is_learned(name):
     # with one dimension free, there is room for one of them
     G = aligned_moments(vector(1, 0.95, 0.1), vector(0.9, 0.9, 0.9))
     W, t = torch.stack([vector(1e-6, 1e-3, 0)[None]] * 2) @ torch.linalg.eigh(G[0, 0]).eigenvectors.flip(1).mT, vector(0, 12)
@@ -187,7 +187,7 @@ def test_of_two_modes_alike_the_one_with_more_weight_at_the_start_is_learned(nam
 
 
 @both_objectives
-def test_more_dimensions_than_growing_modes_are_named(name):
+def test_more_dimensions_than_growing_modes_are_an_error(name):
     G = aligned_moments(vector(1, 0.5, 0), vector(0.5, 0.5, 0))
     with pytest.raises(UserError, match="modes grow"):
         CASES[name][3](start_of(G, networks=1, dimensions=3, scale=1e-3), G)

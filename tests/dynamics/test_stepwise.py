@@ -57,11 +57,11 @@ def actual_loss(W, X):
 
 
 def through(t, s, gamma):
-    """The singular value by the formula as the paper has it."""
+    """The singular value by the formula of the paper."""
     return (4 * gamma * t).exp() / (s**-2 + ((8 * gamma * t).exp() - 1) * gamma).sqrt()
 
 
-def test_the_moment_is_the_mean_over_pairs_in_both_orders(X, G):
+def test_the_cross_correlation_is_the_mean_over_pairs_in_both_orders(X, G):
     expected = torch.zeros(M, M, dtype=torch.float64)
     for x, y in zip(*X, strict=True):
         expected += (torch.outer(x, y) + torch.outer(y, x)) / (2 * X.shape[1])
@@ -111,8 +111,8 @@ def test_the_closed_form_begins_at_the_start_and_ends_at_the_optimum():
     close_absolute(ends[1], torch.tensor([1.5**-0.5, 0.3**-0.5, 0.3, 0.0, 0.0], dtype=torch.float64), 1e-14)
 
 
-def test_a_tiny_start_is_followed_to_the_end():
-    """γs² = 1e-30: far below rounding beside 1, where 1 − e^{−8γt} and its rest would cancel."""
+def test_a_tiny_start_converges_without_cancellation():
+    """γs² = 1e-30 is far below the rounding error of 1, so 1 − e^{−8γt} and its remainder would cancel."""
     ends = stepwise.eigenvalues(torch.tensor([30.0], dtype=torch.float64), *torch.tensor([[1e-15], [1.0]], dtype=torch.float64))
     close_absolute(ends, torch.ones(1, 1, dtype=torch.float64), 1e-14)
 
@@ -145,14 +145,14 @@ def test_modes_that_are_not_learned_have_no_step_time():
     assert times.tolist() == [math.inf] * 3
 
 
-def test_step_times_measured_on_the_closed_form_come_out():
+def test_step_times_measured_on_the_closed_form_are_those_predicted():
     gamma = torch.tensor([1.5, 0.3, 0.1, -1.0], dtype=torch.float64)
     s = torch.full((4,), 1e-4, dtype=torch.float64)
     t = torch.linspace(0, 30, 10001, dtype=torch.float64)
     close_absolute(stepwise.crossing_times(t, stepwise.eigenvalues(t, s, gamma)), stepwise.step_times(s, gamma), 1e-5)
 
 
-def test_a_crossing_is_interpolated_and_a_first_record_counts():
+def test_crossing_times_are_interpolated_and_the_first_record_counts():
     t = torch.tensor([1.0, 2.0, 4.0])
     values = torch.tensor([[0.9, 0.0, 0.0, 0.5], [0.1, 0.2, 0.1, 0.0], [0.9, 0.6, 0.4, 0.0]])
     close_absolute(stepwise.crossing_times(t, values), torch.tensor([1.0, 3.5, math.inf, 1.0]), 1e-6)
@@ -180,20 +180,20 @@ def test_the_smaller_the_start_the_closer_the_trajectory():
     assert errors[2] < 0.003
 
 
-def test_in_the_end_the_first_modes_are_spanned():
+def test_the_final_weights_span_the_first_modes():
     spanned = torch.linalg.qr(trained(start(0))[-1].mT)[0]
     cosines = torch.linalg.svdvals(spanned.mT @ FIRST[:, :5])  # of the principal angles
     assert cosines.min() > 1 - 1e-4
 
 
-def test_an_aligned_start_is_its_own_alignment(aligned):
+def test_an_aligned_start_is_its_own_aligned_initialization(aligned):
     s, _, U, V = aligned
     found = stepwise.aligned_initialization(U * s @ V.mT, V)
     close_absolute(found[0], U, 1e-13)
     close_absolute(found[1], s, 1e-14)
 
 
-def test_the_gram_schmidt_process_leaves_each_mode_what_the_earlier_ones_left(G, rng):
+def test_the_aligned_initialization_is_a_gram_schmidt_process(G, rng):
     V = stepwise.eigenmodes(G)[1][:, :D]
     W = randn(rng, D, M)
     U, s = stepwise.aligned_initialization(W, V)
@@ -212,8 +212,8 @@ def test_gradient_descent_converges_to_the_closed_form_at_order_one(G, aligned):
     assert (errors[:-1] / errors[1:]).log2().tolist() == pytest.approx([1, 1, 1], abs=0.08)
 
 
-def test_gradient_descent_settles_below_the_limit_only(G, aligned):
-    """From beside the optimum, since gradient descent from elsewhere may also diverge below the limit."""
+def test_gradient_descent_converges_below_the_limit_only(G, aligned):
+    """From near the optimum; from elsewhere gradient descent can also diverge below the limit."""
     _, gamma, U, V = aligned
     limit = stepwise.stability_limit(gamma)
     W = U * gamma.rsqrt() @ V.mT * 1.0001
@@ -233,22 +233,12 @@ def test_the_stability_limit_is_two_over_the_largest_curvature(G, aligned):
     assert 2 / torch.linalg.eigvalsh(hessian)[-1].item() == pytest.approx(stepwise.stability_limit(gamma), rel=1e-12)
 
 
-def test_gradient_descent_refuses_a_step_above_the_limit(G, aligned):
+def test_a_learning_rate_above_the_limit_is_an_error(G, aligned):
     limit = stepwise.stability_limit(aligned[1])
     W = torch.zeros(D, M, dtype=torch.float64)
     with pytest.raises(UserError, match="not below the stability limit"):
         stepwise.gradient_descent(W, G, learning_rate=1.01 * limit, steps=[1])
     assert stepwise.gradient_descent(W, G, learning_rate=0.99 * limit, steps=[1]).shape == (1, D, M)
-
-
-def test_a_moment_has_to_be_symmetric(X):
-    with pytest.raises(UserError, match=r"Γ is not symmetric: entries differ by up to .*feature_cross_correlation"):
-        stepwise.eigenmodes(X[0].mT @ X[1])
-
-
-def test_something_has_to_be_learnable():
-    with pytest.raises(UserError, match=r"no positive eigenvalue \(the largest is -1\)"):
-        stepwise.stability_limit(torch.tensor([-1.0, -2.0]))
 
 
 D, M = 4, 7
@@ -263,7 +253,7 @@ def test_the_contrastive_kernel_is_the_formula_written_out(rng):
     close_absolute(stepwise.contrastive_kernel(root @ root), root @ swap @ root / 10, 1e-10)
 
 
-def test_the_contrastive_kernel_of_a_linear_kernel_has_the_eigenvalues_of_the_moment(X, G):
+def test_the_contrastive_kernel_of_a_linear_kernel_has_the_eigenvalues_of_the_cross_correlation(X, G):
     points = X.flatten(0, 1)
     found = torch.linalg.eigvalsh(stepwise.contrastive_kernel(points @ points.mT))
     expected = torch.cat([torch.linalg.eigvalsh(G), torch.zeros(60 - M, dtype=torch.float64)]).sort().values
@@ -297,18 +287,6 @@ def test_kernel_weights_give_the_embeddings_and_are_the_least(rng):
     close_absolute(W.mT, torch.linalg.pinv(root, rtol=1e-6) @ Z, 1e-10)
 
 
-def test_a_kernel_has_two_views():
-    with pytest.raises(UserError, match="the kernel has 3 points, expected two views of each"):
-        stepwise.contrastive_kernel(torch.eye(3))
-
-
-def test_a_kernel_is_symmetric_and_semidefinite():
-    with pytest.raises(UserError, match="the kernel is not symmetric"):
-        stepwise.contrastive_kernel(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
-    with pytest.raises(UserError, match="the kernel has an eigenvalue -1, expected all ≥ 0"):
-        stepwise.contrastive_kernel(torch.diag(torch.tensor([1.0, -1.0])))
-
-
 def wide_network(width):
     """One hidden layer in the scaling of the tangent kernel, its outputs small at the start: parameters, and f(parameters, x)."""
     rng = torch.Generator().manual_seed(1)
@@ -323,7 +301,7 @@ def tangent_kernel(f, params, points):
     return J @ J.mT
 
 
-def test_the_wider_a_network_the_closer_it_is_to_the_machine_of_its_tangent_kernel(X):
+def test_wide_networks_are_close_to_the_kernel_machine_of_their_tangent_kernel(X):
     """Gradient flow of all weights on the embeddings' loss, until three of the four modes are learned."""
     X, eye = X[:, :8], torch.eye(D, dtype=torch.float64)
     points, t = X.flatten(0, 1), torch.tensor([0.0, 2.0, 4.0, 8.0], dtype=torch.float64)
@@ -343,3 +321,14 @@ def test_the_wider_a_network_the_closer_it_is_to_the_machine_of_its_tangent_kern
         gaps.append(((Z - predicted).norm() / Z.norm()).item())
     assert gaps[0] > 3 * gaps[1]  # like 1/√width: by 4
     assert gaps[1] < 0.01
+
+
+def test_asymmetric_matrices_indefinite_kernels_and_unlearnable_data_are_errors(X):
+    with pytest.raises(UserError, match="Γ is not symmetric"):
+        stepwise.eigenmodes(X[0].mT @ X[1])
+    with pytest.raises(UserError, match="no positive eigenvalue"):
+        stepwise.stability_limit(torch.tensor([-1.0, -2.0]))
+    with pytest.raises(UserError, match="the kernel has 3 points"):
+        stepwise.contrastive_kernel(torch.eye(3))
+    with pytest.raises(UserError, match="eigenvalue -1"):
+        stepwise.contrastive_kernel(torch.diag(torch.tensor([1.0, -1.0])))

@@ -32,7 +32,7 @@ separate_and_shared = pytest.mark.parametrize("networks", [2, 1], ids=["separate
 
 @both_objectives
 @separate_and_shared
-def test_loss_from_moments_and_flow_are_those_of_the_loss_of_embeddings(name, networks):
+def test_loss_and_vector_field_from_moments_are_those_of_the_embeddings(name, networks):
     objective, actual = ACTUAL[name]
     X, W = seeded_randn(2, 20, 6) / 4, seeded_randn(networks, 3, 6, seed=1).requires_grad_()
     loss = sum(actual(X @ W.mT).values())

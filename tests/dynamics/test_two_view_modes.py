@@ -85,7 +85,7 @@ def test_aligned_weights_stay_aligned_and_follow_the_vector_field_of_the_modes(n
     close(LOSSES[name].vector_field(aligned_weights(s, 4), G), aligned_weights(rate, 4))
 
 
-def test_weights_with_different_left_singular_vectors_rotate_at_once():
+def test_weights_with_different_left_singular_vectors_rotate():
     # proposition D.1 needs U₁ = U₂
     G = aligned_moments(vector(3, 2, 1), vector(3, 2, 1), vector(2, 1, 0.5))
     W = aligned_weights(vector(0.3, 0.2).expand(2, 2), 3)
@@ -287,7 +287,7 @@ def test_small_random_weights_do_not_end_at_a_flipped_minimum():
         torch.testing.assert_close(path.loss[-1], least, rtol=1e-6, atol=0)
 
 
-def test_a_learned_mode_gives_way_to_one_that_is_better_correlated():
+def test_a_learned_mode_is_replaced_by_one_that_is_better_correlated():
     # the (+) direction of mode k, in the embedding of mode j, grows by 2λ_k(ρ_k − ρ_j): the end is canonical correlation analysis
     lam, rho = vector(2, 1), vector(0.5, 0.8)
     G = moments_from_blocks(lam.diag(), (rho * lam).diag(), lam.diag())
@@ -345,7 +345,7 @@ def test_at_its_own_stability_limit_barlow_needs_fewer_steps_though_its_flow_is_
 
 @both_objectives
 @pytest.mark.parametrize("share", [0.05, 0.9])
-def test_steps_are_those_of_descent(name, share):
+def test_steps_to_fraction_are_those_of_gradient_descent(name, share):
     lam, kappa, s0 = vector(1, 0.5, 0.3), vector(0.9, 0.4, 0.25), vector(1e-4, 1e-4, 1e-4)
     mode, top = closed_form(name, lam, kappa, shared=False)
     G, eta = moments_from_blocks(lam.diag(), kappa.diag(), lam.diag()), 2 * share / top
