@@ -18,10 +18,6 @@ from fullrank.errors import UserError
 def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
     """Return (I − A⁺A)Θ, the part of Θ that no loss of u = AΘx changes, since the gradient of Θ is in the range of Aᵀ.
 
-    Args:
-        Theta: weights of the representation r = Θx.
-        A: the projector.
-
     Source: not in the papers.
 
     >>> frozen_weights(torch.ones(2, 1), torch.tensor([[1.0, 0.0]]))

@@ -1,7 +1,8 @@
 """Linear (and ReLU) networks under InfoNCE: the matrix X that drives every layer, the vector fields, and training step by step.
 
 The loss is `fullrank.objectives.infonce_squared`, a sum over the N samples; time is learning rate × step of gradient descent on that sum.
-x are the inputs of two branches (x₁ the anchors, x₂ = x′ their positives), z = W_L…W₁x, and weights are given from the first layer up.
+x (2, N, m) are the inputs of two branches (N anchors, and x′ their positives), z = W_L…W₁x, and Z (2, N, D) the embeddings. Weights are
+given from the first layer up, each (outputs, inputs); shapes that do not match are a `UserError`.
 Source of all: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
 
@@ -19,11 +20,7 @@ from fullrank.errors import UserError
 def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     """Return α_ij = exp(−½‖z_i − z_j‖²)/Z_i for j ≠ i, α_ii = exp(−½‖z_i − z′_i‖²)/Z_i; each row sums to one.
 
-    Args:
-        Z: embeddings of N anchors and of their positives.
-
-    Returns:
-        α; the diagonal belongs to the positives.
+    The diagonal belongs to the positives.
 
     Source: below eq. 4.
 
@@ -40,9 +37,6 @@ def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
 
         g_zᵢ = Σ_{j≠i} α_ij(z_j − z′_i) + Σ_{j≠i} α_ji(z_j − z_i),    g_z′ᵢ = (1 − α_ii)(z′_i − z_i)
 
-    Args:
-        Z: embeddings of N anchors and of their positives.
-
     Source: eq. 4.
 
     >>> embedding_vector_field(torch.tensor([[[0.0], [1.0]], [[0.0], [1.0]]])).sum()
@@ -58,14 +52,12 @@ def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
 def weighted_covariances(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> tuple[Float[Tensor, "m m"], Float[Tensor, "m m"]]:
     """Return Σ̂₀ = Σ_ij α_ij(x_i − x_j)(x_i − x_j)ᵀ of the data and Σ̂₁ = Σ_i (1 − α_ii)(x′_i − x_i)(x′_i − x_i)ᵀ of the augmentation.
 
-    They are sums, not covariances: for uniform α = 1/N, Σ̂₀ is 2N times the covariance of the data (so X ≈ N(2 Cov − Cov_augmentation)).
+    Both are positive semidefinite. They are sums, not covariances: for uniform α = 1/N, Σ̂₀ is 2N times the covariance of the data (so X ≈
+    N(2 Cov − Cov_augmentation)).
 
     Args:
         x: inputs of N anchors and of their positives.
         alpha: `softmax_weights` of their embeddings.
-
-    Returns:
-        Σ̂₀ and Σ̂₁, both positive semidefinite.
 
     Source: Lemma 2, eq. 7.
 
@@ -82,12 +74,7 @@ def weighted_covariances(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"])
 def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Float[Tensor, "m m"]:
     """Return X = Σ̂₀ − Σ̂₁, symmetric: negative along directions that the augmentation changes more than the data. −∂ℒ/∂W = WX.
 
-    Args:
-        x: inputs of N anchors and of their positives.
-        alpha: `softmax_weights` of their embeddings.
-
-    Returns:
-        X, a function of the weights through α alone.
+    It depends on the weights only through α, the `softmax_weights` of the embeddings.
 
     Source: eq. 5-7; eq. 6 and Lemma 2 give the same matrix.
 
@@ -102,16 +89,6 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
     """Return Ẇ_l = (W_L…W_{l+1})ᵀ W X (W_{l−1}…W₁)ᵀ with W = W_L…W₁, for any number of linear layers and any X.
 
     One layer: Ẇ = WX. Two: Ẇ₁ = W₂ᵀW₂W₁X, Ẇ₂ = W₂W₁XW₁ᵀ.
-
-    Args:
-        weights: W₁, …, W_L, each (outputs, inputs).
-        X: the driving matrix.
-
-    Returns:
-        Ẇ₁, …, Ẇ_L.
-
-    Raises:
-        UserError: the shapes do not match.
 
     Source: eq. 3, 5 (one layer), 8, 9 (two); Lemma 3.
 
@@ -133,16 +110,6 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
 def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Return Ẇ_l = −∂ℒ/∂W_l of linear layers under InfoNCE: `driven_vector_field` with the X of these weights.
 
-    Args:
-        weights: W₁, …, W_L, each (outputs, inputs).
-        x: inputs of N anchors and of their positives.
-
-    Returns:
-        Ẇ₁, …, Ẇ_L.
-
-    Raises:
-        UserError: the shapes do not match.
-
     Source: Lemmas 1-3, eq. 3-9.
 
     >>> linear_vector_field([torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
@@ -157,8 +124,6 @@ def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, 
     """Return Ẇ_l = −∂ℒ/∂W_l of layers with a ReLU after each but the last, z = W_L relu(… relu(W₁x)).
 
     It is the backward pass of `embedding_vector_field`; only the samples that activate a unit change its weights. There is no X.
-
-    Arguments, results and errors are those of `linear_vector_field`.
 
     Source: Appendix C, by the chain rule from eq. 4.
 
@@ -179,15 +144,6 @@ def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     """Return W_lW_lᵀ − W_{l+1}ᵀW_{l+1} of neighbouring layers, which every linear flow conserves (finite steps change it by O(lr)).
 
     If it is zero at the start, it stays zero, and the layers are fully aligned. With ReLU only the diagonal is conserved.
-
-    Args:
-        weights: W₁, …, W_L, each (outputs, inputs).
-
-    Returns:
-        L − 1 symmetric matrices.
-
-    Raises:
-        UserError: the shapes do not match.
 
     Source: Theorem 2's proof (Appendix B.5), here for any depth.
 

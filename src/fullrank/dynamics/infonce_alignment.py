@@ -91,11 +91,6 @@ def aligned_vector_field(
 
     σ₁² − σ₂² = C is conserved: σ̇₁ = aσ₁(σ₁² − C).
 
-    Args:
-        s1: singular values of W₁.
-        s2: singular values of W₂.
-        a: v₁ᵀXv₁ of each mode.
-
     Source: Theorem 3, eq. 10-11, where aligned means V₂ = U₁ (printed V₂ = U₁ᵀ); corrected: the paper has σ₁² + C for σ₁² − C.
 
     >>> aligned_vector_field(torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([1.0]))
@@ -172,17 +167,10 @@ def _check_depth(depth: int) -> None:
 
 
 def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
-    """Return A = V₂ᵀU₁, the cosines between the right singular vectors of W₂ and the left singular vectors of W₁.
+    """Return A = V₂ᵀU₁, the cosines between the right singular vectors of W₂ (`second`) and the left ones of W₁ (`first`).
 
     Signs are free, so read |A|. It converges to the identity on the modes that outgrow W₁W₁ᵀ − W₂ᵀW₂ (`alignment_lower_bound`), and on all
     modes only from a balanced start (`balanced_layers`). Equal singular values leave blocks (`subspace_cosines`).
-
-    Args:
-        first: `svd` of W₁.
-        second: `svd` of W₂.
-
-    Returns:
-        A, from −1 to 1.
 
     Source: Sec. 5, Theorem 2, its conclusion corrected (relative to the largest singular values only).
 

@@ -1,7 +1,8 @@
 """Stepwise learning: a linear network under the Barlow Twins loss learns the eigenmodes of its data one by one, at predictable times.
 
 f(x) = Wx, Γ = (1/2n) Σ (x x′ᵀ + x′xᵀ) = V diag(γ) Vᵀ, ℒ(W) = ‖WΓWᵀ − I‖_F². Time is learning rate × step; Γ is a mean over the n pairs,
-so time does not depend on n.
+so time does not depend on n. In arguments, G is Γ, W the weights of D embeddings, t times ≥ 0, s the initial s(0) ≥ 0 of R modes, gamma
+their γ, and V their directions.
 
 A kernel machine is a linear network on the features of its kernel. With Γ = `contrastive_kernel(K)` and weights on `kernel_features`, all
 functions here apply to it, and to a wide network with its tangent kernel.
@@ -41,10 +42,6 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
 
     It equals `barlow_linear` on the 2n ordered pairs (x, x′) and (x′, x), each embedding divided by √(2n).
 
-    Args:
-        W: weights of D embeddings.
-        G: Γ.
-
     >>> barlow_loss(torch.eye(2, 3), 2 * torch.eye(3))
     tensor(2.)
     """
@@ -53,10 +50,6 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
 
 def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
     """Return dW/dt = −∇ℒ(W) = −4 (WΓWᵀ − I) WΓ.
-
-    Args:
-        W: weights of D embeddings.
-        G: Γ.
 
     Source: Simon et al. 2023.
 
@@ -165,11 +158,6 @@ def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float
 
     They solve ds_j/dt = 4γ_j s_j (1 − γ_j s_j²). As t → ∞: 1/√γ_j for γ_j > 0; 0 for γ_j < 0; s_j(0) where either is zero.
 
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes.
-
     Source: Simon et al. 2023, aligned initialisation.
 
     >>> singular_values(torch.tensor([0.0, 1.0, 10.0]), torch.tensor([0.1]), torch.tensor([0.25]))[:, 0]
@@ -184,12 +172,7 @@ def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float
 def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
     """Return λ_j(t) = γ_j s_j(t)² = 1 / (1 + ((γ_j s_j(0)²)⁻¹ − 1) e^{−8γ_j t}), the eigenvalues of WΓWᵀ: logistic steps from 0 to 1.
 
-    The loss is Σ_j (1 − λ_j)², plus 1 for every embedding dimension without a mode.
-
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes. For γ_j < 0, λ_j < 0 and converges to 0.
+    The loss is Σ_j (1 − λ_j)², plus 1 for every embedding dimension without a mode. For γ_j < 0, λ_j < 0 and converges to 0.
 
     Source: Simon et al. 2023.
 
@@ -202,14 +185,7 @@ def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Ten
 def weights(
     t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"], U: Float[Tensor, "D R"], V: Float[Tensor, "M R"]
 ) -> Float[Tensor, "*T D M"]:
-    """Return W(t) = U diag(s(t)) Vᵀ: the whole trajectory from an aligned initialisation, in closed form.
-
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes.
-        U: their directions in the embedding space, orthonormal columns.
-        V: the modes.
+    """Return W(t) = U diag(s(t)) Vᵀ: the whole trajectory from an aligned initialisation, U with orthonormal columns, in closed form.
 
     Source: Simon et al. 2023, aligned initialisation.
 
@@ -223,12 +199,7 @@ def weights(
 def step_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
     """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
 
-    Args:
-        s: s(0), small and ≥ 0.
-        gamma: γ of the same modes.
-
-    Returns:
-        τ, learning rate × step; infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
+    It is infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
 
     Source: Simon et al. 2023.
 

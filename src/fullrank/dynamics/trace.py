@@ -2,7 +2,7 @@
 
 Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the network u(x) = W2ᵀW1x = Aᵀx. In the eigenbasis C = VΛVᵀ,
 λ ascending, the outputs are q = VᵀA (d, z). Time is learning rate × step of the loss exactly as given: C is a sum over n unless it is
-averaged, and every rate and stability limit scales with it. Use float64.
+averaged, and every rate and stability limit scales with it. `flow` is a name in `FLOWS`, and `eigenvalues` are λ. Use float64.
 """
 
 from collections.abc import Callable, Iterator
@@ -125,12 +125,7 @@ def projected_gradient_step(
     To first order in η the outputs follow the flow: "polar" takes the plain gradient; "horizontal" and "canonical" take the velocity of
     `weight_vector_field` instead. (A QR factorisation of the plain step follows none of the flows: its result depends on the basis.)
 
-    Args:
-        W1: first layer, orthonormal columns.
-        W2: second layer, orthonormal columns.
-        C: symmetric matrix of the loss.
-        learning_rate: η. `stability_limit` is the limit for `euler_outputs`.
-        flow: a name in `FLOWS`.
+    W1 and W2 have orthonormal columns, η is the learning rate, and `flow` is a name in `FLOWS`.
 
     Raises:
         UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
@@ -192,11 +187,6 @@ def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"
         q′ = −[4Λq − a Λqqᵀq − b qqᵀΛq],    (a, b) = (2, 2) horizontal, (1, 3) polar, (0, 4) canonical
 
     All three have the same fixed points. Around the minimum, outputs turn at the rates 2 : 3 : 4 times (λ_j − λ₁).
-
-    Args:
-        q: outputs on the eigenvectors of C.
-        eigenvalues: of C.
-        flow: a name in `FLOWS`.
 
     Raises:
         UserError: an unknown flow, or eigenvalues that do not match q.
@@ -260,11 +250,6 @@ def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str
         1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues than outputs
 
     Up to 1 / (8|λ₁|) the length of an output grows without overshoot. If C is a sum over n samples, the limit is ~ 1/n.
-
-    Args:
-        eigenvalues: of C.
-        outputs: z.
-        flow: a name in `FLOWS`.
 
     Source: linearisation of Esser et al. 2023, eq. 12 (the paper gives no bound).
 

@@ -1,8 +1,8 @@
 """Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's or Barlow's loss: losses, vector fields, gradient descent.
 
 Weights are one tensor (B, D, M): B = 2 where the networks are separate, B = 1 where they share their weights. The loss depends on the data
-only through G_vw = X_vᵀX_w. These are sums over samples, without 1/n; time is learning rate × step of these losses, so it scales as 1/n.
-A vector field is dW/dt = −∇ℒ.
+only through the moments G (2, 2, M, M), G_vw = X_vᵀX_w. These are sums over samples, without 1/n; time is learning rate × step of these
+losses, so it scales as 1/n. A vector field is dW/dt = −∇ℒ. Shapes of W and G that do not match are a `UserError`.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,7 @@ from fullrank.errors import UserError
 
 
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
-    """Return G_vw = X_vᵀX_w, sums over the samples. The losses depend on the data through them alone. The rows are not centred.
-
-    Args:
-        X: N samples of two views.
+    """Return G_vw = X_vᵀX_w of N samples X of two views, sums over the samples. The rows are not centred.
 
     Source: Skean et al. 2024, FroSSL, section 5.1.
 
@@ -47,13 +44,6 @@ def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
 def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear` of Z_v = X_vW_vᵀ.
 
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not match.
-
     Source: Skean et al. 2024, FroSSL, eq. 8.
 
     >>> frossl_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
@@ -66,13 +56,6 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return Barlow's loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
-
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not match.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning.
 
@@ -90,13 +73,6 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
 
     and the sum of both where the weights are shared.
 
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not match.
-
     Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the descent, which changes the
     signs of the linear terms; with its equations every W would decay to 0.
 
@@ -112,13 +88,6 @@ def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
     """Return minus the gradient of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ.
 
     The flow conserves ‖W₁‖_F² − ‖W₂‖_F².
-
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not match.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
 
@@ -200,10 +169,7 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
     """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same space.
 
-    Args:
-        W: weights of D embeddings.
-        V: other weights; either may be shared.
-        G: moments (2, 2, M, M).
+    Either W or V may be shared.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
     >>> principal_cosines(torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[3.0, 4.0]]]).double(), G)
@@ -238,7 +204,7 @@ def gradient_descent(
     Args:
         objective: `FROSSL` or `BARLOW`.
         W: weights at the start, not changed.
-        G: moments (2, 2, M, M).
+        G: moments.
         learning_rate: η; the loss is a sum over samples, so a loss with 1/n has an η that is n times larger.
         steps: number of steps.
         every: loss and eigenvalues are recorded at step 0, then at every multiple of this number, and at the last step.

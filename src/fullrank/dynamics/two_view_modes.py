@@ -1,7 +1,8 @@
 """The modes of two linear networks under FroSSL's or Barlow's loss: closed forms, step times, stability limits, counts of steps.
 
-Where the singular vectors of the weights are aligned with the data's, mode j has λ_j and γ_j of the two views and κ_j between them. Time
-is learning rate × step of the losses of `two_view`, which are sums over the samples.
+Where the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂ and κ_j of G₁₂
+(`lam`, `gamma`, `kappa`). s are signed singular values. With `shared`, both views have one network. Time is learning rate × step of the
+losses of `two_view`, which are sums over the samples.
 
 The curvature that drives a flow also limits the learning rate to 2 / curvature, so a faster flow may need more steps.
 """
@@ -26,12 +27,6 @@ def frossl_mode_vector_field(
     It holds where G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁ = s₂ is
     conserved only if λ = γ.
 
-    Args:
-        s: singular values, signed, of both networks.
-        lam: eigenvalues λ of G₁₁.
-        gamma: eigenvalues γ of G₂₂.
-        kappa: eigenvalues κ of G₁₂.
-
     Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
 
     >>> one = torch.ones(1)
@@ -47,10 +42,6 @@ def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]
     """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It conserves s₁² − s₂².
 
     Its fixed points are the saddle 0 and the attracting curve κs₁s₂ = 1.
-
-    Args:
-        s: singular values, signed, of both networks.
-        kappa: eigenvalues κ of G₁₂.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
 
@@ -111,14 +102,9 @@ class LogisticModes:
 
 
 def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ).
+    """Return FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
 
     The eigenvalues of the embeddings converge to λs² = (1 + ρ)/2 with ρ = κ/λ.
-
-    Args:
-        lam: eigenvalues λ of G₁₁ and G₂₂.
-        kappa: eigenvalues κ of G₁₂.
-        shared: one network for both views: twice the rate.
 
     Raises:
         UserError: not −λ < κ ≤ λ.
@@ -134,11 +120,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
 
 
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return Barlow's balanced modes: limit 1/κ, rate 4κ. At κ = λ that is half FroSSL's rate to the same limit.
-
-    Args:
-        kappa: eigenvalues κ of G₁₂.
-        shared: one network for both views: twice the rate.
+    """Return Barlow's balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
     Raises:
         UserError: κ is not positive.
@@ -194,10 +176,6 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
 
     Gradient descent is stable there up to a learning rate of 2 / curvature. At κ = λ that is three times FroSSL's limit for two networks
     and twice for shared weights, while FroSSL's flow is twice as fast.
-
-    Args:
-        kappa: the eigenvalues κ > 0 of G₁₂ of the learned modes.
-        shared: one network for both views.
 
     Source: not in the papers.
 
