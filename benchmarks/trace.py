@@ -59,23 +59,23 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
     q0 = V.mT @ W1.mT @ W2
     end = 8 / (4 * eigenvalues[0].abs())
     t = end * torch.linspace(0, 1, 9, dtype=torch.float64)[1:]
-    exact = trace.integrated(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
+    exact = trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
 
     def error(q: Tensor) -> float:  # of qqᵀ, because the closed form does not determine the rotation of the outputs
         return (q @ q.mT - exact @ exact.mT).flatten(1).norm(dim=1).max().item()
 
     def count_evaluations(solve) -> tuple[int, float]:
-        with mock.patch.object(trace, "output_flow", wraps=trace.output_flow) as field:
+        with mock.patch.object(trace, "output_vector_field", wraps=trace.output_vector_field) as field:
             q = solve()
         return field.call_count, error(q)
 
-    largest = trace.stable_step(eigenvalues, outputs=OUTPUTS, flow=flow)
+    largest = trace.stability_limit(eigenvalues, outputs=OUTPUTS, flow=flow)
     euler = [
-        count_evaluations(lambda n=n: trace.discretised(q0, eigenvalues, step=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
+        count_evaluations(lambda n=n: trace.euler_outputs(q0, eigenvalues, learning_rate=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
         for n in STEPS
         if end / n < largest
     ]
-    adaptive = [count_evaluations(lambda r=r: trace.integrated(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
+    adaptive = [count_evaluations(lambda r=r: trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
     methods = {"euler": euler, "adaptive": adaptive}
     if flow == "canonical":
         methods["closed form"] = [count_evaluations(lambda: trace.canonical_outputs(q0, eigenvalues, t))]

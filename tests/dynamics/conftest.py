@@ -1,8 +1,13 @@
-"""What the tests of all theories share."""
+"""Fixtures of the tests of all theories; `dynamics_helpers` has their plain functions."""
+
+import sys
+from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture
@@ -11,8 +16,8 @@ def rng():
 
 
 @pytest.fixture
-def unchecked():
-    """Shapes as a user's program meets them: without the tests' check of annotations."""
+def no_shape_checks():
+    """Shapes without the tests' check of annotations, as in a user's program."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,13 +1,16 @@
-"""How networks learn under joint-embedding objectives: vector fields, closed forms and discretisations, in float64.
+"""The dynamics of learning under joint-embedding objectives: vector fields, closed forms and discretisations, in float64.
 
-One theory a family of modules, imported by name (`from fullrank.dynamics import two_view`), since they share names such as `descend` and
-`modes`.
+Import the modules by name (`from fullrank.dynamics import two_view`), since several have functions such as `gradient_descent`.
 
-    flow                                     gradient flow and gradient descent of any loss
-    two_view, _modes, _small, _steps         FroSSL's and Barlow's loss of two linear networks
-    stepwise, stepwise_kernel                Barlow's loss of one linear network or kernel machine, learned in steps
-    pairs, trace, orthonormal, optimum       trace losses over pairs: free, under orthogonality constraints, and where they end
-    nonlinear, tangent                       two layers with an activation beside linear ones
-    fixed_projector                          a projector that is not trained
-    infonce, _modes, _alignment, _depth, _strength, _training      linear and ReLU layers under InfoNCE
+    flow                     gradient flow and gradient descent of any loss
+    two_view, two_view_modes FroSSL's and Barlow's loss of two linear networks, and its modes
+    small_initialization     the same from small random weights
+    stepwise                 Barlow's loss of one linear network or kernel machine, learned in steps
+    contrastive_pairs        trace losses over pairs without constraints
+    trace, optimum           trace losses under orthogonality constraints, and their minima and limits
+    nonlinear                two layers with an activation, compared with linear ones
+    fixed_projector          a projector that is not trained
+    infonce                  linear and ReLU layers under InfoNCE
+    infonce_alignment        singular values and vectors of those layers
+    augmentation_strength    the strength of augmentation at which InfoNCE collapses
 """

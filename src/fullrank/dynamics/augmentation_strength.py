@@ -1,6 +1,6 @@
-"""How strong an augmentation InfoNCE bears before directions collapse: thresholds of small weights, and the isotropic Gaussian in full.
+"""How strong an augmentation can be under InfoNCE before directions collapse: thresholds of small weights, and the isotropic Gaussian.
 
-k is the second moment of the shifts x′ − x in a direction, against the variance of the data there.
+k is the second moment of the shifts x′ − x in a direction, relative to the variance of the data there.
 Source of all: derived from Lemma 2 of Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
 
@@ -12,12 +12,12 @@ from fullrank.dynamics.infonce import weighted_covariances
 from fullrank.errors import UserError
 
 
-def thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
-    """The factors k_j on the augmentation's second moments at which small weights begin to vanish, one direction after the other.
+def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
+    """Return the factors k_j on the augmentation's second moments above which small weights vanish, one factor for each direction.
 
-    For W → 0 the softmax weights are 1/N, and X = 2N Cov(x) − (N − 1) Σ_i(x′_i − x_i)(x′_i − x_i)ᵀ/N; with the second moments times k it
-    has as many negative eigenvalues as there are k_j < k: those of Σ̂₀v = kΣ̂₁v. Isotropic data of variance v,
-    augmented by unit second moments, have k* = 2v N/(N − 1).
+    For W → 0 the softmax weights are 1/N, and X = 2N Cov(x) − (N − 1) Σ_i(x′_i − x_i)(x′_i − x_i)ᵀ/N. With the second moments times k, X
+    has as many negative eigenvalues as there are k_j < k, where Σ̂₀v = k_jΣ̂₁v. For isotropic data of variance v and an augmentation with
+    unit second moments, k* = 2v N/(N − 1).
 
     Args:
         x: inputs of N anchors and of their positives.
@@ -28,10 +28,10 @@ def thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     Raises:
         UserError: the anchors do not span the m dimensions.
 
-    Source: Section 4 and Fig. 3, made precise: the paper names no threshold.
+    Source: Section 4 and Fig. 3, made precise: the paper gives no threshold.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)  # variance 1/2
-    >>> thresholds(torch.stack([x, x + torch.tensor([1.0, 0.0])]))
+    >>> collapse_thresholds(torch.stack([x, x + torch.tensor([1.0, 0.0])]))
     tensor([1.3333,    inf], dtype=torch.float64)
     """
     N, m = x.shape[1:]
@@ -45,41 +45,19 @@ def thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     return torch.where(shares > rounding, 1 / shares, torch.inf)
 
 
-def gaussian_growth(w: Float[Tensor, "*S"], k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Float[Tensor, "*S"]:
-    """ẇ/(wN) = v(2 + ω²)/(1 + ω²)² − k with ω² = w²v: how a singular value grows, for infinitely many samples of an isotropic Gaussian.
-
-    The softmax weights tilt the density of the others towards each anchor; the positive's own weight is taken to vanish, as it does for
-    N → ∞. The rate falls with w: below k* = 2v it pulls to `gaussian_equilibrium`, from there on to 0.
-
-    Args:
-        w: singular values.
-        k: second moments of the shifts x′ − x in that direction.
-        variance: v of the data.
-
-    Returns:
-        Rates, for a time of learning rate × step with the loss a mean over the samples.
-
-    Source: Lemma 2 in expectation; not in the paper.
-
-    >>> gaussian_growth(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 0.75]))
-    tensor([0., 0.])
-    """
-    square = w.square() * variance
-    return variance * (2 + square) / (1 + square).square() - k
-
-
 def gaussian_equilibrium(k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Float[Tensor, "*S"]:
-    """The root of `gaussian_growth`, w*² = ((v + √(v² + 4vk))/(2k) − 1)/v, or 0 from k* = 2v on, which it approaches continuously.
+    """Return the singular value w* where growth ends for an isotropic Gaussian: w*² = ((v + √(v² + 4vk))/(2k) − 1)/v, or 0 for k ≥ 2v.
 
-    With finitely many samples, or directions without augmentation, the equilibrium lies lower, since α_ii grows with what the weights
-    already tell apart; the threshold stays.
+    It is the root of ẇ/(wN) = v(2 + ω²)/(1 + ω²)² − k, ω² = w²v, for infinitely many samples: the softmax weights tilt the density of the
+    other samples towards each anchor, and the weight of the positive itself vanishes as N → ∞. The rate decreases with w, so w converges
+    to w*, which reaches 0 continuously at k* = 2v.
+
+    With finitely many samples, or with directions without augmentation, the equilibrium is lower, since α_ii grows with the separation of
+    the samples; the threshold is the same.
 
     Args:
         k: second moments of the shifts x′ − x in that direction, above 0.
         variance: v of the data.
-
-    Returns:
-        The singular values at which growth ends.
 
     Source: Lemma 2 in expectation; not in the paper.
 

@@ -1,52 +1,25 @@
-"""The symmetric matrix C of a loss over pairs, and the free gradient flow under it, which collapses to one dimension.
+"""The symmetric matrix C of a loss over pairs, and the unconstrained gradient flow under it, which collapses to one dimension.
 
-Shapes: n anchors with p positives and q negatives each, d inputs, z outputs. Time is learning rate × step of the loss as it stands: C is
-a sum over n unless it is averaged, and every rate scales with it. Use float64.
+Shapes: n anchors with p positives and q negatives each, d inputs, z outputs. Time is learning rate × step of the loss exactly as given: C
+is a sum over n unless it is averaged, and every rate scales with C. Use float64.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.symmetric import check_symmetric
+from fullrank.dynamics.checks import check_symmetric
 from fullrank.errors import UserError
-
-
-def pairing(n: int, p: int, q: int, *, average: bool = False) -> Float[Tensor, "m m"]:
-    """The symmetric S of Σ_i u_iᵀ(Σ_j u_ij⁻ − Σ_j u_ij⁺) = Tr(UᵀSU), for any embeddings U of m = n(1 + p + q) points.
-
-    Args:
-        n: number of anchors, the first n points.
-        p: positives of each anchor; they follow, those of the first anchor first.
-        q: negatives of each anchor; they come last, in the same order. 0 is the non-contrastive loss − Σ_i u_iᵀu_i⁺.
-        average: mean over anchors, over positives and over negatives, rather than sums.
-
-    Returns:
-        S in float64.
-
-    Source: Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models, eq. 1, 2 and 7 (corrected: the sign of the
-    non-contrastive loss, and positives and negatives that belong to an anchor).
-
-    >>> pairing(1, 1, 1)
-    tensor([[ 0.0000, -0.5000,  0.5000],
-            [-0.5000,  0.0000,  0.0000],
-            [ 0.5000,  0.0000,  0.0000]], dtype=torch.float64)
-    """
-    one = torch.eye(n, dtype=torch.float64) / (n if average else 1)
-    positives = -one.repeat_interleave(p, 1) / (p if average else 1)
-    negatives = one.repeat_interleave(q, 1) / (q if average and q else 1)
-    S = torch.zeros(n * (1 + p + q), n * (1 + p + q), dtype=torch.float64)
-    S[:n, n:] = torch.cat([positives, negatives], 1)
-    return (S + S.mT) / 2
 
 
 def pair_matrix(
     X: Float[Tensor, "n d"], X_pos: Float[Tensor, "n *p d"], X_neg: Float[Tensor, "n *q d"] | None = None, *, average: bool = False
 ) -> Float[Tensor, "d d"]:
-    """The matrix C = (C̃ + C̃ᵀ)/2, C̃ = Σ_i x_i (Σ_j x_ij⁻ − Σ_j x_ij⁺)ᵀ, of the loss Σ_i u_iᵀ(Σ_j u_ij⁻ − Σ_j u_ij⁺) of u = Aᵀx.
+    """Return C = (C̃ + C̃ᵀ)/2, C̃ = Σ_i x_i (Σ_j x_ij⁻ − Σ_j x_ij⁺)ᵀ, of the loss Σ_i u_iᵀ(Σ_j u_ij⁻ − Σ_j u_ij⁺) of u = Aᵀx.
 
-    Independent negatives and positives of mean x give E[C] = n(q μμᵀ − p E[xxᵀ]): −n·Cov(x) for p = q = 1, negative semidefinite. With
-    q > p and data that are not centred, the direction of μ can get a positive eigenvalue, and dies; centre the data, or average.
+    Independent negatives, and positives of mean x, give E[C] = n(q μμᵀ − p E[xxᵀ]). For p = q = 1 this is −n·Cov(x), negative
+    semidefinite. With q > p and data that are not centred, the direction of μ can have a positive eigenvalue, and its output vanishes;
+    centre the data, or average.
 
     Args:
         X: anchors.
@@ -55,7 +28,7 @@ def pair_matrix(
         average: mean over anchors, over positives and over negatives, rather than sums.
 
     Raises:
-        UserError: positives or negatives that do not fit the anchors.
+        UserError: the shapes of anchors and pairs do not match.
 
     Source: Esser et al. 2023, eq. 7 (corrected: the paper prints the non-contrastive C̃ with the sign +, under which all outputs vanish).
 
@@ -63,22 +36,22 @@ def pair_matrix(
     tensor([[-1., -0.],
             [-0., -1.]])
     """
-    C = -_cross(X, X_pos, average)
+    C = -_pair_products(X, X_pos, average)
     if X_neg is not None:
-        C = C + _cross(X, X_neg, average)
+        C = C + _pair_products(X, X_neg, average)
     return (C + C.mT) / 2
 
 
-def _cross(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], average: bool) -> Float[Tensor, "d d"]:
-    """Σ_i x_i (Σ_j x_ij)ᵀ, or the mean."""
+def _pair_products(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], average: bool) -> Float[Tensor, "d d"]:
+    """Return Σ_i x_i (Σ_j x_ij)ᵀ, or the mean."""
     if (len(others), others.shape[-1]) != X.shape or others.ndim not in (2, 3):
-        raise UserError(f"anchors {tuple(X.shape)} and pairs {tuple(others.shape)} do not fit; give pairs of shape (n, d) or (n, pairs, d)")
+        raise UserError(f"anchors {tuple(X.shape)} and pairs {tuple(others.shape)} do not match; give pairs (n, d) or (n, pairs, d)")
     others = others.reshape(len(X), -1, X.shape[-1])
     return X.mT @ (others.mean(1) / len(X) if average else others.sum(1))
 
 
 def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
-    """Eigenvalues λ of C, ascending, and the orthogonal V of C = VΛVᵀ.
+    """Return the eigenvalues λ of C in ascending order, and the orthogonal V of C = VΛVᵀ.
 
     Raises:
         UserError: C is not symmetric.
@@ -90,52 +63,29 @@ def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tens
     return torch.linalg.eigh(C)
 
 
-def unconstrained(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T z d"]:
-    """The free flow Θ′ = −2ΘC of the one-layer network u = Θx under Tr(ΘCΘᵀ), solved: Θ(t) = Θ₀ e^{−2Ct}.
+def unconstrained_weights(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T z d"]:
+    """Return Θ(t) = Θ₀ e^{−2Ct}, the solution of the flow Θ′ = −2ΘC of a one-layer network u = Θx under Tr(ΘCΘᵀ).
 
-    Every row obeys the same linear equation. For finite t the rank is that of Θ₀, but all rows turn to the eigenvector of λ₁, the singular
-    values as s₂/s₁ ~ e^{−2(λ₂−λ₁)t}: dimensional collapse. Their size diverges if λ₁ < 0, vanishes if λ₁ > 0, and has a limit if λ₁ = 0.
+    Every row obeys the same linear equation. For finite t the rank is that of Θ₀, but all rows turn to the eigenvector of λ₁, and the
+    singular values obey s₂/s₁ ~ e^{−2(λ₂−λ₁)t}: dimensional collapse. The rows diverge if λ₁ < 0, vanish if λ₁ > 0, and converge if λ₁ = 0.
+
+    With X = −2C this is W(t) = W(0)e^{Xt}, the solution of Ẇ = WX for one layer under InfoNCE with a fixed driving matrix X. As many
+    singular values decay as X has negative eigenvalues (for W(0) of full column rank), and the others diverge.
 
     Args:
         Theta0: weights at t = 0.
         C: symmetric matrix of the loss.
-        t: times, learning rate × step, with C as it stands (a sum over n unless it was averaged).
+        t: times, learning rate × step.
 
     Raises:
         UserError: C is not symmetric.
 
     Source: Esser et al. 2023, Proposition 1 (corrected: collinear rows of different sizes, not equal components; no common fixed point).
+    Jing et al. 2022, Theorem 1 (corrected: no rank is lost at a finite t; positive X does not save the effective rank unless X ∝ I).
 
-    >>> unconstrained(torch.eye(2), torch.diag(torch.tensor([0.0, 0.5])), torch.tensor(1.0))
+    >>> unconstrained_weights(torch.eye(2), torch.diag(torch.tensor([0.0, 0.5])), torch.tensor(1.0))
     tensor([[1.0000, 0.0000],
             [0.0000, 0.3679]])
     """
     eigenvalues, V = eigenbasis(C)
     return (Theta0 @ V) * torch.exp(-2 * eigenvalues * t[..., None, None]) @ V.mT
-
-
-def unconstrained_kernel(
-    U0: Float[Tensor, "m z"], K: Float[Tensor, "m m"], S: Float[Tensor, "m m"], t: Float[Tensor, "*T"]
-) -> Float[Tensor, "*T m z"]:
-    """The free flow of a kernel model under Tr(UᵀSU), U′ = −2KSU, solved: U(t) = e^{−2KSt} U₀. K = XXᵀ is the linear network.
-
-    Points that are in no pair (rows of zeros in S) are carried along: this is how new points are embedded.
-
-    Args:
-        U0: embeddings of m points at t = 0.
-        K: kernel of the points.
-        S: symmetric matrix of the pairs, as `pairing` makes it.
-        t: times, learning rate × step, with S as it stands (sums over pairs unless averaged).
-
-    Raises:
-        UserError: K or S is not symmetric.
-
-    Source: Esser et al. 2023, Proposition 1 with k(x, x′) in the place of xᵀx′.
-
-    >>> unconstrained_kernel(torch.eye(2), torch.eye(2), torch.diag(torch.tensor([0.0, 0.5])), torch.tensor(1.0))
-    tensor([[1.0000, 0.0000],
-            [0.0000, 0.3679]])
-    """
-    check_symmetric(K, "K", "give (K + Kᵀ)/2")
-    check_symmetric(S, "S", "give (S + Sᵀ)/2, which has the same loss")
-    return torch.linalg.matrix_exp(-2 * t[..., None, None] * (K @ S)) @ U0

@@ -1,11 +1,11 @@
-"""Training of any loss, in continuous time (gradient flow) and in steps (gradient descent): what every closed form is held against.
+"""Training of any loss in continuous time (gradient flow) and in steps (gradient descent). Tests compare every closed form with it.
 
-A loss is a function of a dict or tuple of float64 tensors. Time is learning rate × step, in the loss's own scale: a loss that is a sum
+A loss is a function of a dict or tuple of float64 tensors. Time is learning rate × step of the loss exactly as given: a loss that is a sum
 over n samples runs n times faster than their mean.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -14,109 +14,113 @@ from jaxtyping import Float
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
+from fullrank.dynamics.checks import check_steps
 from fullrank.errors import UserError
 
 Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
 
 
 def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
-    """∇loss(θ), by autograd; zero for what the loss does not depend on.
+    """Return ∇loss(θ), computed by autograd. It is zero for parameters that the loss does not use.
 
     Args:
         loss: a scalar function of the parameters.
         params: θ, a dict or tuple of tensors.
 
     Returns:
-        The gradient, named and shaped like `params`.
+        The gradient, with the names and shapes of `params`.
 
     Raises:
-        UserError: the loss is no scalar tensor.
+        UserError: the loss is not a scalar tensor.
 
     >>> gradient(lambda p: p["w"].square().sum() / 2, {"w": torch.tensor([1.0, 3.0])})
     {'w': tensor([1., 3.])}
     """
-    leaves = [x.detach().requires_grad_() for x in tensors(params)]
+    leaves = [x.detach().requires_grad_() for x in parameter_tensors(params)]
     with torch.enable_grad():
-        value = loss(like(params, leaves))
+        value = loss(rebuild_parameters(params, leaves))
     if not (isinstance(value, Tensor) and value.ndim == 0):
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise UserError(f"the loss returned {got} instead of one number; for an objective's terms, return sum(terms.values())")
-    return like(params, torch.autograd.grad(value, leaves, materialize_grads=True))
+    return rebuild_parameters(params, torch.autograd.grad(value, leaves, materialize_grads=True))
 
 
-def flow(loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12) -> Params:
-    """The gradient flow dθ/dt = −∇loss(θ), θ(0) = params, at the times t.
+def gradient_flow(
+    loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
+) -> Params:
+    """Integrate the gradient flow dθ/dt = −∇loss(θ), θ(0) = params, and return θ at the times t.
 
-    An explicit Runge-Kutta method of order 8 with adaptive steps (DOP853), whose steps ignore t: between them it interpolates with
-    order 7.
+    The solver is an explicit Runge-Kutta method of order 8 with adaptive steps (DOP853). Its steps do not depend on t: between them it
+    interpolates with order 7.
 
     Args:
         loss: a scalar function of the parameters.
         params: θ(0), a dict or tuple of float64 tensors.
         t: ascending times ≥ 0, in units of learning rate × step.
-        rtol: error allowed in a step, relative to each number of θ.
-        atol: error allowed in a step besides, absolute.
+        rtol: allowed error of a step, relative to each number of θ.
+        atol: allowed absolute error of a step, in addition.
 
     Returns:
         θ(t), named like `params`, each tensor with a first dimension of T times.
 
     Raises:
-        UserError: parameters that are not float64, times that do not ascend from 0 on, a flow that leaves the finite numbers before t.
+        UserError: the parameters are not float64, the times do not ascend from 0 on, or the flow diverges before the last time.
 
     Source: Hairer, Nørsett and Wanner 1993, Solving Ordinary Differential Equations I, Sec. II.5 and II.10.
 
     >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
-    >>> flow(lambda p: p["w"].square().sum() / 2, start, torch.tensor([0.0, 1.0]))["w"]  # w(t) = e⁻ᵗ w(0)
+    >>> gradient_flow(lambda p: p["w"].square().sum() / 2, start, torch.tensor([0.0, 1.0]))["w"]  # w(t) = e⁻ᵗ w(0)
     tensor([[1.0000, 3.0000],
             [0.3679, 1.1036]], dtype=torch.float64)
     """
-    check_double(params)
-    rows = solve(lambda y: -_pack(gradient(loss, _unpack(y, params))), _pack(params), t, rtol=rtol, atol=atol)
-    return _unpack(rows, params)
+    check_float64(params)
+    rows = solve_ode(lambda y: -_flatten(gradient(loss, _unflatten(y, params))), _flatten(params), t, rtol=rtol, atol=atol)
+    return _unflatten(rows, params)
 
 
-def solve(
+def solve_ode(
     velocity: Callable[[Tensor], Tensor], start: Float[Tensor, "..."], t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
 ) -> Float[Tensor, "T ..."]:
-    """x(t) of x′ = velocity(x), x(0) = start, at the times t, as `flow` integrates it.
+    """Solve x′ = velocity(x), x(0) = start, with the solver of `gradient_flow`, and return x at the times t.
 
     Args:
-        velocity: of x, a tensor shaped like `start`.
+        velocity: x′ as a function of x, a tensor shaped like `start`.
         start: x(0), float64.
         t: ascending times ≥ 0.
-        rtol: error allowed in a step, relative to each number of x.
-        atol: error allowed in a step besides, absolute.
+        rtol: allowed error of a step, relative to each number of x.
+        atol: allowed absolute error of a step, in addition.
 
     Raises:
-        UserError: times that do not ascend from 0 on, a velocity that is not finite at the start, an x that leaves the finite numbers
-            before t.
+        UserError: the times do not ascend from 0 on, the velocity is not finite at the start, or x diverges before the last time.
 
-    >>> solve(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
+    >>> solve_ode(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
     tensor([2.0000, 0.7358], dtype=torch.float64)
     """
     times = t.double().cpu().numpy()
     if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
-        raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them, each once")
-    if times[-1] == 0:  # where scipy returns nothing
+        raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them and remove duplicates")
+    if times[-1] == 0:  # scipy returns nothing here
         return start[None]
 
     def slope(_: float, y: np.ndarray) -> np.ndarray:
         return velocity(torch.tensor(y).to(start.device).view(start.shape)).flatten().cpu().numpy()
 
-    if not velocity(start).isfinite().all():  # scipy would look for a first step without end
-        raise UserError("the velocity at t = 0 is NaN or infinite, expected finite numbers; look at the loss, its data and the start")
-    with np.errstate(over="ignore", invalid="ignore"):  # a flow that blows up is reported below
+    if not velocity(start).isfinite().all():  # scipy would search for a first step forever
+        raise UserError("the velocity at t = 0 is NaN or infinite, expected finite numbers; check the loss, its data and the start")
+    with np.errstate(over="ignore", invalid="ignore"):  # a flow that diverges is reported below
         solution = solve_ivp(slope, (0.0, times[-1]), start.flatten().cpu().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol)
     if not solution.success:
         reached = max(solution.t, default=0.0)
-        raise UserError(f"the flow blows up between t = {reached:g} and {times[-1]:g}: is the loss bounded below? end at an earlier time")
+        raise UserError(
+            f"the flow diverges between t = {reached:g} and {times[-1]:g}; end at an earlier time, or bound the loss from below"
+        )
     return torch.tensor(solution.y.T).to(start.device).view(len(times), *start.shape)
 
 
-def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
-    """Full-batch gradient descent θ_{k+1} = θ_k − η ∇loss(θ_k), θ_0 = params, recorded at the chosen steps.
+def gradient_descent(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
+    """Run full-batch gradient descent θ_{k+1} = θ_k − η ∇loss(θ_k), θ_0 = params, and return θ at the chosen steps.
 
-    Euler's method for `flow`: step k stands at time t = ηk, and at a fixed time the two differ by O(η).
+    This is Euler's method for `gradient_flow`: step k is at time t = ηk, and at a fixed time the two differ by O(η).
 
     Args:
         loss: a scalar function of the parameters.
@@ -128,65 +132,63 @@ def descend(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: 
         θ at those steps, named like `params`, each tensor with a first dimension of len(steps).
 
     Raises:
-        UserError: parameters that are not float64, steps that do not ascend from 0 on, a learning rate at which descent diverges.
+        UserError: the parameters are not float64, the steps do not ascend from 0 on, or gradient descent diverges.
 
     >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
-    >>> descend(lambda p: p["w"].square().sum() / 2, start, learning_rate=0.5, steps=[0, 2])["w"]  # w_k = (1 − η)ᵏ w_0
+    >>> gradient_descent(lambda p: p["w"].square().sum() / 2, start, learning_rate=0.5, steps=[0, 2])["w"]  # w_k = (1 − η)ᵏ w_0
     tensor([[1.0000, 3.0000],
             [0.2500, 0.7500]], dtype=torch.float64)
     """
-    check_double(params)
+    check_float64(params)
     check_steps(steps)
     wanted = set(steps)
-    path = islice(iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
-    rows = [tensors(now) for step, now in enumerate(path) if step in wanted]
+    path = islice(gradient_descent_iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
+    rows = [parameter_tensors(current) for step, current in enumerate(path) if step in wanted]
     if not all(x.isfinite().all() for x in rows[-1]):
-        raise UserError(f"descent left the finite numbers before step {steps[-1]} at a learning rate of {learning_rate:g}; lower it")
-    return like(params, [torch.stack(column) for column in zip(*rows, strict=True)])
+        raise UserError(
+            f"gradient descent diverged before step {steps[-1]} at a learning rate of {learning_rate:g}; lower the learning rate"
+        )
+    return rebuild_parameters(params, [torch.stack(column) for column in zip(*rows, strict=True)])
 
 
-def iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
-    """θ_0, θ_1, … of gradient descent, without end; a gradient is taken only when the next one is asked for."""
+def gradient_descent_iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
+    """Yield θ_0, θ_1, … of gradient descent without end. A gradient is computed only when the next θ is requested."""
     while True:
         yield params
-        pairs = zip(tensors(params), tensors(gradient(loss, params)), strict=True)
-        params = like(params, [x - learning_rate * slope for x, slope in pairs])
+        pairs = zip(parameter_tensors(params), parameter_tensors(gradient(loss, params)), strict=True)
+        params = rebuild_parameters(params, [x - learning_rate * slope for x, slope in pairs])
 
 
-def tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    """Return the detached tensors of a dict or tuple of parameters."""
     return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
 
 
-def like(params: Params, new: Sequence[Tensor]) -> Params:
-    """The tensors `new` in the container of `params`."""
+def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:
+    """Return the tensors `new` in a container like `params`."""
     if isinstance(params, dict):
         return dict(zip(params, new, strict=True))
     return tuple(new)
 
 
-def _pack(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
-    """All numbers of the parameters in one row."""
-    return torch.cat([x.reshape(-1) for x in tensors(params)])
-
-
-def _unpack(rows: Float[Tensor, "*T P"], params: Params) -> Params:
-    """`_pack` undone, for one row or for many."""
-    originals = tensors(params)
-    pieces = rows.split([x.numel() for x in originals], -1)
-    return like(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])
-
-
-def check_double(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
-    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in tensors(params)} - {"float64"})
-    if wrong:
-        raise UserError(f"parameters are {', '.join(wrong)}, expected float64; convert them, and the loss's data, with .double()")
-
-
-def check_steps(steps: Sequence[int]) -> None:
-    """Check the steps at which training is to be recorded.
+def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
+    """Check that all parameters are float64.
 
     Raises:
-        UserError: none, or they do not ascend from 0 on.
+        UserError: a parameter has another dtype.
     """
-    if not steps or steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
-        raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them, each once")
+    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in parameter_tensors(params)} - {"float64"})
+    if wrong:
+        raise UserError(f"parameters are {', '.join(wrong)}, expected float64; convert them, and the data of the loss, with .double()")
+
+
+def _flatten(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
+    """Return all numbers of the parameters in one row."""
+    return torch.cat([x.reshape(-1) for x in parameter_tensors(params)])
+
+
+def _unflatten(rows: Float[Tensor, "*T P"], params: Params) -> Params:
+    """Invert `_flatten`, for one row or many."""
+    originals = parameter_tensors(params)
+    pieces = rows.split([x.numel() for x in originals], -1)
+    return rebuild_parameters(params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)])

@@ -1,7 +1,11 @@
-"""Stepwise learning: a linear network under the Barlow Twins loss learns the eigenmodes of its data one by one, at times known beforehand.
+"""Stepwise learning: a linear network under the Barlow Twins loss learns the eigenmodes of its data one by one, at predictable times.
 
 f(x) = Wx, Γ = (1/2n) Σ (x x′ᵀ + x′xᵀ) = V diag(γ) Vᵀ, ℒ(W) = ‖WΓWᵀ − I‖_F². Time is learning rate × step; Γ is a mean over the n pairs,
-so time does not depend on n. `stepwise_kernel` has the same of kernel machines.
+so time does not depend on n. In arguments, G is Γ, W the weights of D embeddings, t times ≥ 0, s the initial s(0) ≥ 0 of R modes, gamma
+their γ, and V their directions.
+
+A kernel machine is a linear network on the features of its kernel. With Γ = `contrastive_kernel(K)` and weights on `kernel_features`, all
+functions here apply to it, and to a wide network with its tangent kernel.
 
 Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (arXiv 2303.15438).
 """
@@ -12,16 +16,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.flow import descend as gradient_descent
-from fullrank.dynamics.symmetric import check_symmetric
+from fullrank.dynamics import flow
+from fullrank.dynamics.checks import check_symmetric
 from fullrank.errors import UserError
 
 
 def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]:
-    """Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ), all that the dynamics see of the data.
+    """Return Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ). The dynamics depend on the data through Γ alone.
 
     Args:
-        X: N pairs of views with M features. They are used as given, not centred.
+        X: N pairs of views with M features; they are not centred.
 
     Source: Simon et al. 2023, the feature cross-correlation matrix.
 
@@ -34,13 +38,9 @@ def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]
 
 
 def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, ""]:
-    """ℒ(W) = ‖WΓWᵀ − I‖_F², Barlow Twins without normalisation and with the cross-correlation of both orders of the views.
+    """Return ℒ(W) = ‖WΓWᵀ − I‖_F², Barlow Twins without normalisation and with the cross-correlation of both orders of the views.
 
-    It is `barlow_linear` on the 2n ordered pairs (x, x′) and (x′, x), each embedding divided by √(2n).
-
-    Args:
-        W: weights of D embeddings.
-        G: Γ.
+    It equals `barlow_linear` on the 2n ordered pairs (x, x′) and (x′, x), each embedding divided by √(2n).
 
     >>> barlow_loss(torch.eye(2, 3), 2 * torch.eye(3))
     tensor(2.)
@@ -49,11 +49,7 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
 
 
 def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
-    """dW/dt = −∇ℒ(W) = −4 (WΓWᵀ − I) WΓ.
-
-    Args:
-        W: weights of D embeddings.
-        G: Γ.
+    """Return dW/dt = −∇ℒ(W) = −4 (WΓWᵀ − I) WΓ.
 
     Source: Simon et al. 2023.
 
@@ -64,8 +60,10 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
     return -4 * _residual(W, G) @ W @ G
 
 
-def descend(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]) -> Float[Tensor, "S D M"]:
-    """Full-batch gradient descent on ℒ from W, recorded at the chosen steps: step k stands at time t = learning rate × k.
+def gradient_descent(
+    W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]
+) -> Float[Tensor, "S D M"]:
+    """Run full-batch gradient descent on ℒ from W, and return W at the chosen steps: step k is at time t = learning rate × k.
 
     Args:
         W: weights at step 0, float64.
@@ -74,28 +72,28 @@ def descend(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: 
         steps: ascending numbers ≥ 0 of the steps to record.
 
     Raises:
-        UserError: a learning rate at which training cannot settle; weights or steps as in `flow.descend`.
+        UserError: the learning rate is at or above the stability limit, or an error of `flow.gradient_descent`.
 
     >>> W = 1e-3 * torch.eye(1, 2, dtype=torch.float64)
-    >>> descend(W, torch.eye(2, dtype=torch.float64), learning_rate=0.1, steps=[0, 1])[:, 0, 0]
+    >>> gradient_descent(W, torch.eye(2, dtype=torch.float64), learning_rate=0.1, steps=[0, 1])[:, 0, 0]
     tensor([0.0010, 0.0014], dtype=torch.float64)
     """
-    limit = stability_limit(modes(G)[0])
+    limit = stability_limit(eigenmodes(G)[0])
     if learning_rate >= limit:
-        raise UserError(f"learning rate {learning_rate:g} is not below 1/(4γ₁) = {limit:g}, where training stops being stable; lower it")
-    return gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)["W"]
+        raise UserError(f"learning rate {learning_rate:g} is not below the stability limit 1/(4γ₁) = {limit:g}; lower it")
+    return flow.gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)["W"]
 
 
 def stability_limit(gamma: Float[Tensor, " M"]) -> float:
-    """1/(4γ₁): gradient descent settles where WΓWᵀ = I only at a learning rate below it.
+    """Return 1/(4γ₁): gradient descent converges to WΓWᵀ = I only at a learning rate below it.
 
     The largest curvature of ℒ there is 8γ₁, that of the singular value of the first mode, and a step of 2/curvature only oscillates.
 
     Args:
-        gamma: eigenvalues of Γ in descending order, learned or not: the first alone counts.
+        gamma: eigenvalues of Γ in descending order. The first alone matters.
 
     Raises:
-        UserError: no positive eigenvalue, so that nothing is learned at any rate.
+        UserError: no eigenvalue is positive, so nothing is learned at any learning rate.
 
     Source: derived here; Simon et al. 2023 take small steps.
 
@@ -104,13 +102,13 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     """
     if gamma[0] <= 0:
         raise UserError(
-            f"Γ has no positive eigenvalue (the largest is {gamma[0]:.3g}), so no mode is learned; are the views pairs of one image?"
+            f"Γ has no positive eigenvalue (the largest is {gamma[0]:.3g}), so no mode is learned; give two views of each image"
         )
     return (1 / (4 * gamma[0])).item()
 
 
-def modes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
-    """Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are not learned.
+def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
+    """Return γ and V of Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are not learned.
 
     Args:
         G: Γ, or the kernel form K_Γ.
@@ -121,7 +119,7 @@ def modes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "
     Raises:
         UserError: Γ is not symmetric.
 
-    >>> gamma, V = modes(torch.diag(torch.tensor([1.0, 3.0, 2.0])))
+    >>> gamma, V = eigenmodes(torch.diag(torch.tensor([1.0, 3.0, 2.0])))
     >>> gamma, V[:, 0].abs()
     (tensor([3., 2., 1.]), tensor([0., 1., 0.]))
     """
@@ -130,24 +128,24 @@ def modes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "
     return gamma.flip(-1), V.flip(-1)
 
 
-def alignment(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
-    """The aligned initialisation U diag(s) Vᵀ whose flow a small generic W follows: WV = QR, s_j(0) = |R_jj|, U = Q with R's signs.
+def aligned_initialization(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
+    """Return U and s(0) of the aligned initialisation U diag(s) Vᵀ whose flow a small generic W follows.
 
-    Modes are learned in order, each in what the earlier ones left free of the embedding space: a Gram-Schmidt process. It is exact as
-    W → 0, with the γ_j distinct. The last mode is the slowest to become so: mode D + 1 grows as well until mode D is learned, which leaves
-    an error of order ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For γ_j = 1/j and D = 8 of 20, measured step times differ from those predicted by up to 1 %
-    at W(0) ~ 10⁻³ (the last mode: 9 %), and by 0.1 % at 10⁻⁶ (2 %).
+    WV = QR, s_j(0) = |R_jj|, U = Q with R's signs. Modes are learned in order, each in the part of the embedding space that earlier modes
+    left free: a Gram-Schmidt process. It is exact as W → 0, with distinct γ_j. The last mode converges most slowly: mode D + 1 grows as
+    well until mode D is learned, which causes an error of order ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For γ_j = 1/j and D = 8 of 20, measured step
+    times differ from predicted ones by up to 1 % at W(0) ~ 10⁻³ (the last mode: 9 %), and by 0.1 % at 10⁻⁶ (2 %).
 
     Args:
         W: weights at t = 0, small: γ_j s_j(0)² ≪ 1.
-        V: the K ≤ D modes with the largest γ, in descending order: `modes(G)[1][:, :D]`.
+        V: the K ≤ D modes with the largest γ, in descending order: `eigenmodes(G)[1][:, :D]`.
 
     Returns:
         U with orthonormal columns, and s(0) ≥ 0, of R = min(D, K) modes.
 
     Source: Simon et al. 2023, small generic initialisation.
 
-    >>> alignment(torch.tensor([[0.0, -0.2], [0.1, 0.0]]), torch.eye(2))[1]
+    >>> aligned_initialization(torch.tensor([[0.0, -0.2], [0.1, 0.0]]), torch.eye(2))[1]
     tensor([0.1000, 0.2000])
     """
     Q, R = torch.linalg.qr(W @ V)
@@ -156,14 +154,9 @@ def alignment(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[T
 
 
 def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
-    """s_j(t) = e^{4γ_j t} / √(s_j(0)⁻² + (e^{8γ_j t} − 1) γ_j), the singular values of W from an aligned initialisation.
+    """Return s_j(t) = e^{4γ_j t} / √(s_j(0)⁻² + (e^{8γ_j t} − 1) γ_j), the singular values of W from an aligned initialisation.
 
     They solve ds_j/dt = 4γ_j s_j (1 − γ_j s_j²). As t → ∞: 1/√γ_j for γ_j > 0; 0 for γ_j < 0; s_j(0) where either is zero.
-
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes.
 
     Source: Simon et al. 2023, aligned initialisation.
 
@@ -177,14 +170,9 @@ def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float
 
 
 def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
-    """λ_j(t) = γ_j s_j(t)² = 1 / (1 + ((γ_j s_j(0)²)⁻¹ − 1) e^{−8γ_j t}), the eigenvalues of WΓWᵀ: each a logistic step from 0 to 1.
+    """Return λ_j(t) = γ_j s_j(t)² = 1 / (1 + ((γ_j s_j(0)²)⁻¹ − 1) e^{−8γ_j t}), the eigenvalues of WΓWᵀ: logistic steps from 0 to 1.
 
-    The loss is Σ_j (1 − λ_j)², plus 1 for every embedding dimension without a mode.
-
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes. One below zero has λ_j < 0, which goes to 0.
+    The loss is Σ_j (1 − λ_j)², plus 1 for every embedding dimension without a mode. For γ_j < 0, λ_j < 0 and converges to 0.
 
     Source: Simon et al. 2023.
 
@@ -197,14 +185,7 @@ def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Ten
 def weights(
     t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"], U: Float[Tensor, "D R"], V: Float[Tensor, "M R"]
 ) -> Float[Tensor, "*T D M"]:
-    """W(t) = U diag(s(t)) Vᵀ: the whole trajectory from an aligned initialisation, in closed form.
-
-    Args:
-        t: times ≥ 0, learning rate × step.
-        s: s(0) ≥ 0.
-        gamma: γ of the same modes.
-        U: their directions in the embedding space, orthonormal columns.
-        V: the modes.
+    """Return W(t) = U diag(s(t)) Vᵀ: the whole trajectory from an aligned initialisation, U with orthonormal columns, in closed form.
 
     Source: Simon et al. 2023, aligned initialisation.
 
@@ -216,14 +197,9 @@ def weights(
 
 
 def step_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
-    """τ_j = −log(γ_j s_j(0)²) / (8γ_j), when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
+    """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
 
-    Args:
-        s: s(0), small and ≥ 0.
-        gamma: γ of the same modes.
-
-    Returns:
-        τ, learning rate × step; infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
+    It is infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
 
     Source: Simon et al. 2023.
 
@@ -234,26 +210,76 @@ def step_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tens
 
 
 def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, level: float = 0.5) -> Float[Tensor, " R"]:
-    """When each column of a recorded trajectory first reaches `level`, by linear interpolation: the measured counterpart of `step_times`.
+    """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `step_times`.
 
     Args:
         t: ascending times of the records.
         values: such as the eigenvalues of WΓWᵀ, in descending order at each time.
-        level: what counts as learned.
+        level: the value that counts as learned.
 
     Returns:
-        The times; t[0] for what begins there, infinite for what never arrives.
+        The times; t[0] for a column that starts at the level or above, infinite for a column that never reaches it.
 
     >>> crossing_times(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([[0.0, 0.0], [0.4, 0.1], [0.8, 0.2]]))
     tensor([1.2500,    inf])
     """
     reached = values >= level
-    after = reached.int().argmax(0)  # the first record that has it, or 0
+    after = reached.int().argmax(0)  # the first record at or above the level, or 0
     before = (after - 1).clamp(min=0)
     low, high = (values.gather(0, row[None])[0] for row in (before, after))
-    share = torch.where(after > 0, (level - low) / (high - low), 0)
-    return torch.where(reached.any(0), torch.lerp(t[before], t[after], share), torch.inf)
+    fraction = torch.where(after > 0, (level - low) / (high - low), 0)
+    return torch.where(reached.any(0), torch.lerp(t[before], t[after], fraction), torch.inf)
+
+
+def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """Return K_Γ = (1/2n) K̃^{½} P K̃^{½}, where P swaps the two views of each pair: Γ of a kernel machine, with Γ's nonzero eigenvalues.
+
+    With Γ = K_Γ and W = `kernel_features(Zᵀ, K)`, the least weights with embeddings Z (2n, D), all functions of this module apply to a
+    kernel machine that is trained by gradient flow on its weights in feature space.
+
+    Args:
+        K: K̃, the kernel of M = 2n points: all first views, then all second views, in the same order.
+
+    Raises:
+        UserError: K̃ is not symmetric and positive semidefinite, or M is odd.
+
+    Source: Simon et al. 2023, the kernelised solution.
+
+    >>> contrastive_kernel(torch.eye(2))  # two orthogonal points: their sum is learned, their difference is not
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.0000]])
+    """
+    if len(K) % 2:
+        raise UserError(f"the kernel has {len(K)} points, expected two views of each; stack all first views, then all second views")
+    root = _matrix_power(K, 0.5)
+    return root @ root.roll(len(K) // 2, 0) / len(K)
+
+
+def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[Tensor, "B M"]:
+    """Return k K̃^{−½}, the features of any points in a kernel machine: their embeddings are `kernel_features(k, K) @ W.mT`.
+
+    Args:
+        k: kernel of B points with the M training points; K̃ itself for these.
+        K: K̃. Its null space is left out.
+
+    Raises:
+        UserError: K̃ is not symmetric and positive semidefinite.
+
+    >>> kernel_features(torch.tensor([[2.0, 6.0]]), 4 * torch.eye(2))
+    tensor([[1., 3.]])
+    """
+    return k @ _matrix_power(K, -0.5)
 
 
 def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
     return W @ G @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)
+
+
+def _matrix_power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
+    """Return K^exponent on the range of K, where an eigenvalue within rounding of zero counts as zero."""
+    check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
+    values, B = torch.linalg.eigh(K)
+    noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()
+    if values[0] < -100 * noise:
+        raise UserError(f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; take a positive semidefinite kernel function")
+    return torch.where(values > noise, B * values.clamp(min=noise) ** exponent, 0) @ B.mT

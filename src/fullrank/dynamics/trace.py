@@ -1,43 +1,44 @@
-"""Two-layer linear networks with orthonormal weights under a trace loss: how weights and outputs move, as flows and step by step.
+"""Two-layer linear networks with orthonormal weights under a trace loss: vector fields and steps of the weights and of the outputs.
 
 Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the network u(x) = W2ᵀW1x = Aᵀx. In the eigenbasis C = VΛVᵀ,
-λ ascending, the outputs are q = VᵀA (d, z). Time is learning rate × step of the loss as it stands: C is a sum over n unless it is
-averaged, and every rate and stable step scales with it. Use float64.
+λ ascending, the outputs are q = VᵀA (d, z). Time is learning rate × step of the loss exactly as given: C is a sum over n unless it is
+averaged, and every rate and stability limit scales with it. `flow` is a name in `FLOWS`, and `eigenvalues` are λ. Use float64.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.flow import solve
+from fullrank.dynamics.checks import check_output_length, check_symmetric
+from fullrank.dynamics.flow import Params, check_float64, gradient, parameter_tensors, rebuild_parameters, solve_ode
 from fullrank.dynamics.optimum import forced_rank
-from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError, pick
 
 FLOWS: dict[str, tuple[float, float]] = {"horizontal": (2.0, 2.0), "polar": (1.0, 3.0), "canonical": (0.0, 4.0)}
-"""The flows that keep the columns of W1 and W2 orthonormal, each by its (a, b) in `output_flow`."""
+"""The flows that keep the columns of W1 and W2 orthonormal, each with its (a, b) of `output_vector_field`."""
 
 
 def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
-    """The loss Tr(W2ᵀW1 C W1ᵀW2) = Tr(qᵀΛq).
+    """Return the loss Tr(W2ᵀW1 C W1ᵀW2) = Tr(qᵀΛq).
 
     Raises:
-        UserError: shapes that do not fit, or C is not symmetric.
+        UserError: the shapes do not match, or C is not symmetric.
 
-    Source: Esser et al. 2023, eq. 8 (also what Proposition 3 means where it prints a squared norm, which is never negative).
+    Source: Esser et al. 2023, eq. 8 (Proposition 3 means it too, but prints a squared norm, which is never negative).
 
     >>> trace_loss(torch.eye(2), torch.eye(2), -torch.eye(2))
     tensor(-2.)
     """
-    _fit(W1, W2, C)
+    _check_shapes(W1, W2, C)
     A = W1.mT @ W2
     return (A * (C @ A)).sum()
 
 
 def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
-    """The loss Tr(W2ᵀW1 C W1ᵀW2) / (‖W1‖₂² ‖W2‖₂²) of spectral norms, which needs no constraint and ignores the scale of the weights.
+    """Return Tr(W2ᵀW1 C W1ᵀW2) / (‖W1‖₂² ‖W2‖₂²) with spectral norms, which needs no constraint and ignores the scale of the weights.
 
     Source: Esser et al. 2023, Proposition 3, formulation 1.
 
@@ -47,13 +48,29 @@ def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Ten
     return trace_loss(W1, W2, C) / (torch.linalg.matrix_norm(W1, 2) * torch.linalg.matrix_norm(W2, 2)).square()
 
 
+def trace_loss_gradients(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """Return the gradients G1 = 2W2AᵀC and G2 = 2W1CA of `trace_loss`, A = W1ᵀW2.
+
+    Raises:
+        UserError: the shapes do not match, or C is not symmetric.
+
+    >>> trace_loss_gradients(torch.eye(1), torch.eye(1), -torch.eye(1))
+    (tensor([[-2.]]), tensor([[-2.]]))
+    """
+    _check_shapes(W1, W2, C)
+    CA = C @ (W1.mT @ W2)
+    return 2 * W2 @ CA.mT, 2 * W1 @ CA
+
+
 def orthonormal_weights(
     d: int, *, hidden: int, outputs: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
-    """Random W1 (h, d) and W2 (h, z), W1ᵀW1 = I and W2ᵀW2 = I, each uniform on its Stiefel manifold, float64.
+    """Draw W1 (h, d) and W2 (h, z), W1ᵀW1 = I and W2ᵀW2 = I, each uniform on its Stiefel manifold, float64.
 
     Raises:
-        UserError: fewer hidden units than inputs or outputs, for which there are no such weights.
+        UserError: fewer hidden units than inputs or outputs; such weights do not exist.
 
     Source: Esser et al. 2023, constraints of eq. 8.
 
@@ -61,107 +78,149 @@ def orthonormal_weights(
     >>> W1.shape, W2.shape
     (torch.Size([5, 2]), torch.Size([5, 3]))
     """
-    forced_rank(d, hidden=hidden, outputs=outputs)  # raises where there are no such weights
+    forced_rank(d, hidden=hidden, outputs=outputs)  # raises where such weights do not exist
     gaussians = (torch.randn(hidden, columns, dtype=torch.float64, generator=generator) for columns in (d, outputs))
-    W1, W2 = (polar(G) for G in gaussians)
+    W1, W2 = (polar_factor(G) for G in gaussians)
     return W1, W2
 
 
-def gradients(
-    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
-) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
-    """Gradients G1 = 2W2AᵀC and G2 = 2W1CA of `trace_loss`, A = W1ᵀW2.
-
-    Raises:
-        UserError: shapes that do not fit, or C is not symmetric.
-
-    >>> gradients(torch.eye(1), torch.eye(1), -torch.eye(1))
-    (tensor([[-2.]]), tensor([[-2.]]))
-    """
-    _fit(W1, W2, C)
-    CA = C @ (W1.mT @ W2)
-    return 2 * W2 @ CA.mT, 2 * W1 @ CA
-
-
-def weight_flow(
+def weight_vector_field(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, flow: str = "horizontal"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
-    """W1′ and W2′ of a flow that keeps orthonormal columns: for each layer, with G its gradient,
+    """Return W1′ and W2′ of a flow that keeps the columns orthonormal. For each layer, with G its gradient:
 
         horizontal  W′ = −(I − WWᵀ)G                  the paper's; not the constrained gradient flow, since ℒ depends on more than span W1
         polar       W′ = −(G − W(WᵀG + GᵀW)/2)        gradient flow on the Stiefel manifold with the embedded metric
         canonical   W′ = −(G − WGᵀW)                  with the canonical metric
 
-    Returns:
-        The two velocities; the unit of time is learning rate × step.
+    The unit of time is learning rate × step.
 
     Raises:
-        UserError: an unknown flow, shapes that do not fit, h < d or h < z, or C is not symmetric.
+        UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
 
     Source: Esser et al. 2023, Theorem 2 (horizontal); Edelman, Arias and Smith 1998, Sec. 2 (the metrics).
 
     >>> W = torch.eye(2)[:, :1]
-    >>> weight_flow(W, W, -torch.eye(1))[0].abs()
+    >>> weight_vector_field(W, W, -torch.eye(1))[0].abs()
     tensor([[0.],
             [0.]])
     """
     pick(flow, FLOWS, "flow")
     forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
-    G1, G2 = gradients(W1, W2, C)
-    return _tangent(W1, G1, flow), _tangent(W2, G2, flow)
+    G1, G2 = trace_loss_gradients(W1, W2, C)
+    return _project_to_tangent(W1, G1, flow), _project_to_tangent(W2, G2, flow)
 
 
-def _tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
-    """Minus the gradient, made tangent to the orthonormal columns of W."""
+def _project_to_tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
+    """Return minus the gradient, projected to the tangent space of the orthonormal columns W."""
     inner = W.mT @ G
     return W @ {"horizontal": inner, "polar": (inner + inner.mT) / 2, "canonical": inner.mT}[flow] - G
 
 
-def output_flow(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
-    """The velocity of the outputs q = VᵀW1ᵀW2 under `weight_flow`, which needs no weights and so does not depend on the width h:
+def projected_gradient_step(
+    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, learning_rate: float, flow: str = "polar"
+) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
+    """Return both layers after a gradient step and a projection to the nearest matrix with orthonormal columns, (W − ηG)(…)^{−½}.
+
+    To first order in η the outputs follow the flow: "polar" takes the plain gradient; "horizontal" and "canonical" take the velocity of
+    `weight_vector_field` instead. (A QR factorisation of the plain step follows none of the flows: its result depends on the basis.)
+
+    W1 and W2 have orthonormal columns, η is the learning rate, and `flow` is a name in `FLOWS`.
+
+    Raises:
+        UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
+
+    Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent).
+
+    >>> W = torch.eye(2)
+    >>> projected_gradient_step(W, W, torch.diag(torch.tensor([-1.0, 1.0])), learning_rate=0.1)[0]
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
+    if flow == "polar":
+        V1, V2 = (-G for G in trace_loss_gradients(W1, W2, C))
+    else:
+        V1, V2 = weight_vector_field(W1, W2, C, flow=flow)
+    return polar_factor(W1 + learning_rate * V1), polar_factor(W2 + learning_rate * V2)
+
+
+def projected_gradient_descent(loss: Callable[[Params], Tensor], weights: Params, *, learning_rate: float) -> Iterator[Params]:
+    """Yield the weights at steps 0, 1, … without end: each layer W ← the nearest matrix with orthonormal columns to W − η∇ℒ(W).
+
+    This is `projected_gradient_step` for any loss, so the network can be nonlinear. To first order in η it follows the gradient flow on
+    the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ. Step k is at time ηk of the loss exactly as given.
+
+    Args:
+        loss: a scalar function of the weights.
+        weights: at the start, a dict or tuple of float64 matrices, each with orthonormal columns.
+        learning_rate: η.
+
+    Raises:
+        UserError: weights that are not float64, or a matrix with more columns than rows.
+
+    Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent) and Conjecture 1, for any activation.
+
+    >>> W = torch.eye(2, dtype=torch.float64)[:, :1]
+    >>> steps = projected_gradient_descent(lambda w: w[0][1, 0], (W,), learning_rate=1.0)
+    >>> [step[0].flatten() for step, _ in zip(steps, range(2))]
+    [tensor([1., 0.], dtype=torch.float64), tensor([ 0.7071, -0.7071], dtype=torch.float64)]
+    """
+    check_float64(weights)
+    for W in parameter_tensors(weights):
+        if W.shape[-2] < W.shape[-1]:
+            raise UserError(f"a matrix of shape {tuple(W.shape)} cannot have orthonormal columns; take at least {W.shape[-1]} rows")
+    return _projected_iterates(loss, weights, learning_rate)
+
+
+def _projected_iterates(loss: Callable[[Params], Tensor], weights: Params, learning_rate: float) -> Iterator[Params]:
+    """Yield the weights; a generator of its own so that `projected_gradient_descent` checks them before the first step."""
+    while True:
+        yield weights
+        pairs = zip(parameter_tensors(weights), parameter_tensors(gradient(loss, weights)), strict=True)
+        weights = rebuild_parameters(weights, [polar_factor(W - learning_rate * G) for W, G in pairs])
+
+
+def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
+    """Return the velocity of the outputs q = VᵀW1ᵀW2 under `weight_vector_field`. It depends neither on the weights nor on the width h:
 
         q′ = −[4Λq − a Λqqᵀq − b qqᵀΛq],    (a, b) = (2, 2) horizontal, (1, 3) polar, (0, 4) canonical
 
-    All three have the same fixed points; around the minimum, outputs turn at the rates 2 : 3 : 4 times (λ_j − λ₁).
-
-    Args:
-        q: outputs on the eigenvectors of C.
-        eigenvalues: of C.
-        flow: a name in `FLOWS`.
+    All three have the same fixed points. Around the minimum, outputs turn at the rates 2 : 3 : 4 times (λ_j − λ₁).
 
     Raises:
-        UserError: an unknown flow, or eigenvalues that do not fit q.
+        UserError: an unknown flow, or eigenvalues that do not match q.
 
     Source: Esser et al. 2023, Theorem 2, eq. 9 (the horizontal one; corrected: projected gradient descent follows the polar one).
 
-    >>> output_flow(torch.tensor([[1.0], [0.0]]), torch.tensor([-1.0, 2.0])).abs()
+    >>> output_vector_field(torch.tensor([[1.0], [0.0]]), torch.tensor([-1.0, 2.0])).abs()
     tensor([[0.],
             [0.]])
     """
     a, b = pick(flow, FLOWS, "flow")
     if len(q) != len(eigenvalues):
-        raise UserError(f"outputs {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not fit; give a row of q for each eigenvalue")
+        raise UserError(f"outputs {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row of q for each eigenvalue")
     Lq = eigenvalues[:, None] * q
     return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
 
 
 def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T d z"]:
-    """The canonical flow q′ = −4(I − qqᵀ)Λq, solved: with E = e^{−4Λt},
+    """Return the solution of the canonical flow q′ = −4(I − qqᵀ)Λq. With E = e^{−4Λt},
 
         q(t) = E q₀ (I − q₀ᵀq₀ + q₀ᵀE²q₀)^{−½}
 
-    exactly for one output; for more, up to a rotation of the outputs, on which neither qqᵀ nor the loss depends.
+    It is exact for one output. For more it is exact up to a rotation of the outputs, which changes neither qqᵀ nor the loss.
 
     Args:
         q0: outputs at t = 0, of singular values at most 1 (as all W1ᵀW2 with orthonormal columns).
-        eigenvalues: of C, ascending: rows of falling size keep the small ones exact for large t.
+        eigenvalues: of C, ascending: then rows of decreasing size keep the small ones exact for large t.
         t: times t ≥ 0, learning rate × step.
 
     Returns:
         The outputs at each time, without overflow.
 
     Raises:
-        UserError: times so late that fewer directions than outputs are left above the smallest number.
+        UserError: times so late that fewer directions than outputs are above the smallest float.
 
     Source: the matrix Riccati equation of qqᵀ, as in Yan, Helmke and Moore 1994.
 
@@ -171,75 +230,73 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
     """
     values, R = torch.linalg.eigh(torch.eye(q0.shape[1], dtype=q0.dtype, device=q0.device) - q0.mT @ q0)
     root = (R * values.clamp(min=0).sqrt()) @ R.mT
-    alive = (q0 != 0).any(-1)
-    lowest = eigenvalues.where(alive, torch.inf).min()
-    shift = lowest.clamp(max=0) if root.any() else lowest  # of a common factor of both blocks, which the polar factor drops
-    E = torch.exp(-4 * (eigenvalues - shift).where(alive, 0) * t[..., None])[..., None]
+    nonzero = (q0 != 0).any(-1)
+    lowest = eigenvalues.where(nonzero, torch.inf).min()
+    shift = lowest.clamp(max=0) if root.any() else lowest  # a common factor of both blocks, which the polar factor removes
+    E = torch.exp(-4 * (eigenvalues - shift).where(nonzero, 0) * t[..., None])[..., None]
     stacked = torch.cat([E * q0, torch.exp(4 * shift.clamp(max=0) * t)[..., None, None] * root], -2)
     if ((stacked != 0).any(-1).sum(-1) < q0.shape[1]).any():
         raise UserError(
-            f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `limit_projector` for the end"
+            f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `output_limit_projector` for the limit"
         )
-    return polar(stacked)[..., : len(q0), :]
+    return polar_factor(stacked)[..., : len(q0), :]
 
 
-def stable_step(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
-    """The step η below which the minimum attracts the Euler steps of `discretised`: 2 over the fastest rate around it, the smallest of
+def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
+    """Return the learning rate below which `euler_outputs` converges to the minimum: 2 over the fastest rate around it, the smallest of
 
         1 / (4|λ₁|)         if λ₁ < 0: the radial rate 8|λ₁|
         2 / (b(λ_d − λ₁))   if outputs can turn, with b of the flow: 1 / (λ_d − λ₁) for the horizontal one
         1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues than outputs
 
-    Up to 1 / (8|λ₁|) the length of an output grows without overshoot. A C that is a sum over n samples has a bound ~ 1/n.
-
-    Args:
-        eigenvalues: of C.
-        outputs: z.
-        flow: a name in `FLOWS`.
+    Up to 1 / (8|λ₁|) the length of an output grows without overshoot. If C is a sum over n samples, the limit is ~ 1/n.
 
     Source: linearisation of Esser et al. 2023, eq. 12 (the paper gives no bound).
 
-    >>> stable_step(torch.tensor([-1.0, 4.0]), outputs=1)
+    >>> stability_limit(torch.tensor([-1.0, 4.0]), outputs=1)
     0.2
     """
     _, b = pick(flow, FLOWS, "flow")
     low, high = eigenvalues.min().item(), eigenvalues.max().item()
-    alive = min(outputs, int((eigenvalues < 0).sum()))
-    rates = [-8 * low if alive else 0.0, b * (high - low) if 0 < alive < len(eigenvalues) else 0.0, 4 * high if alive < outputs else 0.0]
-    return 2 / max(rates) if max(rates) > 0 else float("inf")
+    nonzero = min(outputs, int((eigenvalues < 0).sum()))  # how many outputs do not vanish
+    turning = b * (high - low) if 0 < nonzero < len(eigenvalues) else 0.0
+    fastest = max(-8 * low if nonzero else 0.0, turning, 4 * high if nonzero < outputs else 0.0)
+    return 2 / fastest if fastest > 0 else float("inf")
 
 
-def discretised(
-    q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, step: float, steps: int, flow: str = "horizontal"
+def euler_outputs(
+    q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, learning_rate: float, steps: int, flow: str = "horizontal"
 ) -> Float[Tensor, "T d z"]:
-    """Outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_flow`: exact to first order in η, at a cost without h.
+    """Return the outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_vector_field`: Euler's method, at a cost without h.
 
     Args:
         q0: outputs at the start.
         eigenvalues: of C.
-        step: η, the learning rate.
-        steps: how many steps, T − 1.
+        learning_rate: η.
+        steps: number of steps, T − 1.
         flow: a name in `FLOWS`.
 
     Raises:
-        UserError: a step at or above `stable_step`, outputs longer than 1.
+        UserError: a learning rate at or above `stability_limit`, outputs longer than 1.
 
     Source: Esser et al. 2023, eq. 12.
 
-    >>> discretised(torch.tensor([[0.5]]), torch.tensor([-1.0]), step=0.1, steps=1).flatten()
+    >>> euler_outputs(torch.tensor([[0.5]]), torch.tensor([-1.0]), learning_rate=0.1, steps=1).flatten()
     tensor([0.5000, 0.6500])
     """
-    _check_length(q0)
-    bound = stable_step(eigenvalues, outputs=q0.shape[1], flow=flow)
-    if not 0 < step < bound:
-        raise UserError(f"step {step:g} is not between 0 and the stable bound {bound:g} of this C; take a smaller step, or average C")
+    check_output_length(q0)
+    limit = stability_limit(eigenvalues, outputs=q0.shape[1], flow=flow)
+    if not 0 < learning_rate < limit:
+        raise UserError(
+            f"learning rate {learning_rate:g} is not between 0 and the stability limit {limit:g} of this C; lower it, or average C"
+        )
     q = [q0]
     for _ in range(steps):
-        q.append(q[-1] + step * output_flow(q[-1], eigenvalues, flow=flow))
+        q.append(q[-1] + learning_rate * output_vector_field(q[-1], eigenvalues, flow=flow))
     return torch.stack(q)
 
 
-def integrated(
+def integrate_outputs(
     q0: Float[Tensor, "d z"],
     eigenvalues: Float[Tensor, " d"],
     t: Float[Tensor, " T"],
@@ -248,66 +305,33 @@ def integrated(
     rtol: float = 1e-10,
     atol: float = 1e-12,
 ) -> Float[Tensor, "T d z"]:
-    """Outputs at the times t of q′ = `output_flow`, q(0) = q₀, by an explicit Runge-Kutta method of order 8 with adaptive steps (DOP853).
+    """Integrate q′ = `output_vector_field`, q(0) = q₀, with `flow.solve_ode`, and return the outputs at the times t.
 
     Args:
         q0: outputs at t = 0.
         eigenvalues: of C.
         t: ascending times ≥ 0, learning rate × step.
         flow: a name in `FLOWS`.
-        rtol: error allowed in a step, relative to each number of q.
-        atol: error allowed in a step besides, absolute.
+        rtol: allowed error of a step, relative to each number of q.
+        atol: allowed absolute error of a step, in addition.
 
     Raises:
-        UserError: outputs longer than 1, whose flow can leave the finite numbers; times that do not ascend from 0 on; an unknown flow;
-            eigenvalues that do not fit q.
+        UserError: outputs longer than 1, which can diverge; times that do not ascend from 0 on; an unknown flow; eigenvalues that do not
+            match q.
 
     Source: Esser et al. 2023, eq. 9.
 
     >>> q0 = torch.tensor([[0.6], [0.8]], dtype=torch.float64)
-    >>> integrated(q0, torch.tensor([-1.0, 1.0]).double(), torch.tensor([0.25]).double(), flow="canonical")
+    >>> integrate_outputs(q0, torch.tensor([-1.0, 1.0]).double(), torch.tensor([0.25]).double(), flow="canonical")
     tensor([[[0.9841],
              [0.1776]]], dtype=torch.float64)
     """
-    _check_length(q0)
-    return solve(partial(output_flow, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
-
-
-def projected_step(
-    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, step: float, flow: str = "polar"
-) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
-    """One step of gradient descent on both layers, each brought back to the nearest matrix with orthonormal columns, (W − ηG)(…)^{−½}.
-
-    To first order in η the outputs follow the flow: "polar" is the plain gradient; "horizontal" and "canonical" take the velocity of
-    `weight_flow` in its place. (A QR factorisation of the plain step follows none of the flows: its result depends on the basis.)
-
-    Args:
-        W1: first layer, orthonormal columns.
-        W2: second layer, orthonormal columns.
-        C: symmetric matrix of the loss.
-        step: η, the learning rate. `stable_step` is the bound of the flow's own discretisation.
-        flow: a name in `FLOWS`.
-
-    Raises:
-        UserError: an unknown flow, shapes that do not fit, h < d or h < z, or C is not symmetric.
-
-    Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent).
-
-    >>> W = torch.eye(2)
-    >>> projected_step(W, W, torch.diag(torch.tensor([-1.0, 1.0])), step=0.1)[0]
-    tensor([[1., 0.],
-            [0., 1.]])
-    """
-    forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
-    if flow == "polar":
-        V1, V2 = (-G for G in gradients(W1, W2, C))
-    else:
-        V1, V2 = weight_flow(W1, W2, C, flow=flow)
-    return polar(W1 + step * V1), polar(W2 + step * V2)
+    check_output_length(q0)
+    return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
 
 
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
-    """Embeddings u(x) = qᵀVᵀx of points, new ones too, from outputs q on the eigenvectors V of C.
+    """Return the embeddings u(x) = qᵀVᵀx of points, including new points, from outputs q on the eigenvectors V of C.
 
     Source: Esser et al. 2023, Sec. "New Datapoint".
 
@@ -317,21 +341,14 @@ def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d 
     return X @ V @ q
 
 
-def _check_length(q0: Float[Tensor, "d z"]) -> None:
-    """Outputs longer than 1 can leave the finite numbers."""
-    length = torch.linalg.matrix_norm(q0, 2).item()
-    if length > 1 + 1e-9:
-        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
-
-
-def polar(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
-    """The nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
+def polar_factor(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
+    """Return the nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
     U, _, Vh = torch.linalg.svd(W, full_matrices=False)
     return U @ Vh
 
 
-def _fit(W1: Tensor, W2: Tensor, C: Tensor) -> None:
+def _check_shapes(W1: Tensor, W2: Tensor, C: Tensor) -> None:
     check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
     if W1.shape[0] != W2.shape[0] or W1.shape[1] != len(C):
         shapes = f"W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)} and C {tuple(C.shape)}"
-        raise UserError(f"{shapes} do not fit; give W1 (hidden, inputs), W2 (hidden, outputs) and C (inputs, inputs)")
+        raise UserError(f"{shapes} do not match; give W1 (hidden, inputs), W2 (hidden, outputs) and C (inputs, inputs)")

@@ -1,8 +1,8 @@
-"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's loss or Barlow's: the flow in their weights.
+"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's or Barlow's loss: losses, vector fields, gradient descent.
 
 Weights are one tensor (B, D, M): B = 2 where the networks are separate, B = 1 where they share their weights. The loss depends on the data
-through G_vw = X_vᵀX_w alone. These are sums over samples, without 1/n; time is learning rate × step of these losses, so it scales as 1/n.
-A flow is dW/dt = −∇ℒ.
+only through the moments G (2, 2, M, M), G_vw = X_vᵀX_w. These are sums over samples, without 1/n; time is learning rate × step of these
+losses, so it scales as 1/n. A vector field is dW/dt = −∇ℒ. Shapes of W and G that do not match are a `UserError`.
 """
 
 from collections.abc import Callable
@@ -12,15 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.symmetric import check_symmetric
 from fullrank.errors import UserError
 
 
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
-    """All that the losses see of the data, G_vw = X_vᵀX_w, sums over the samples. The rows are taken as given, without centring.
-
-    Args:
-        X: N samples of two views.
+    """Return G_vw = X_vᵀX_w of N samples X of two views, sums over the samples. The rows are not centred.
 
     Source: Skean et al. 2024, FroSSL, section 5.1.
 
@@ -31,22 +27,8 @@ def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     return torch.einsum("vnp,wnq->vwpq", X, X)
 
 
-def join_moments(G1: Float[Tensor, "M M"], C: Float[Tensor, "M M"], G2: Float[Tensor, "M M"]) -> Float[Tensor, "2 2 M M"]:
-    """The same from its blocks, G₁ = X₁ᵀX₁, C = X₁ᵀX₂ and G₂ = X₂ᵀX₂, for data that are given by their moments alone.
-
-    Raises:
-        UserError: G₁ or G₂ is not symmetric.
-
-    >>> join_moments(torch.eye(3), 0.5 * torch.eye(3), torch.eye(3)).shape
-    torch.Size([2, 2, 3, 3])
-    """
-    for name, G in (("G1", G1), ("G2", G2)):
-        check_symmetric(G, name, "a moment XᵀX is, so give (G + Gᵀ)/2 if this is rounding")
-    return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
-
-
-def _both(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights of the two views, once the shapes fit."""
+def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights of the two views, after a check of the shapes."""
     if W.shape[0] not in (1, 2):
         raise UserError(f"weights of {W.shape[0]} networks; give a tensor (2, D, M), or (1, D, M) where both views share the weights")
     if W.shape[-1] != G.shape[-1]:
@@ -54,97 +36,83 @@ def _both(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     return W[0], W[-1]
 
 
-def _gather(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The flow of the weights: shared ones feel the sum of both."""
+def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Return the vector field of the weights: shared weights take the sum over both views."""
     return torch.stack([first, second]) if len(W) == 2 else (first + second)[None]
 
 
 def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
-    """FroSSL from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ. It is `frossl_linear` of Z_v = X_vW_vᵀ.
-
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not fit.
+    """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear` of Z_v = X_vW_vᵀ.
 
     Source: Skean et al. 2024, FroSSL, eq. 8.
 
     >>> frossl_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     S = torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])
     return (S - torch.eye(len(W1)).to(W)).square().sum() + S.diagonal(dim1=1, dim2=2).sum() - 2 * (W1 @ G[0, 1] @ W2.mT).trace()
 
 
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
-    """Barlow Twins from moments, ‖W₁G₁₂W₂ᵀ − I‖_F². It is `barlow_linear` of Z_v = X_vW_vᵀ.
-
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not fit.
+    """Return Barlow's loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning.
 
     >>> barlow_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     return (W1 @ G[0, 1] @ W2.mT - torch.eye(len(W1)).to(W)).square().sum()
 
 
-def frossl_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
-    """The flow of `frossl_loss`,
+def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
+    """Return minus the gradient of `frossl_loss`,
 
         dW₁/dt = 2 (W₁G₁₁ + W₂G₂₁ − 2 W₁G₁₁W₁ᵀW₁G₁₁),   dW₂/dt = 2 (W₂G₂₂ + W₁G₁₂ − 2 W₂G₂₂W₂ᵀW₂G₂₂)
 
     and the sum of both where the weights are shared.
 
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
+    Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the descent, which changes the
+    signs of the linear terms; with its equations every W would decay to 0.
 
-    Raises:
-        UserError: the shapes do not fit.
-
-    Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: as printed the minus of the descent is missing, and with it
-    the signs of the linear terms; every W would decay to 0.
-
-    >>> frossl_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
+    >>> frossl_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     A1, A2 = W1 @ G[0, 0], W2 @ G[1, 1]
-    return _gather(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
+    return _join_views(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
 
 
-def barlow_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
-    """The flow of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ. It conserves ‖W₁‖_F² − ‖W₂‖_F².
+def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
+    """Return minus the gradient of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ.
 
-    Args:
-        W: weights.
-        G: moments (2, 2, M, M).
-
-    Raises:
-        UserError: the shapes do not fit.
+    The flow conserves ‖W₁‖_F² − ‖W₂‖_F².
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
 
-    >>> barlow_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
+    >>> barlow_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     residual = torch.eye(len(W1)).to(W) - W1 @ G[0, 1] @ W2.mT
-    return _gather(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
+    return _join_views(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
+
+
+@dataclass(frozen=True)
+class TwoViewLoss:
+    """A loss of weights and moments, and minus its gradient."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    vector_field: Callable[[Tensor, Tensor], Tensor]
+
+
+FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
+BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 
 
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
-    """The global minimum of `frossl_loss` over two networks, and the canonical correlations ρ it consists of: Σ_j (1 − ρ_j)(3 + ρ_j)/2.
+    """Return the global minimum of `frossl_loss` over two networks and its canonical correlations ρ: the loss is Σ_j (1 − ρ_j)(3 + ρ_j)/2.
 
     W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½).
 
@@ -155,79 +123,53 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     Raises:
         UserError: more dimensions than the rank of G₁₁ or G₂₂.
 
-    Source: Skean et al. 2024, FroSSL, section 5.1, corrected: it is canonical correlation analysis, whatever the variances.
+    Source: Skean et al. 2024, FroSSL, section 5.1, corrected: it is canonical correlation analysis, for any variances.
 
     >>> W, rho = frossl_optimum(torch.eye(3).expand(2, 2, 3, 3), dimensions=2)
     >>> rho
     tensor([1., 1.])
     """
-    (whiten1, rank1), (whiten2, rank2) = _inverse_root(G[0, 0]), _inverse_root(G[1, 1])
+    (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
-        raise UserError(f"{dimensions} dimensions of data of rank {min(rank1, rank2)}; expected at most as many, since further ones stay 0")
+        raise UserError(f"{dimensions} dimensions for data of rank {min(rank1, rank2)}, so some stay 0; take at most as many as the rank")
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
     return ((1 + rho) / 2).sqrt()[:, None] * torch.stack([A1.mT @ whiten1, A2 @ whiten2]), rho
 
 
-def _inverse_root(G: Tensor) -> tuple[Tensor, int]:
-    """The pseudo-inverse of √G, and the rank of G."""
+def _pseudo_inverse_sqrt(G: Tensor) -> tuple[Tensor, int]:
+    """Return the pseudo-inverse of √G, and the rank of G."""
     values, V = torch.linalg.eigh(G)
-    kept = values > len(G) * torch.finfo(G.dtype).eps * values[-1]
-    return V * torch.where(kept, values.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), 0) @ V.mT, int(kept.sum())
+    nonzero = values > len(G) * torch.finfo(G.dtype).eps * values[-1]
+    return V * torch.where(nonzero, values.clamp_min(torch.finfo(G.dtype).tiny).rsqrt(), 0) @ V.mT, int(nonzero.sum())
 
 
-def small_weights(generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float) -> Float[Tensor, "B D M"]:
-    """Normal weights (B, D, M) in float64 whose rows have the norm `scale` on average: a start from which modes align by themselves.
+def small_random_weights(
+    generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float
+) -> Float[Tensor, "B D M"]:
+    """Draw normal weights (B, D, M) in float64 with rows of norm `scale` on average. From small weights, modes align by themselves.
 
-    >>> small_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
+    >>> small_random_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
     torch.Size([2, 3, 5])
     """
     return scale * inputs**-0.5 * torch.randn(networks, dimensions, inputs, generator=generator, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """A loss of weights and moments, and its flow."""
-
-    loss: Callable[[Tensor, Tensor], Tensor]
-    field: Callable[[Tensor, Tensor], Tensor]
-
-
-FROSSL = Objective(frossl_loss, frossl_field)
-BARLOW = Objective(barlow_loss, barlow_field)
-
-
-@dataclass(frozen=True)
-class Descent:
-    """What gradient descent went through, at T recorded times."""
-
-    t: Float[Tensor, " T"]
-    """Learning rate × step."""
-    loss: Float[Tensor, " T"]
-    eigenvalues: Float[Tensor, "T 2 D"]
-    """Those of Z_vᵀZ_v of both views, in descending order."""
-    W: Float[Tensor, "B D M"]
-    """The weights in the end."""
-
-
 def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
-    """The eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
+    """Return the eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
 
     >>> eigenvalues(torch.diag(torch.tensor([1.0, 2.0]))[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor([[4., 1.],
             [4., 1.]])
     """
-    W1, W2 = _both(W, G)
+    W1, W2 = _split_weights(W, G)
     return torch.linalg.eigvalsh(torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])).flip(-1)
 
 
 def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
-    """Cosines of the principal angles between the embeddings of two sets of weights, X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same.
+    """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same space.
 
-    Args:
-        W: weights of D embeddings.
-        V: others; either may be shared.
-        G: moments (2, 2, M, M).
+    Either W or V may be shared.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
     >>> principal_cosines(torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[3.0, 4.0]]]).double(), G)
@@ -235,32 +177,45 @@ def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: F
             [0.6000]], dtype=torch.float64)
     """
     whitened = []
-    for A in (_both(W, G), _both(V, G)):
+    for A in (_split_weights(W, G), _split_weights(V, G)):
         L = torch.linalg.cholesky(torch.stack([A[v] @ G[v, v] @ A[v].mT for v in (0, 1)]))
         whitened.append(torch.linalg.solve_triangular(L, torch.stack(A), upper=False))
     return torch.linalg.svdvals(whitened[0] @ torch.stack([G[0, 0], G[1, 1]]) @ whitened[1].mT)
 
 
-def descend(
-    objective: Objective, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
-) -> Descent:
-    """Full-batch gradient descent W ← W − η∇ℒ(W), Euler's method on the flow: its error is of the first order in η.
+@dataclass(frozen=True)
+class Trajectory:
+    """The record of a run of gradient descent at T times."""
+
+    t: Float[Tensor, " T"]
+    """Learning rate × step."""
+    loss: Float[Tensor, " T"]
+    eigenvalues: Float[Tensor, "T 2 D"]
+    """Eigenvalues of Z_vᵀZ_v of both views, in descending order."""
+    W: Float[Tensor, "B D M"]
+    """The final weights."""
+
+
+def gradient_descent(
+    objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
+) -> Trajectory:
+    """Run full-batch gradient descent W ← W − η∇ℒ(W), Euler's method for the flow: its error is of first order in η.
 
     Args:
         objective: `FROSSL` or `BARLOW`.
         W: weights at the start, not changed.
-        G: moments (2, 2, M, M).
+        G: moments.
         learning_rate: η; the loss is a sum over samples, so a loss with 1/n has an η that is n times larger.
         steps: number of steps.
-        every: loss and eigenvalues are recorded at step 0, after every so many steps, and at the end.
+        every: loss and eigenvalues are recorded at step 0, then at every multiple of this number, and at the last step.
 
     Raises:
-        UserError: the shapes do not fit, or descent diverged.
+        UserError: the shapes do not match, or gradient descent diverged.
 
     Source: Skean et al. 2024, FroSSL, figure 2.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
-    >>> descend(FROSSL, 0.1 * torch.eye(2, dtype=torch.float64)[None], G, learning_rate=0.01, steps=200, every=100).loss
+    >>> gradient_descent(FROSSL, 0.1 * torch.eye(2, dtype=torch.float64)[None], G, learning_rate=0.01, steps=200, every=100).loss
     tensor([3.9204e+00, 9.7296e-11, 0.0000e+00], dtype=torch.float64)
     """
     t, losses, spectra = [], [], []
@@ -268,10 +223,10 @@ def descend(
         if step % every == 0 or step == steps:
             loss = objective.loss(W, G)
             if not bool(loss.isfinite()):
-                raise UserError(f"descent diverged by step {step} at learning rate {learning_rate}; choose one below 2 / curvature")
+                raise UserError(f"gradient descent diverged by step {step} at learning rate {learning_rate}; take one below 2 / curvature")
             t.append(step * learning_rate)
             losses.append(loss)
             spectra.append(eigenvalues(W, G))
         if step < steps:
-            W = W + learning_rate * objective.field(W, G)
-    return Descent(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)
+            W = W + learning_rate * objective.vector_field(W, G)
+    return Trajectory(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)

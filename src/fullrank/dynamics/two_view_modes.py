@@ -1,31 +1,31 @@
-"""Two linear networks under FroSSL's loss or Barlow's, mode by mode: closed forms, fixed points, step times, stability.
+"""The modes of two linear networks under FroSSL's or Barlow's loss: closed forms, step times, stability limits, counts of steps.
 
-Where singular vectors are aligned with the data's, mode j has λ_j and γ_j of the two views and κ_j between them. Time is learning rate ×
-step of the losses of `two_view`, which are sums over the samples.
+Where the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂ and κ_j of G₁₂
+(`lam`, `gamma`, `kappa`). s are signed singular values. With `shared`, both views have one network. Time is learning rate × step of the
+losses of `two_view`, which are sums over the samples.
+
+The curvature that drives a flow also limits the learning rate to 2 / curvature, so a faster flow may need more steps.
 """
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from fullrank.dynamics.two_view import TwoViewLoss
 from fullrank.errors import UserError
 
 
 def frossl_mode_vector_field(
     s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
 ) -> Float[Tensor, "2 K"]:
-    """The flow of aligned singular values, s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), for two networks.
+    """Return s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), the vector field of aligned singular values.
 
-    It holds where G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U; then s₁ = s₂ is kept if λ = γ only.
-
-    Args:
-        s: singular values, signed, of both networks.
-        lam: eigenvalues λ of G₁₁.
-        gamma: eigenvalues γ of G₂₂.
-        kappa: eigenvalues κ of G₁₂.
+    It holds where G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁ = s₂ is
+    conserved only if λ = γ.
 
     Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
 
@@ -38,18 +38,14 @@ def frossl_mode_vector_field(
     return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
 
 
-def barlow_modes(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
-    """The flow of aligned singular values, s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂). It conserves s₁² − s₂².
+def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
+    """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It conserves s₁² − s₂².
 
-    Its fixed points are the saddle 0 and the curve κs₁s₂ = 1, which attracts.
-
-    Args:
-        s: singular values, signed, of both networks.
-        kappa: eigenvalues κ of G₁₂.
+    Its fixed points are the saddle 0 and the attracting curve κs₁s₂ = 1.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
 
-    >>> barlow_modes(torch.tensor([[2.0], [0.5]]), torch.ones(1))
+    >>> barlow_mode_vector_field(torch.tensor([[2.0], [0.5]]), torch.ones(1))
     tensor([[0.],
             [0.]])
     """
@@ -57,13 +53,13 @@ def barlow_modes(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[T
 
 
 @dataclass(frozen=True)
-class Mode:
-    """Balanced aligned singular values s₁ = s₂ = s, whose squares are logistic: y = s², y′ = rate · y (1 − y/limit).
+class LogisticModes:
+    """K balanced aligned singular values s₁ = s₂ = s with logistic squares: y = s², y′ = rate · y (1 − y/limit).
 
-    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: as printed it solves another equation, and decays to 0 where λ = γ.
+    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0 where λ = γ.
 
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> frossl_mode(one, one).singular_values(torch.tensor([0.0, 0.5, math.inf], dtype=torch.float64), 0.1 * one)
+    >>> frossl_modes(one, one).singular_values(torch.tensor([0.0, 0.5, float("inf")], dtype=torch.float64), 0.1 * one)
     tensor([[0.1000],
             [0.5962],
             [1.0000]], dtype=torch.float64)
@@ -72,10 +68,10 @@ class Mode:
     limit: Float[Tensor, " K"]
     """The stable fixed point of s²."""
     rate: Float[Tensor, " K"]
-    """The rate at which a small s² grows."""
+    """The growth rate of a small s²."""
 
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
-        """s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)).
+        """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)).
 
         Args:
             t: times, learning rate × step; ∞ gives the fixed point.
@@ -84,8 +80,10 @@ class Mode:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
-    def step_time(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
-        """The time at which s² is this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate; negative where s₀² is beyond it.
+    def step_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
+        """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
+
+        It is negative where s₀² is above that fraction.
 
         Args:
             s0: singular values at t = 0.
@@ -103,56 +101,26 @@ class Mode:
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
 
-def frossl_mode(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
-    """FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ).
+def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
+    """Return FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
 
-    The eigenvalues of the embeddings tend to λs² = (1 + ρ)/2 with ρ = κ/λ.
-
-    Args:
-        lam: eigenvalues λ of G₁₁ and G₂₂.
-        kappa: eigenvalues κ of G₁₂.
-        shared: one network for both views: twice the rate.
+    The eigenvalues of the embeddings converge to λs² = (1 + ρ)/2 with ρ = κ/λ.
 
     Raises:
         UserError: not −λ < κ ≤ λ.
 
     Source: Skean et al. 2024, FroSSL, proposition D.1, corrected: it needs one U for both networks, and κ = λ means no noise.
 
-    >>> frossl_mode(torch.ones(1), torch.ones(1)).limit
+    >>> frossl_modes(torch.ones(1), torch.ones(1)).limit
     tensor([1.])
     """
     if bool(((kappa <= -lam) | (kappa > lam * (1 + 1e-6))).any()):
-        raise UserError("moments with κ outside −λ < κ ≤ λ, which no two views have (or no mode grows); give eigenvalues of XᵥᵀX_w")
-    return Mode(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
+        raise UserError("κ is outside −λ < κ ≤ λ, which is impossible for two views (or no mode grows); give eigenvalues of XᵥᵀX_w")
+    return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
 
 
-def frossl_shared_mode(lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]) -> Mode:
-    """FroSSL's modes for one network, also where λ ≠ γ: limit (λ + γ + 2κ)/(2(λ² + γ²)), rate 4(λ + γ + 2κ).
-
-    Args:
-        lam: eigenvalues λ of G₁₁.
-        gamma: eigenvalues γ of G₂₂.
-        kappa: eigenvalues κ of (G₁₂ + G₂₁)/2, all that shared weights see of G₁₂.
-
-    Raises:
-        UserError: λ + γ + 2κ is not positive.
-
-    Source: the sum of both equations of `frossl_mode_vector_field` at s₁ = s₂; not in the papers.
-
-    >>> frossl_shared_mode(torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([1.0])).limit
-    tensor([0.5000])
-    """
-    if bool((lam + gamma + 2 * kappa <= 0).any()):
-        raise UserError("λ + γ + 2κ is not positive for some mode, which therefore does not grow; leave such modes out")
-    return Mode(limit=(lam + gamma + 2 * kappa) / (2 * (lam**2 + gamma**2)), rate=4 * (lam + gamma + 2 * kappa))
-
-
-def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
-    """Barlow's balanced modes: limit 1/κ, rate 4κ. At κ = λ that is half FroSSL's rate to the same limit: each step takes twice the time.
-
-    Args:
-        kappa: eigenvalues κ of G₁₂.
-        shared: one network for both views: twice the rate.
+def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
+    """Return Barlow's balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
     Raises:
         UserError: κ is not positive.
@@ -160,59 +128,24 @@ def barlow_mode(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Mode:
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two networks.
 
     >>> s0 = torch.full((1,), 0.1)
-    >>> barlow_mode(torch.ones(1)).step_time(s0) / frossl_mode(torch.ones(1), torch.ones(1)).step_time(s0)
+    >>> barlow_modes(torch.ones(1)).step_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).step_times(s0)
     tensor([2.])
     """
     if bool((kappa <= 0).any()):
         raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow's loss need κ > 0, so flip the sign of one view's direction")
-    return Mode(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
-
-
-def frossl_fixed_points(lam: float, gamma: float, kappa: float) -> tuple[Float[Tensor, "P 2"], Bool[Tensor, " P"]]:
-    """All fixed points (s₁, s₂) of one mode of `frossl_mode_vector_field`, and whether each is linearly stable.
-
-    With u = √λ s₁, v = √γ s₂ and ρ = κ/√(λγ): the origin, unstable; ±(1, 1)√((1+ρ)/2), stable iff ρ > −½; ±(1, −1)√((1−ρ)/2), stable
-    iff ρ < ½; and for |ρ| < ½ four saddles with uv = −ρ/2, u² + v² = ½.
-
-    Args:
-        lam: eigenvalue λ of G₁₁, positive.
-        gamma: eigenvalue γ of G₂₂, positive.
-        kappa: eigenvalue κ of G₁₂.
-
-    Raises:
-        UserError: |κ| > √(λγ).
-
-    Source: not in the papers; Skean et al. 2024, FroSSL, appendix D has only the first pair.
-
-    >>> points, stable = frossl_fixed_points(1.0, 1.0, 0.9)
-    >>> len(points), points[stable]
-    (5, tensor([[ 0.9747,  0.9747],
-            [-0.9747, -0.9747]], dtype=torch.float64))
-    """
-    if lam <= 0 or gamma <= 0 or abs(kappa) > math.sqrt(lam * gamma) * (1 + 1e-12):
-        raise UserError(f"λ = {lam}, γ = {gamma}, κ = {kappa}; expected λ, γ > 0 and |κ| ≤ √(λγ), as all two views have")
-    rho = max(-1.0, min(1.0, kappa / math.sqrt(lam * gamma)))
-    plus, minus = math.sqrt((1 + rho) / 2), math.sqrt((1 - rho) / 2)
-    half = [(plus, plus)] * (plus > 0) + [(minus, -minus)] * (minus > 0)
-    if abs(rho) < 0.5:  # u + v and u − v from their squares, (1 ∓ 2ρ)/2
-        total, difference = math.sqrt((1 - 2 * rho) / 2), math.sqrt((1 + 2 * rho) / 2)
-        half += [((total + difference) / 2, (total - difference) / 2), ((total - difference) / 2, (total + difference) / 2)]
-    scale = torch.tensor([lam, gamma], dtype=torch.float64).rsqrt()
-    points = torch.tensor([(0.0, 0.0)] + [(sign * u, sign * v) for u, v in half for sign in (1, -1)], dtype=torch.float64) * scale
-    growth = torch.full((len(points), 2, 2), 2 * kappa, dtype=torch.float64)  # the Jacobian of the flow, symmetric
-    growth.diagonal(dim1=1, dim2=2).copy_(2 * scale**-2 - 12 * scale**-4 * points**2)
-    return points, (torch.linalg.eigvalsh(growth) < 0).all(-1)
+    return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
 def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, dimensions: int, shared: bool = False) -> float:
-    """The largest eigenvalue of the Hessian of `frossl_loss` where the first D modes are at their fixed point and the rest at 0, λ = γ.
+    """Return the largest Hessian eigenvalue of `frossl_loss`, λ = γ, with the first D modes at their fixed point and the others at 0.
 
     Gradient descent is stable there up to a learning rate of 2 / curvature. A pair of weights W_ij, W_ji, i ≤ D, has the Hessian
     [[4b_j² + c_ij, 4b_ib_j], [4b_ib_j, 4b_i² + c_ji]] with b_j² = λ_j(1 + ρ_j)/2 (0 where j > D) and c_ij = 2λ_j(ρ_i + ρ_j) where the two
-    networks move oppositely; shared weights have c_ij = 2λ_j(ρ_i − ρ_j), and all doubled. For ρ = 1 that is 12λ₁, or 16λ₁ shared.
+    networks move oppositely; shared weights have c_ij = 2λ_j(ρ_i − ρ_j), and everything is doubled. For ρ = 1 the result is 12λ₁, or 16λ₁
+    shared.
 
     Args:
-        lam: all eigenvalues λ of G₁₁ and G₂₂, those of the learnt modes first.
+        lam: all eigenvalues λ of G₁₁ and G₂₂, those of the learned modes first.
         kappa: the eigenvalues κ ≥ 0 of G₁₂.
         dimensions: D.
         shared: one network for both views.
@@ -227,26 +160,22 @@ def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, di
     """
     if dimensions > len(lam):
         raise UserError(f"{dimensions} dimensions and {len(lam)} modes; expected at least as many modes as dimensions")
-    rho, learnt = kappa / lam, torch.arange(len(lam), device=lam.device) < dimensions
-    b = (lam * (1 + rho) / 2).sqrt() * learnt
+    rho, learned = kappa / lam, torch.arange(len(lam), device=lam.device) < dimensions
+    b = (lam * (1 + rho) / 2).sqrt() * learned
     i = slice(dimensions)
     sign = -1 if shared else 1
     first = 4 * b**2 + 2 * lam * (rho[i, None] + sign * rho)  # (D, M), of W_ij
     second = 4 * b[i, None] ** 2 + 2 * lam[i, None] * (rho + sign * rho[i, None])
-    second = torch.where(learnt, second, first)  # there is no W_ji where j > D
+    second = torch.where(learned, second, first)  # there is no W_ji where j > D
     top = (first + second) / 2 + (((first - second) / 2) ** 2 + (4 * b[i, None] * b) ** 2).sqrt()
     return (2 if shared else 1) * top.max().item()
 
 
 def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> float:
-    """The largest eigenvalue of the Hessian of `barlow_loss` at its balanced minimum, 4 max κ over the learnt modes, or 8 max κ shared.
+    """Return the largest Hessian eigenvalue of `barlow_loss` at its balanced minimum, 4 max κ over the learned modes, or 8 max κ shared.
 
-    Gradient descent is stable there up to a learning rate of 2 / curvature: at κ = λ that is thrice FroSSL's limit for
-    two networks and twice for shared weights, while FroSSL's flow is twice as fast.
-
-    Args:
-        kappa: the eigenvalues κ > 0 of G₁₂ of the learnt modes.
-        shared: one network for both views.
+    Gradient descent is stable there up to a learning rate of 2 / curvature. At κ = λ that is three times FroSSL's limit for two networks
+    and twice for shared weights, while FroSSL's flow is twice as fast.
 
     Source: not in the papers.
 
@@ -256,45 +185,94 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """Moments that one basis diagonalises: λ_j, γ_j, κ_j along v_j, ordered by λ + γ + 2κ, as small shared weights learn them.
+def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
+    """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
-    >>> aligned(torch.diag(torch.tensor([1.0, 2.0])).expand(2, 2, 2, 2)).lam
-    tensor([2., 1.])
-    """
-
-    V: Float[Tensor, "M M"]
-    lam: Float[Tensor, " M"]
-    gamma: Float[Tensor, " M"]
-    kappa: Float[Tensor, " M"]
-
-    def weights(self, s: Float[Tensor, "B D"]) -> Float[Tensor, "B D M"]:
-        """The aligned weights W_v = diag(s_v) Vᵀ on the first D modes, for s of one (shared) or two networks."""
-        return s[:, :, None] * self.V.mT[: s.shape[1]]
-
-
-def aligned(G: Float[Tensor, "2 2 M M"]) -> Aligned:
-    """The common eigenvectors of G₁₁, G₂₂ and G₁₂, for which the flow decouples into modes.
+    Gradient descent is stable near a minimum up to a learning rate of 2 / curvature. `frossl_curvature` and `barlow_curvature` are the
+    closed forms for aligned modes.
 
     Args:
-        G: moments.
+        objective: `FROSSL` or `BARLOW`.
+        W: weights, float64.
+        G: moments (2, 2, M, M).
+
+    >>> from fullrank.dynamics.two_view import FROSSL
+    >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
+    >>> round(curvature(FROSSL, torch.eye(2, dtype=torch.float64).expand(2, 2, 2), G), 6)
+    12.0
+    """
+
+    def hessian_vector_product(v: np.ndarray) -> np.ndarray:
+        direction = torch.from_numpy(v).to(W).reshape(W.shape)
+        x = W.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(objective.loss(x, G), x, create_graph=True)
+        return torch.autograd.grad(slope, x, direction)[0].cpu().flatten().numpy()
+
+    size = W.numel()
+    start = np.random.default_rng(0).standard_normal(size)
+    operator = LinearOperator((size, size), matvec=hessian_vector_product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+
+
+def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
+    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.step_times`.
+
+    A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). The same factor is used up to the limit; the result
+    is off by a step or two.
+
+    Args:
+        modes: balanced aligned modes.
+        s0: singular values at step 0.
+        learning_rate: η.
+        fraction: f, between 0 and 1.
 
     Raises:
-        UserError: there are none: G₁₂ is not symmetric, or the matrices do not commute. (Also where λ + γ + 2κ is the same for two modes
-            that differ otherwise, since the eigenvectors are those of the sum.)
+        UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
 
-    Source: Skean et al. 2024, FroSSL, proposition D.1, corrected: that G₁₁ and G₂₂ share their eigenvectors is not enough, G₁₂ must too.
+    Source: not in the papers.
 
-    >>> aligned(torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)).kappa
-    tensor([1., 1.], dtype=torch.float64)
+    >>> steps_to_fraction(barlow_modes(torch.ones(1)), torch.tensor([1e-3]), learning_rate=0.01)
+    tensor([348.8302])
     """
-    V = torch.linalg.eigh(G.sum((0, 1))).eigenvectors.flip(-1)
-    D = V.mT @ G @ V
-    diagonal = D.diagonal(dim1=2, dim2=3)
-    off = (D - diagonal.diag_embed()).abs().max() / G.abs().max()
-    if off > 1e3 * len(V) * torch.finfo(G.dtype).eps:
-        raise UserError(
-            f"no basis diagonalises G11, G22 and G12 (off by {off:.2g} of the largest entry); use the flow in the weights instead"
+    return modes.step_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
+
+
+def frossl_barlow_step_ratio(
+    lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
+) -> Float[Tensor, " D"]:
+    """Return FroSSL's number of steps divided by Barlow's, from small weights, each at the same share of its own stability limit.
+
+    It is the ratio of log(1 + η · rate/2), Barlow's over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends, as
+    the share tends to 0, to
+
+        (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
+
+    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow's steps. Where ρ differs from mode to mode, it
+    can be far below 1 for a mode that is less correlated than the others: Barlow learns it at κ, with a limit set by the largest κ.
+
+    Args:
+        lam: eigenvalues λ of G₁₁ and G₂₂ of the learned modes.
+        kappa: eigenvalues κ of G₁₂ of the same modes.
+        share: of 2 / curvature, between 0 and 1.
+        shared: one network for both views.
+
+    Raises:
+        UserError: the share is not between 0 and 1; not 0 < κ ≤ λ.
+
+    Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
+
+    >>> frossl_barlow_step_ratio(torch.ones(1), torch.ones(1), share=1e-4)
+    tensor([1.5000])
+    >>> frossl_barlow_step_ratio(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
+    tensor([1.5000, 0.2727])
+    """
+    if not 0 < share < 1:
+        raise UserError(f"share {share} of the stability limit; expected one between 0 and 1, since gradient descent diverges above it")
+    frossl, barlow = (
+        torch.log1p(share / top * modes.rate)
+        for top, modes in (
+            (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
+            (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
         )
-    return Aligned(V=V, lam=diagonal[0, 0], gamma=diagonal[1, 1], kappa=diagonal[0, 1])
+    )
+    return barlow / frossl

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullrank.dynamics.two_view_modes import frossl_mode
+from fullrank.dynamics.two_view_modes import frossl_modes
 from fullrank.errors import UserError
 from fullrank.reproduce.frossl.fig2 import FIGURE, Size, printed_18, two_views
 
@@ -48,7 +48,7 @@ def test_the_printed_formula_starts_right_and_decays_where_the_true_one_grows():
     one, t = torch.ones(1, dtype=torch.float64), torch.tensor([0.0, 0.5, 1.0, 3.0], dtype=torch.float64)
     printed = printed_18(t, 0.1 * one, one, one)[:, 0]
     torch.testing.assert_close(printed, torch.tensor([0.1, 0.0365, 0.0134, 2.45e-4], dtype=torch.float64), rtol=0.01, atol=0)
-    assert (frossl_mode(one, one).singular_values(t, 0.1 * one)[1:, 0] > 0.5).all()
+    assert (frossl_modes(one, one).singular_values(t, 0.1 * one)[1:, 0] > 0.5).all()
     slope = torch.autograd.functional.jacobian(lambda t: printed_18(t, 0.1 * one, one, one)[:, 0], t).diagonal()
     torch.testing.assert_close(slope, 2 * printed * (-1 - 2 * printed**2))
 

@@ -10,9 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import linear_flow, relu_flow
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
+from fullrank.dynamics.infonce_alignment import balanced_layers
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -54,8 +53,10 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     def spectra(case: str, depth: int) -> dict[str, list[float]]:
         rng = generator(seed, 1)
         start, k = start_of(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
-        flow = relu_flow if case == "relu" else linear_flow
-        path = train(start, batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], flow=flow)
+        flow = relu_vector_field if case == "relu" else linear_vector_field
+        path = train_infonce(
+            start, batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], vector_field=flow
+        )
         ends = zip(*path, strict=True)
         return {
             moment: torch.linalg.eigvalsh(torch.cov(embeddings(case, list(weights), fresh).mT)).flip(0).clamp(min=0).tolist()

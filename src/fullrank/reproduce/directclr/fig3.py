@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
-from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce import train_infonce
+from fullrank.dynamics.infonce_alignment import svd
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -45,14 +45,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng = generator(seed, 1)
         start = [normal(DIMENSIONS, DIMENSIONS, rng=rng) / DIMENSIONS**0.5]
         pairs = batches(size.N, second_moments(k, augmented), rng=rng, variance=variance)
-        (W,) = train(start, pairs, learning_rate=size.learning_rate / size.N, steps=[size.steps])
+        (W,) = train_infonce(start, pairs, learning_rate=size.learning_rate / size.N, steps=[size.steps])
         return svd(W[0]).S.tolist()
 
     def rate(k: float) -> float:
         """How fast small weights grow along the augmented dimensions."""
         steps, small = 100, 1e-3 * torch.eye(DIMENSIONS, dtype=torch.float64)
         pairs = batches(size.N, second_moments(k, AUGMENTED), rng=generator(seed, 2), variance=VARIANCE)
-        (W,) = train([small], islice(pairs, steps), learning_rate=0.01 / size.N, steps=[steps])
+        (W,) = train_infonce([small], islice(pairs, steps), learning_rate=0.01 / size.N, steps=[steps])
         augmented = W[0][:, -AUGMENTED:]
         return mean((svd(augmented).S / 1e-3).log().tolist()) / (0.01 * steps)
 

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import imbalances, linear_flow
-from fullrank.dynamics.infonce_alignment import alignment, alignment_floor, degenerate_groups, subspace_cosines
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_modes import svd
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
+from fullrank.dynamics.infonce_alignment import (
+    alignment_lower_bound,
+    balanced_layers,
+    degenerate_groups,
+    layer_alignment,
+    subspace_cosines,
+    svd,
+)
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, decaying, generator, released_flow, rotation, unbalanced_start
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -52,12 +56,12 @@ def start_of(case: str, rng: torch.Generator) -> list[Tensor]:
 
 def measured(weights: list[Tensor]) -> dict[str, list]:
     first, second = map(svd, weights)
-    A, groups = alignment(first, second), degenerate_groups(first.S, ratio=GROWN)
+    A, groups = layer_alignment(first, second), degenerate_groups(first.S, ratio=GROWN)
     return {
         "A": A.abs().tolist(),
         "s1": first.S.tolist(),
         "s2": second.S.tolist(),
-        "floor": alignment_floor(first.S, second.S, imbalances(weights)[0]).tolist(),
+        "floor": alignment_lower_bound(first.S, second.S, imbalances(weights)[0]).tolist(),
         "cosines": subspace_cosines(A, groups)[0].tolist(),
     }
 
@@ -66,8 +70,8 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     def trained(case: str, number: int) -> dict[str, list]:
         rng, k = generator(seed, number), CASES[case][1]
         start, pairs = start_of(case, rng), batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
-        flow, rate = (released_flow, RELEASED_RATE) if case == "released" else (linear_flow, size.learning_rate)
-        return measured([W[0] for W in train(start, pairs, learning_rate=rate / size.N, steps=[size.steps], flow=flow)])
+        flow, rate = (released_flow, RELEASED_RATE) if case == "released" else (linear_vector_field, size.learning_rate)
+        return measured([W[0] for W in train_infonce(start, pairs, learning_rate=rate / size.N, steps=[size.steps], vector_field=flow)])
 
     return {"t": size.learning_rate / size.N * size.steps} | {
         case: [trained(case, number) for number in range(size.seeds)] for case in CASES

@@ -10,10 +10,8 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights
-from fullrank.dynamics.infonce_depth import balanced_layers
-from fullrank.dynamics.infonce_modes import aligned_flow, svd
-from fullrank.dynamics.infonce_training import train
+from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
+from fullrank.dynamics.infonce_alignment import aligned_vector_field, balanced_layers, svd
 from fullrank.reproduce.directclr.toy import DIMENSIONS, decaying, generator, normal, rotation, unbalanced_start
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -50,7 +48,7 @@ def aligned_theory(path: list[Tensor], x: Tensor, t: Tensor) -> list[Tensor]:
         V = svd(W1).V
         a.append((V.mT @ driving_matrix(x, softmax_weights(x @ (W2 @ W1).mT)) @ V).diagonal())
     s1, s2 = (torch.linalg.svdvals(W) for W in path)
-    rates = aligned_flow(s1, s2, torch.stack(a))
+    rates = aligned_vector_field(s1, s2, torch.stack(a))
     return [
         s[0] * torch.cat([torch.zeros(1, DIMENSIONS), torch.cumulative_trapezoid(rate / s, t, dim=0)]).exp()
         for s, rate in zip((s1, s2), rates, strict=True)
@@ -73,7 +71,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     shown = range(0, len(steps), max(1, len(steps) // 40))  # of the curves, enough to draw them
     rows: Rows = {"t": t[shown].tolist()}
     for case, start in starts.items():
-        path = train(start, repeat(x), learning_rate=learning_rate, steps=steps)
+        path = train_infonce(start, repeat(x), learning_rate=learning_rate, steps=steps)
         s1, s2 = (torch.linalg.svdvals(W) for W in path)
         p1, p2 = aligned_theory(path, x, t)
         measured = {"s1": s1, "s2": s2, "eigenvalues": torch.linalg.svdvals(path[1] @ path[0]).square()}
@@ -86,7 +84,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         }
         if case == "paper":
             rows["drift"] = drift(start, [W[-1] for W in path])
-    halved = train(paper, repeat(x), learning_rate=learning_rate / 2, steps=[2 * size.steps])
+    halved = train_infonce(paper, repeat(x), learning_rate=learning_rate / 2, steps=[2 * size.steps])
     rows["drift of half the learning rate"] = drift(paper, [W[-1] for W in halved])
     return rows
 

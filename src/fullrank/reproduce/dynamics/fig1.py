@@ -16,11 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, unconstrained
-from fullrank.dynamics.flow import descend
-from fullrank.dynamics.optimum import minimum
-from fullrank.dynamics.orthonormal import projected_iterates
-from fullrank.dynamics.trace import orthonormal_weights, scaled_loss, trace_loss
+from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, unconstrained_weights
+from fullrank.dynamics.flow import gradient_descent
+from fullrank.dynamics.optimum import minimum_loss
+from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, scaled_loss, trace_loss
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.spectrum.measures import effective_rank
@@ -70,13 +69,13 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         free = torch.randn(OUTPUTS, 2, dtype=torch.float64, generator=rng) / 2
         gaussian = tuple(torch.randn(HIDDEN, k, dtype=torch.float64, generator=rng) / math.sqrt(HIDDEN) for k in (2, OUTPUTS))
         orthonormal = orthonormal_weights(2, hidden=HIDDEN, outputs=OUTPUTS, generator=rng)
-        (Theta,) = descend(lambda W: ((W[0] @ C) * W[0]).sum(), (free,), learning_rate=size.learning_rate, steps=recorded)
-        scaled = descend(lambda W: scaled_loss(W[0], W[1], C), gaussian, learning_rate=size.learning_rate, steps=recorded)
-        path = projected_iterates(lambda W: trace_loss(W[0], W[1], C), orthonormal, learning_rate=size.learning_rate)
+        (Theta,) = gradient_descent(lambda W: ((W[0] @ C) * W[0]).sum(), (free,), learning_rate=size.learning_rate, steps=recorded)
+        scaled = gradient_descent(lambda W: scaled_loss(W[0], W[1], C), gaussian, learning_rate=size.learning_rate, steps=recorded)
+        path = projected_gradient_descent(lambda W: trace_loss(W[0], W[1], C), orthonormal, learning_rate=size.learning_rate)
         kept = islice(path, 0, size.steps + 1, size.every)
         maps = {
             "free": Theta.mT,
-            "theory": unconstrained(free, C, t).mT,
+            "theory": unconstrained_weights(free, C, t).mT,
             "scaled": scaled[0].mT @ scaled[1] / spectral_norms(*scaled),
             "orthonormal": torch.stack([W1.mT @ W2 for W1, W2 in kept]),
         }
@@ -85,7 +84,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         "t": t.tolist(),
         "learning_rate": size.learning_rate,
         "eigenvalues": eigenvalues.tolist(),
-        "minimum": minimum(eigenvalues, hidden=HIDDEN, outputs=OUTPUTS).item(),
+        "minimum": minimum_loss(eigenvalues, hidden=HIDDEN, outputs=OUTPUTS).item(),
         "runs": runs,
     }
 

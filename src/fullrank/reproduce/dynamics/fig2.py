@@ -17,9 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, paper_bound
-from fullrank.dynamics.orthonormal import projected_iterates
-from fullrank.dynamics.trace import orthonormal_weights
+from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
+from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent
 from fullrank.objectives import contrastive_linear, total
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.dynamics.fig1 import moons
@@ -66,7 +65,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         row: Rows = {
             "width": h,
             "linear": {"start": rms(linear_start).item(), "end": rms(linear)[-1].item()},
-            "paper_bound": root_mean(paper_bound(norm=norm, inputs=INPUTS, hidden=h, curvature=CURVATURE) for norm in norms),
+            "paper_bound": root_mean(theorem1_bound(norm=norm, inputs=INPUTS, hidden=h, curvature=CURVATURE) for norm in norms),
             "our_bound": root_mean(curvature_bound(norm=norm, hidden=h, outputs=OUTPUTS, curvature=CURVATURE) for norm in norms),
         }
         for activation in ACTIVATIONS:
@@ -97,7 +96,7 @@ def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, siz
         terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))
         return total(terms) / X.shape[1]
 
-    paths = (projected_iterates(loss, W, learning_rate=size.learning_rate) for W in starts[: size.starts])
+    paths = (projected_gradient_descent(loss, W, learning_rate=size.learning_rate) for W in starts[: size.starts])
     recorded = [islice(path, 0, size.steps + 1, size.every) for path in paths]
     return torch.stack([torch.stack([outputs(W1, W2, X[0], activation=activation) for W1, W2 in path]) for path in recorded])
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
-from fullrank.dynamics.trace import discretised, orthonormal_weights, projected_step, stable_step
+from fullrank.dynamics.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.dynamics.fig1 import moons
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -50,7 +50,7 @@ def descent(
     """Return the outputs q = VᵀW1ᵀW2 at steps 0, 1, …, T − 1 of (11)."""
     q = [V.mT @ W1.mT @ W2]
     for _ in range(steps):
-        W1, W2 = projected_step(W1, W2, C, step=step)
+        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=step)
         q.append(V.mT @ W1.mT @ W2)
     return torch.stack(q)
 
@@ -81,7 +81,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
         W1, W2 = orthonormal_weights(2, hidden=hidden, outputs=outputs, generator=torch.Generator().manual_seed(1000 * seed + init))
         step, steps = size.step / finer, size.steps * finer
         q = descent(W1, W2, C, V, step=step, steps=steps)
-        flows = {f: discretised(q[0], eigenvalues, step=step, steps=steps, flow=f) for f in ("horizontal", "polar")}
+        flows = {f: euler_outputs(q[0], eigenvalues, learning_rate=step, steps=steps, flow=f) for f in ("horizontal", "polar")}
         return {"descent": q, **flows}
 
     runs = []
@@ -108,7 +108,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     return {
         "eigenvalues": eigenvalues.tolist(),
         "step": size.step,
-        "bounds": [stable_step(scale * eigenvalues, outputs=1) for scale in (1, size.samples)],
+        "bounds": [stability_limit(scale * eigenvalues, outputs=1) for scale in (1, size.samples)],
         "samples": size.samples,
         "t": (thin * size.step).tolist(),
         "runs": runs,

@@ -21,7 +21,15 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
-from fullrank.dynamics.trace import discretised, embed, gradients, orthonormal_weights, output_flow, projected_step, stable_step
+from fullrank.dynamics.trace import (
+    embed,
+    euler_outputs,
+    orthonormal_weights,
+    output_vector_field,
+    projected_gradient_step,
+    stability_limit,
+    trace_loss_gradients,
+)
 from fullrank.errors import UserError
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -77,11 +85,11 @@ def medians(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, flo
 
 def gradient_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
     """Return a call that takes one step of (11) without its projection, always from the same weights."""
-    step = 0.2 * stable_step(torch.linalg.eigvalsh(C), outputs=outputs)
+    step = 0.2 * stability_limit(torch.linalg.eigvalsh(C), outputs=outputs)
     W1, W2 = orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)
 
     def once() -> None:
-        G1, G2 = gradients(W1, W2, C)
+        G1, G2 = trace_loss_gradients(W1, W2, C)
         _ = W1 - step * G1, W2 - step * G2
 
     return once
@@ -89,11 +97,11 @@ def gradient_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator:
 
 def descent_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
     """Return a call that takes one step of (11) on weights of its own."""
-    step = 0.2 * stable_step(torch.linalg.eigvalsh(C), outputs=outputs)
+    step = 0.2 * stability_limit(torch.linalg.eigvalsh(C), outputs=outputs)
     weights = [orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)]
 
     def once() -> None:
-        weights[0] = projected_step(*weights[0], C, step=step)
+        weights[0] = projected_gradient_step(*weights[0], C, learning_rate=step)
 
     return once
 
@@ -101,12 +109,12 @@ def descent_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: 
 def flow_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
     """Return a call that takes one step of (12) on the outputs of such weights."""
     eigenvalues, V = eigenbasis(C)
-    step = 0.2 * stable_step(eigenvalues, outputs=outputs)
+    step = 0.2 * stability_limit(eigenvalues, outputs=outputs)
     W1, W2 = orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)
     q = [V.mT @ W1.mT @ W2]
 
     def once() -> None:
-        q[0] = q[0] + step * output_flow(q[0], eigenvalues)
+        q[0] = q[0] + step * output_vector_field(q[0], eigenvalues)
 
     return once
 
@@ -166,13 +174,13 @@ def accuracies(given: Task, outputs: int, size: Size, generator: torch.Generator
     X = given.X
     everything = torch.arange(len(X)).repeat(10)  # ten draws of noise and negatives of each anchor
     eigenvalues, V = eigenbasis(pairs(X, everything, generator))
-    step = 0.2 * stable_step(eigenvalues, outputs=outputs)
+    step = 0.2 * stability_limit(eigenvalues, outputs=outputs)
     W1, W2 = orthonormal_weights(X.shape[1], hidden=size.hidden, outputs=outputs, generator=generator)
     q0 = V.mT @ W1.mT @ W2
-    q = discretised(q0, eigenvalues, step=step, steps=size.steps)[-1]
+    q = euler_outputs(q0, eigenvalues, learning_rate=step, steps=size.steps)[-1]
     for _ in range(size.steps):
         batch = torch.randperm(len(X), generator=generator)[:BATCH]
-        W1, W2 = projected_step(W1, W2, pairs(X, batch, generator), step=step)
+        W1, W2 = projected_gradient_step(W1, W2, pairs(X, batch, generator), learning_rate=step)
     return {
         "sgd": given.accuracy(lambda X: X @ W1.mT @ W2),
         "flow": given.accuracy(lambda X: embed(X, q, V)),

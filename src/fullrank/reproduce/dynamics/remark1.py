@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained
-from fullrank.dynamics.flow import descend, flow
+from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained_weights
+from fullrank.dynamics.flow import gradient_descent, gradient_flow
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
 from fullrank.reproduce.draw import THEORY, subplots
@@ -65,10 +65,10 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 
     fit, G, C = torch.linalg.lstsq(X, Y).solution.mT, X.mT @ X / n, pair_matrix(weak[0], weak[1], X_neg, average=True)
     solved: dict[str, tuple[Loss, Callable[[Tensor, Tensor], Tensor]]] = {
-        "regression": (regression(X, Y), lambda W, t: fit + unconstrained(W - fit, G / 2, t)),
+        "regression": (regression(X, Y), lambda W, t: fit + unconstrained_weights(W - fit, G / 2, t)),
         "contrastive": (
             lambda W: total(contrastive_linear(weak[0] @ W[0].mT, weak[1] @ W[0].mT, X_neg @ W[0].mT)) / n,
-            lambda W, t: unconstrained(W, C, t),
+            lambda W, t: unconstrained_weights(W, C, t),
         ),
     }
     others: dict[str, Loss] = {
@@ -80,14 +80,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     losses: Rows = {}
     t = torch.linspace(0, SHORT, POINTS + 1, dtype=torch.float64)
     for name, (loss, closed) in solved.items():
-        paths = [flow(loss, (W,), t)[0] for W in starts]
+        paths = [gradient_flow(loss, (W,), t)[0] for W in starts]
         losses[name] = watch(t, paths, X, loss) | {"theory": ranks([closed(W, t) for W in starts], X)}
     t_long = LEARNING_RATE * torch.arange(0, POINTS * EVERY + 1, EVERY, dtype=torch.float64)
     for name, loss in others.items():
         steps = range(0, POINTS * EVERY + 1, EVERY)
-        losses[name] = watch(t_long, [descend(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts], X, loss)
-    together = flow(solved["regression"][0], (starts[0],), t)[0]
-    alone = torch.cat([flow(regression(X, Y[:, [k]]), (starts[0][[k]],), t)[0] for k in range(OUTPUTS)], 1)
+        losses[name] = watch(t_long, [gradient_descent(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts], X, loss)
+    together = gradient_flow(solved["regression"][0], (starts[0],), t)[0]
+    alone = torch.cat([gradient_flow(regression(X, Y[:, [k]]), (starts[0][[k]],), t)[0] for k in range(OUTPUTS)], 1)
     return {"losses": losses, "alone": (together - alone).abs().max().item(), "fitted": ranks([fit[None]], X)[0][0]}
 
 

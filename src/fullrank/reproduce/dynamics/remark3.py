@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import pair_matrix
-from fullrank.dynamics.fixed_projector import collapsed, projected_weights
-from fullrank.dynamics.flow import gradient, iterates
+from fullrank.dynamics.fixed_projector import collapsed_weights, projected_weights
+from fullrank.dynamics.flow import gradient, gradient_descent_iterates
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.reproduce.draw import THEORY, subplots
@@ -122,7 +122,9 @@ def _cell(draw: Draw, size: Size, loss: str, constraint: str, network: str, proj
     """Train one network. What A does not see of r is the rest: how far it moved, and how much of it is noise of the augmentation."""
     A, start, forward, bound = draw.projector(projector), draw.starts[network], NETWORKS[network], CONSTRAINTS[constraint]
     end = start
-    for step, now in enumerate(iterates(_loss(draw, A, loss, constraint, network), start, learning_rate=size.learning_rate)):
+    for step, now in enumerate(
+        gradient_descent_iterates(_loss(draw, A, loss, constraint, network), start, learning_rate=size.learning_rate)
+    ):
         end = now
         if step == size.steps or max(w.abs().max() for w in now.values()) > 1e8:  # the losses (1) and (2) have no minimum
             break
@@ -156,7 +158,7 @@ def _noise(rest: Float[Tensor, "3 n h"]) -> float:
 def _free(draw: Draw) -> dict[str, list[float]]:
     """Loss (1), free, linear, low rank: gradient descent beside the closed form."""
     rate, every = 0.002, 25
-    path = iterates(_loss(draw, draw.A, "contrastive (1)", "free", "linear"), draw.starts["linear"], learning_rate=rate)
+    path = gradient_descent_iterates(_loss(draw, draw.A, "contrastive (1)", "free", "linear"), draw.starts["linear"], learning_rate=rate)
     Theta = torch.stack([p["Theta"] for step, p in zip(range(2001), path, strict=False) if step % every == 0])
     t = torch.arange(len(Theta), dtype=torch.float64) * rate * every
     theory = projected_weights(Theta[0], draw.A, -2 * pair_matrix(*draw.x, average=True), t)
@@ -171,11 +173,11 @@ def _one_norm(draw: Draw, size: Size) -> dict[str, list[float]]:
         W = draw.A @ p["Theta"]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    path = iterates(loss, draw.starts["linear"], learning_rate=rate)
+    path = gradient_descent_iterates(loss, draw.starts["linear"], learning_rate=rate)
     steps = 10 * size.steps
     every = steps // 50
     Theta = torch.stack([p["Theta"] for step, p in zip(range(steps + 1), path, strict=False) if step % every == 0])
-    end = _ranks(draw, collapsed(Theta[0], draw.A, -2 * C)[None])
+    end = _ranks(draw, collapsed_weights(Theta[0], draw.A, -2 * C)[None])
     t = (torch.arange(len(Theta)) * rate * every).tolist()
     return {"t": t} | _ranks(draw, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import pair_matrix
-from fullrank.dynamics.optimum import limit, limit_projector
-from fullrank.dynamics.trace import integrated, orthonormal_weights, output_flow, projected_step, stable_step
+from fullrank.dynamics.optimum import output_limit, output_limit_projector
+from fullrank.dynamics.trace import integrate_outputs, orthonormal_weights, output_vector_field, projected_gradient_step, stability_limit
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 
@@ -60,8 +60,8 @@ def numbers(*values: int | float) -> Tensor:
 def plane(eigenvalues: Tensor, starts: Tensor, end: float = LATE) -> dict[str, Any]:
     """Return paths from several starts, where `limit` sees them end, and the largest distance of the last point from it."""
     t = end * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
-    paths = [integrated(q0[:, None], eigenvalues, t)[..., 0] for q0 in starts]
-    limits = [limit(q0, eigenvalues) for q0 in starts]
+    paths = [integrate_outputs(q0[:, None], eigenvalues, t)[..., 0] for q0 in starts]
+    limits = [output_limit(q0, eigenvalues) for q0 in starts]
     error = max((path[-1] - last).norm().item() for path, last in zip(paths, limits, strict=True))
     return {"paths": [path.mT.tolist() for path in paths], "limits": [x.tolist() for x in limits], "error": error}
 
@@ -69,7 +69,7 @@ def plane(eigenvalues: Tensor, starts: Tensor, end: float = LATE) -> dict[str, A
 def departure(size: float, *, distance: float = 1e-6) -> float:
     """Return the rate at which 1 − |q| grows near the sphere, for C of one positive eigenvalue of this size."""
     t = numbers(0, 0.5 / size)
-    left = 1 - integrated(numbers(1 - distance)[:, None], numbers(size), t).flatten()
+    left = 1 - integrate_outputs(numbers(1 - distance)[:, None], numbers(size), t).flatten()
     return ((left[1] / left[0]).log() / t[1]).item()
 
 
@@ -78,7 +78,7 @@ def trained_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[flo
     d = len(eigenvalues)
     W1, W2 = orthonormal_weights(d, hidden=d, outputs=1, generator=generator)
     for _ in range(700):
-        W1, W2 = projected_step(W1, W2, torch.diag(eigenvalues), step=0.02)
+        W1, W2 = projected_gradient_step(W1, W2, torch.diag(eigenvalues), learning_rate=0.02)
     q = (W1.mT @ W2)[:, 0]
     return q.norm().item(), math.hypot(1 - abs(q[0].item()), q[1:].norm().item())
 
@@ -88,8 +88,8 @@ def several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
     eigenvalues = numbers(*SEVERAL)
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
-    q = integrated(W1.mT @ W2, eigenvalues, t)
-    last = limit_projector(eigenvalues, hidden=hidden, outputs=3)
+    q = integrate_outputs(W1.mT @ W2, eigenvalues, t)
+    last = output_limit_projector(eigenvalues, hidden=hidden, outputs=3)
     return {
         "t": t.tolist(),
         "squares": torch.linalg.svdvals(q).square().mT.tolist(),
@@ -99,12 +99,12 @@ def several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
 
 def survived(eigenvalues: Tensor, outputs: int, factor: float, noise: Tensor) -> float:
     """Return how far qqᵀ is from its minimum after 400 steps of (12) from beside it, at this multiple of the stable step; at most 1."""
-    step = factor * stable_step(eigenvalues, outputs=outputs)
+    step = factor * stability_limit(eigenvalues, outputs=outputs)
     alive = min(outputs, int((eigenvalues < 0).sum()))
     optimum = torch.eye(len(eigenvalues), outputs, dtype=torch.float64) * (torch.arange(outputs) < alive)
     q = optimum + 1e-6 * noise
     for _ in range(400):
-        q = q + step * output_flow(q, eigenvalues)
+        q = q + step * output_vector_field(q, eigenvalues)
     away = (q @ q.mT - optimum @ optimum.mT).norm().item()
     return min(away, 1.0) if math.isfinite(away) else 1.0
 

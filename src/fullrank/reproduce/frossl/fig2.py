@@ -17,10 +17,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.small_initialization import SmallInitialization, barlow_small_initialization, frossl_small_initialization
 from fullrank.dynamics.stepwise import crossing_times
-from fullrank.dynamics.two_view import BARLOW, FROSSL, Objective, descend, frossl_optimum, moments, principal_cosines, small_weights
-from fullrank.dynamics.two_view_small import SmallStart, barlow_small_start, frossl_small_start
-from fullrank.dynamics.two_view_steps import curvature, steps_to
+from fullrank.dynamics.two_view import (
+    BARLOW,
+    FROSSL,
+    TwoViewLoss,
+    frossl_optimum,
+    gradient_descent,
+    moments,
+    principal_cosines,
+    small_random_weights,
+)
+from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 LEARNT = 0.5  # an eigenvalue that has reached this counts as learnt; all tend to about 1
 SHARE = 0.9  # of the stability limit 2 / curvature
-OBJECTIVES = {"frossl": (FROSSL, frossl_small_start), "barlow": (BARLOW, barlow_small_start)}
+OBJECTIVES = {"frossl": (FROSSL, frossl_small_initialization), "barlow": (BARLOW, barlow_small_initialization)}
 NAMES = {"frossl": "FroSSL", "barlow": "Barlow"}
 
 
@@ -57,7 +66,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     G = moments(two_views(size, data=data, seed=seed))
     G = G / torch.linalg.eigvalsh(G[0, 0])[-1]
     generator = torch.Generator().manual_seed(seed)
-    W = small_weights(generator, networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale)
+    W = small_random_weights(generator, networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale)
     (best, rho), starts = frossl_optimum(G, dimensions=size.dimensions), {name: begin(W, G) for name, (_, begin) in OBJECTIVES.items()}
     rows: Rows = {name: train(objective, starts[name], W, G, size) for name, (objective, _) in OBJECTIVES.items()}
     t = torch.tensor(rows["frossl"]["t"], dtype=torch.float64)
@@ -82,10 +91,10 @@ def two_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n 
     return torch.stack([torch.linalg.qr(view.mT).R.mT for view in Z])
 
 
-def train(objective: Objective, start: SmallStart, W: Tensor, G: Tensor, size: Size) -> Rows:
+def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tensor, size: Size) -> Rows:
     """Train until the last step is over, at the equal learning rate and at the share of the own stability limit, and predict both."""
     steps = math.ceil(1.25 * start.step_times().max().item() / size.learning_rate)
-    path = descend(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
+    path = gradient_descent(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
     predicted = start.eigenvalues(path.t)[:, 0]
     kept = torch.linspace(0, len(path.t) - 1, min(size.points, len(path.t))).round().long()
     weights = start.weights(path.t[kept])
@@ -94,15 +103,15 @@ def train(objective: Objective, start: SmallStart, W: Tensor, G: Tensor, size: S
         raise UserError(f"some eigenvalues do not reach {LEARNT} in training or in theory; give images whose crops are more alike")
     top = curvature(objective, path.W, G)
     own_rate = 2 * SHARE / top
-    own_steps = steps_to(start.mode, start.s0, learning_rate=own_rate)
-    own = descend(objective, W, G, learning_rate=own_rate, steps=math.ceil(1.25 * own_steps.max().item()))
+    own_steps = steps_to_fraction(start.modes, start.s0, learning_rate=own_rate)
+    own = gradient_descent(objective, W, G, learning_rate=own_rate, steps=math.ceil(1.25 * own_steps.max().item()))
     return {
         "t": path.t[kept].tolist(),
         "loss": path.loss[kept].tolist(),
         "eigenvalues": path.eigenvalues[kept, 0].tolist(),
         "predicted_loss": [objective.loss(now, G).item() for now in weights],
         "predicted_eigenvalues": predicted[kept].tolist(),
-        "rates": start.mode.rate.tolist(),
+        "rates": start.modes.rate.tolist(),
         "step_times": times[0].tolist(),
         "predicted_step_times": times[1].tolist(),
         "cosines": principal_cosines(path.W, weights[-1], G)[0].tolist(),

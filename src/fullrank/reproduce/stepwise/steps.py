@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics import stepwise
-from fullrank.dynamics.flow import flow
-from fullrank.dynamics.stepwise_kernel import contrastive_kernel
+from fullrank.dynamics.flow import gradient_flow
+from fullrank.dynamics.stepwise import contrastive_kernel
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
 from fullrank.reproduce.pixels import crops, pixels
@@ -77,15 +77,15 @@ def _rbf(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
 
 def _trained(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
     """Gradient descent from small weights: eigenvalues, predicted and measured step times, and which modes are spanned at the end."""
-    gamma, V = stepwise.modes(G)
+    gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
     W = torch.randn(size.dimensions, len(G), generator=rng, dtype=torch.float64) * start / (len(G) * gamma[0]).sqrt()
-    s = stepwise.alignment(W, V)[1]
+    s = stepwise.aligned_initialization(W, V)[1]
     predicted, rate = stepwise.step_times(s, gamma), size.rate / gamma[0].item()
     first, last = predicted.min().item() / rate / 2, predicted.max().item() / rate * 1.3
     steps = torch.logspace(math.log10(first), math.log10(last), 300, dtype=torch.float64).long().unique()
-    path = stepwise.descend(W, G, learning_rate=rate, steps=steps.tolist())
+    path = stepwise.gradient_descent(W, G, learning_rate=rate, steps=steps.tolist())
     t, in_time = rate * steps.double(), predicted.argsort()
     values = torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1)
     by_mode = gamma * (path @ V).square().sum(1)  # γ_j‖Wv_j‖², how much there is of each mode
@@ -105,11 +105,11 @@ def _trained(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> di
 
 def _aligned(G: Float[Tensor, "M M"], size: Size) -> float:
     """How far the flow from an aligned start strays from the closed form, over the time of all steps but the last few."""
-    gamma, V = stepwise.modes(G)
+    gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     s, U = size.start * gamma.rsqrt(), torch.eye(size.dimensions, dtype=torch.float64)
     t = torch.linspace(0, stepwise.step_times(s, gamma)[-LAST].item(), 20, dtype=torch.float64)
-    path = flow(lambda p: stepwise.barlow_loss(p[0], G), (stepwise.weights(t[0], s, gamma, U, V),), t, rtol=1e-10, atol=1e-13)[0]
+    path = gradient_flow(lambda p: stepwise.barlow_loss(p[0], G), (stepwise.weights(t[0], s, gamma, U, V),), t, rtol=1e-10, atol=1e-13)[0]
     return (torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1) - stepwise.eigenvalues(t, s, gamma)).abs().max().item()
 
 
