@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from fullrank.conformance.free import RANK, free
 from fullrank.conformance.subject import objective_case
 from fullrank.objectives import OBJECTIVES
-from fullrank.reproduce.draw import STYLE, subplots
+from fullrank.reproduce.plot_style import STYLE, subplots
 from fullrank.run import write_json
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fullrank.dynamics import trace
 from fullrank.dynamics.contrastive_pairs import eigenbasis
-from fullrank.reproduce.dynamics.fig4 import Size, costs, exponent, pairs, task
+from fullrank.reproduce.dynamics.fig4 import Size, exponent, load_classes, pair_matrix_with_noise, step_times
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
 
@@ -32,9 +32,9 @@ AIMS = (1e-2, 1e-4, 1e-6)
 def main():
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    images = task(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
+    images = load_classes(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
     everything = torch.arange(len(images)).repeat(10)
-    matrices = {d: pairs(images[:, :d], everything, generator) for d in INPUTS}
+    matrices = {d: pair_matrix_with_noise(images[:, :d], everything, generator) for d in INPUTS}
     found = {
         "times": [cost(C, generator) for C in matrices.values()],
         "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
@@ -46,7 +46,7 @@ def main():
 
 def cost(C: Tensor, generator: torch.Generator) -> dict:
     widths = [h for h in WIDTHS if h >= len(C)]
-    micros = costs(C, tuple(widths), repeats=REPEATS, generator=generator)
+    micros = step_times(C, tuple(widths), repeats=REPEATS, generator=generator)
     ratios = {name: [a / b for a, b in zip(micros[name], micros["flow"], strict=True)] for name in ("descent", "gradient")}
     exponents = {name: exponent(widths, values, above=1000 * (name != "flow")) for name, values in micros.items()}
     print(f"d = {len(C)}, h = {widths}: times of a step over those of (12)", ratios, "exponents", exponents)

@@ -1,4 +1,4 @@
-"""The projector study at its smoke size, with one folder of runs for all figures."""
+"""The projector study at its smoke size; all figures share one folder of runs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Fig. 3 at its smoke size: what strong augmentation does to one layer, and where it begins."""
+"""Fig. 3 at its smoke size: strong augmentation of one layer, and its threshold."""
 
 import json
 
@@ -12,14 +12,14 @@ def rows():
     return FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0)
 
 
-def test_strong_augmentation_collapses_and_the_printed_normalisation_leaves_nothing_weak(rows):
-    strong, weak, printed, threshold, settled = FIGURE.claims(rows)
+def test_only_the_printed_normalisation_is_refuted(rows):
+    strong, weak, printed, threshold, trained = FIGURE.claims(rows)
     assert strong.holds
     assert weak.holds
     assert not printed.holds
     assert threshold.holds
-    assert settled.holds
-    assert [claim.corrected for claim in (strong, weak, printed, threshold, settled)] == [False, False, False, True, True]
+    assert trained.holds
+    assert [claim.corrected for claim in (strong, weak, printed, threshold, trained)] == [False, False, False, True, True]
 
 
 def test_eight_singular_values_vanish_and_eight_grow(rows):
@@ -28,7 +28,7 @@ def test_eight_singular_values_vanish_and_eight_grow(rows):
     assert strongest[8] < 0.01
 
 
-def test_rows_survive_json_and_are_drawn(rows):
-    kept = json.loads(json.dumps(rows, allow_nan=False))
-    assert FIGURE.claims(kept) == FIGURE.claims(rows)
-    assert len(FIGURE.plot(kept).axes) == 2
+def test_rows_survive_json_and_plot(rows):
+    loaded = json.loads(json.dumps(rows, allow_nan=False))
+    assert FIGURE.claims(loaded) == FIGURE.claims(rows)
+    assert len(FIGURE.plot(loaded).axes) == 2

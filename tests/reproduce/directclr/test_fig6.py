@@ -12,7 +12,7 @@ def rows():
     return FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0)
 
 
-def test_low_modes_stay_small_and_aligned_theory_needs_a_balanced_start(rows):
+def test_aligned_theory_needs_a_balanced_start(rows):
     small, from_the_papers, from_balanced, conserved = FIGURE.claims(rows)
     assert small.holds
     assert not from_the_papers.holds
@@ -26,7 +26,7 @@ def test_theory_starts_where_training_does(rows):
         assert rows[case]["theory"]["s1"][0] == pytest.approx(rows[case]["trained"]["s1"][0])
 
 
-def test_rows_survive_json_and_are_drawn(rows):
-    kept = json.loads(json.dumps(rows, allow_nan=False))
-    assert FIGURE.claims(kept) == FIGURE.claims(rows)
-    assert len(FIGURE.plot(kept).axes) == 6
+def test_rows_survive_json_and_plot(rows):
+    loaded = json.loads(json.dumps(rows, allow_nan=False))
+    assert FIGURE.claims(loaded) == FIGURE.claims(rows)
+    assert len(FIGURE.plot(loaded).axes) == 6

@@ -1,4 +1,4 @@
-"""How figures look: one style, drawn without a display, with their claims as caption."""
+"""The style of the figures. They are drawn without a display."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "fullrank",  # the same rows give the same file
     "font.size": 9,
     "axes.titlesize": 10,
@@ -25,58 +25,58 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.2,
-    "figure.constrained_layout.wspace": 0.06,  # labels of neighbours stay apart
+    "figure.constrained_layout.wspace": 0.06,  # keeps the labels of neighbouring axes apart
     "savefig.dpi": 150,
     "savefig.facecolor": "white",
 }
-THEORY: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 0.8, "zorder": 3}
-"""The lines of theory, over those of training."""
+THEORY_LINE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 0.8, "zorder": 3}
+"""Style of theory curves. They are drawn over measured curves."""
 
 
 def subplots(
     rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **shared: Any
 ) -> tuple[matplotlib.figure.Figure, np.ndarray]:
-    """Return a figure of `width` × `height` inches and its axes as an array (rows, columns); `shared` as in matplotlib, `sharex=True`.
+    """Return a figure of `width` × `height` inches and its axes (rows, columns); `shared` goes to matplotlib, such as `sharex=True`.
 
     >>> subplots(1, 3)[1].shape
     (1, 3)
     """
     from matplotlib import rc_context
-    from matplotlib.figure import Figure  # without pyplot, which keeps figures and asks for a display
+    from matplotlib.figure import Figure  # not pyplot: it stores figures and needs a display
 
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def captioned(
+def draw_with_caption(
     plot: Callable[[Rows], matplotlib.figure.Figure], rows: Rows, *, title: str, lines: Sequence[str]
 ) -> matplotlib.figure.Figure:
-    """Draw `rows` with the house's style, a title above and the caption's lines below."""
+    """Return the plot of `rows` with a title above and the lines of a caption below."""
     from matplotlib import rc_context
 
     with rc_context(STYLE):
         figure = plot(rows)
-        width = int(figure.get_figwidth() * 16.5)  # characters of this size
+        width = int(figure.get_figwidth() * 16.5)  # in characters of the caption's font
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        caption = "\n".join(textwrap.fill(unbroken(line), width, subsequent_indent="    ") for line in lines)
+        caption = "\n".join(textwrap.fill(use_no_break_spaces(line), width, subsequent_indent="    ") for line in lines)
         figure.text(0.01, -0.02, caption, ha="left", va="top", fontsize=8, linespacing=1.4)
     return figure
 
 
-def unbroken(line: str) -> str:
-    r"""Return a line with spaces that do not break around = and ±, so that "n = 3" stays in one row.
+def use_no_break_spaces(line: str) -> str:
+    r"""Return a line with no-break spaces around = and ±, so that "n = 3" is not broken.
 
-    >>> unbroken("n = 3").split(" ")
+    >>> use_no_break_spaces("n = 3").split(" ")
     ['n\xa0=\xa03']
     """
     return re.sub(" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", line)
 
 
-def svg(figure: matplotlib.figure.Figure) -> str:
-    """Return the drawing as an SVG element for a page, as wide as its column.
+def to_svg(figure: matplotlib.figure.Figure) -> str:
+    """Return the figure as an SVG element that fills the width of a web page's column.
 
-    >>> svg(subplots()[0])[:4]
+    >>> to_svg(subplots()[0])[:4]
     '<svg'
     """
     from matplotlib import rc_context
