@@ -183,7 +183,7 @@ def claims(rows: Rows) -> list[Claim]:
                 f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
             ),
             "after training, tanh has the exponent −1": corrected("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
-            "ReLU does not approach linear with the width: its difference is 1/√2 of the outputs at the start, half or more later": corrected(
+            "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, later by half or more": corrected(
                 "0.71 ± 0.1, then > 0.4",
                 ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
                 max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,

@@ -200,7 +200,7 @@ def first_layer_gradient_ranks(problem: Problem) -> dict[str, int]:
     for network, start in problem.starts.items():
         first = next(iter(start))
         slope = gradient(make_loss(problem, problem.A, "InfoNCE", "unit rows", network), start)[first]
-        ranks[network] = int(torch.linalg.matrixcentered_rank(slope, rtol=1e-9))
+        ranks[network] = int(torch.linalg.matrix_rank(slope, rtol=1e-9))
     return ranks
 
 
