@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
+MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
 """The numbers that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
 
@@ -51,7 +52,7 @@ class Claim:
 
 
 class Check(NamedTuple):
-    """A row of a table of claims, without its statement: see `Claim`."""
+    """The check of one claim; its fields are those of `Claim`. Claims are written as tables {statement: check}."""
 
     expected: str
     measured: str
@@ -67,15 +68,6 @@ def claimed(expected: str, measured: str, holds: bool | None) -> Check:
 def corrected(expected: str, measured: str, holds: bool | None) -> Check:
     """Return the check of our correction of the paper."""
     return Check(expected, measured, holds, corrected=True)
-
-
-def claim_table(checks: Mapping[str, Check]) -> list[Claim]:
-    """Return the claims of a table {statement: check}.
-
-    >>> claim_table({"Training follows (18)": claimed("0", "0.9", False)})[0].verdict
-    'not reproduced'
-    """
-    return [Claim(statement, **check._asdict()) for statement, check in checks.items()]
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
@@ -97,7 +89,7 @@ def summarize_claims(claims: Sequence[Claim]) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `claims` judges."""
+    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `check_claims` checks."""
 
     title: str
     """The figure's number and its paper."""
@@ -106,10 +98,14 @@ class Figure:
     sizes: Mapping[str, Any]
     """smoke (seconds, no data needed), small (the committed results), paper (the paper's own numbers, where it gives them)."""
     compute: Callable[..., Rows]
-    plot: Callable[[Rows], matplotlib.figure.Figure]
-    claims: Callable[[Rows], list[Claim]]
+    plot: Callable[[Rows], MplFigure]
+    check_claims: Callable[[Rows], Mapping[str, Check]]
     images: str = ""
     """The data set to give as `data`; empty if the figure uses no images."""
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        """Return the claims with their verdicts on `rows`."""
+        return [Claim(statement, **check._asdict()) for statement, check in self.check_claims(rows).items()]
 
 
 FIGURES = (

@@ -8,10 +8,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fullrank.reproduce.figure import Rows
+from fullrank.reproduce.figure import MplFigure, Rows
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import numpy as np
 
 STYLE: dict[Any, Any] = {
@@ -33,9 +32,7 @@ THEORY_LINE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth":
 """Style of theory curves. They are drawn over measured curves."""
 
 
-def subplots(
-    rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **shared: Any
-) -> tuple[matplotlib.figure.Figure, np.ndarray]:
+def subplots(rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **shared: Any) -> tuple[MplFigure, np.ndarray]:
     """Return a figure of `width` × `height` inches and its axes (rows, columns); `shared` goes to matplotlib, such as `sharex=True`.
 
     >>> subplots(1, 3)[1].shape
@@ -49,9 +46,18 @@ def subplots(
         return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def draw_with_caption(
-    plot: Callable[[Rows], matplotlib.figure.Figure], rows: Rows, *, title: str, lines: Sequence[str]
-) -> matplotlib.figure.Figure:
+def color_scale(n: int) -> list[tuple[float, float, float, float]]:
+    """Return n colors from dark to light, all visible on white paper.
+
+    >>> len(color_scale(3))
+    3
+    """
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
+
+
+def draw_with_caption(plot: Callable[[Rows], MplFigure], rows: Rows, *, title: str, lines: Sequence[str]) -> MplFigure:
     """Return the plot of `rows` with a title above and the lines of a caption below."""
     from matplotlib import rc_context
 
@@ -73,7 +79,7 @@ def use_no_break_spaces(line: str) -> str:
     return re.sub(" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", line)
 
 
-def to_svg(figure: matplotlib.figure.Figure) -> str:
+def to_svg(figure: MplFigure) -> str:
     """Return the figure as an SVG element that fills the width of a web page's column.
 
     >>> to_svg(subplots()[0])[:4]

@@ -14,7 +14,7 @@ from fullrank.dynamics.infonce import linear_flow, relu_flow
 from fullrank.dynamics.infonce_depth import balanced_layers
 from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import subplots
 from fullrank.spectrum.measures import effective_rank
 
@@ -69,7 +69,7 @@ def count_collapsed(eigenvalues: list[float]) -> int:
     return sum(value <= COLLAPSED * eigenvalues[0] for value in eigenvalues)
 
 
-def plot(rows: Rows):
+def plot(rows: Rows) -> MplFigure:
     figure, (axes,) = subplots(1, 3, height=3.2, sharey=True)
     for (case, title), axis in zip(CASES.items(), axes, strict=True):
         for depth, spectra in zip(DEPTHS, rows[case], strict=True):
@@ -82,7 +82,7 @@ def plot(rows: Rows):
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     counts = {case: [count_collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
     starts, ends = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
@@ -93,20 +93,18 @@ def claims(rows: Rows) -> list[Claim]:
             all(fewer < more for fewer, more in pairwise(counts[case])),
         )
 
-    return claim_table(
-        {
-            "one layer does not collapse": claimed(
-                f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
-            ),
-            "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
-            "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
-            "training is a cause: from one common product, the final effective rank falls with each layer": corrected(
-                f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
-                ", ".join(f"{rank:.1f}" for rank in ends),
-                all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
-            ),
-        }
-    )
+    return {
+        "one layer does not collapse": claimed(
+            f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
+        ),
+        "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
+        "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
+        "training is a cause: from one common product, the final effective rank falls with each layer": corrected(
+            f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
+            ", ".join(f"{rank:.1f}" for rank in ends),
+            all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -119,5 +117,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -5,15 +5,10 @@ SimCLR on a sub-vector is DirectCLR as the paper defines it; with d0 = D_b it is
 """
 
 import statistics
-from typing import TYPE_CHECKING
 
-from fullrank.reproduce.directclr.comparison import claim_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_d0, with_projector
-from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -22,7 +17,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return {"tuned": str(tuned), "runs": run_study(size, recipes, data=data, seed=seed)}
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, ((left, right),) = subplots(1, 2, width=9.0, height=3.0, sharex=True)
     D_b = rows["runs"]["all"][0]["representation"]["D"]
     places = [D_b if d0 == "all" else int(d0) for d0 in rows["runs"]]
@@ -40,19 +35,19 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     runs, tuned = rows["runs"], rows["tuned"]
     fewest = min((d0 for d0 in runs if d0 != "all"), key=int)
     accuracy = {d0: values_per_seed(runs[d0], "accuracy", "whole") for d0 in runs}
     rank = {d0: values_per_seed(runs[d0], "representation", "effective_rank") for d0 in runs}
-    collapse = f"r collapses with all dimensions: its effective rank is higher with d0 = {tuned}"
-    return [
-        claim_higher(
-            f"accuracy drops with too few dimensions: d0 = {tuned} is better than d0 = {fewest}", accuracy[tuned], accuracy[fewest]
+    fewer = f"accuracy drops with too few dimensions: d0 = {tuned} is better than d0 = {fewest}"
+    return {
+        fewer: check_higher(accuracy[tuned], accuracy[fewest]),
+        f"accuracy drops with all dimensions: d0 = {tuned} is better than all": check_higher(accuracy[tuned], accuracy["all"]),
+        f"r collapses with all dimensions: its effective rank is higher with d0 = {tuned}": check_higher(
+            rank[tuned], rank["all"], unit="", scale=1.0
         ),
-        claim_higher(f"accuracy drops with all dimensions: d0 = {tuned} is better than all", accuracy[tuned], accuracy["all"]),
-        claim_higher(collapse, rank[tuned], rank["all"], unit="", scale=1.0),
-    ]
+    }
 
 
 FIGURE = Figure(
@@ -61,6 +56,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

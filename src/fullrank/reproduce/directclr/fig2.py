@@ -4,15 +4,10 @@ Here "zero" means at most 1e-6 of the largest, on images that were not trained o
 the authors' code divides each by its length first. At size small the projector's output has 64 dimensions, half of those of r.
 """
 
-from typing import TYPE_CHECKING
-
 from fullrank.reproduce.directclr.comparison import plot_spectra
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
@@ -21,30 +16,28 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return run_study(size, {"two layers": size.recipe}, data=data, seed=seed)
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(1, 1, width=6.0, height=3.2)
     plot_spectra(axes[0, 0], {label: [run[place] for run in rows["two layers"]] for place, label in PLACES.items()})
     axes[0, 0].set_title("One line per seed")
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     spectra = [run["embedding"] for run in rows["two layers"]]
     collapsed = ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra)
     smallest = min(spectrum["eigenvalues"][-1] / spectrum["eigenvalues"][0] for spectrum in spectra)
     shares = [spectrum["effective_rank"] / spectrum["D"] for spectrum in spectra]
-    return claim_table(
-        {
-            "some singular values of the embeddings' covariance drop to zero": claimed(
-                "some of at most 1e-6 of the largest, in every run",
-                f"{collapsed}; smallest {smallest:.1g} of the largest",
-                all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
-            ),
-            "the embeddings do not fill their space": claimed(
-                "an effective rank below 0.9 D in every run", ", ".join(f"{share:.2f} D" for share in shares), max(shares) < 0.9
-            ),
-        }
-    )
+    return {
+        "some singular values of the embeddings' covariance drop to zero": claimed(
+            "some of at most 1e-6 of the largest, in every run",
+            f"{collapsed}; smallest {smallest:.1g} of the largest",
+            all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
+        ),
+        "the embeddings do not fill their space": claimed(
+            "an effective rank below 0.9 D in every run", ", ".join(f"{share:.2f} D" for share in shares), max(shares) < 0.9
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -53,6 +46,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

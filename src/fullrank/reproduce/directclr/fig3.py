@@ -15,8 +15,8 @@ from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce_modes import svd
 from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
@@ -69,14 +69,11 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     }
 
 
-def plot(rows: Rows):
-    from matplotlib import colormaps
-
+def plot(rows: Rows) -> MplFigure:
     figure, ((spectra, values),) = subplots(1, 2, height=3.4)
     index = range(1, DIMENSIONS + 1)
 
-    colors = colormaps["viridis"]([0.9 * i / (len(rows["k"]) - 1) for i in range(len(rows["k"]))])
-    for k, spectrum, color in zip(rows["k"], rows["block"], colors, strict=True):
+    for k, spectrum, color in zip(rows["k"], rows["block"], color_scale(len(rows["k"])), strict=True):
         spectra.semilogy(index, spectrum, ".-", color=color, label=f"k = {k:g}")
     spectra.set(
         xlabel="index of the singular value",
@@ -97,7 +94,7 @@ def plot(rows: Rows):
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
     threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
     strong, weak, printed = (
@@ -106,29 +103,21 @@ def claims(rows: Rows) -> list[Claim]:
     )
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
-    return claim_table(
-        {
-            f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": claimed(
-                "below 0.01 of the largest", f"{strong:.2g}", strong < 0.01
-            ),
-            f"weak augmentation (k = {k_weak:g}) keeps all 16": claimed("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
-            f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": claimed(
-                "the smallest above 0.1 of the largest",
-                f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}",
-                printed > 0.1,
-            ),
-            "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": corrected(
-                "k* = 1 ± 0.1, slope −1 ± 0.1",
-                f"k* = {threshold:.3f}, slope {slope:.3f}",
-                abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1,
-            ),
-            "after training, all singular values remain below k*, and the 8 are gone well above k*": corrected(
-                "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4",
-                f"at least {below:.2g}, at most {above:.2g}",
-                below > 0.05 and above < 0.05,
-            ),
-        }
-    )
+    return {
+        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": claimed(
+            "below 0.01 of the largest", f"{strong:.2g}", strong < 0.01
+        ),
+        f"weak augmentation (k = {k_weak:g}) keeps all 16": claimed("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
+        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": claimed(
+            "the smallest above 0.1 of the largest", f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1
+        ),
+        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": corrected(
+            "k* = 1 ± 0.1, slope −1 ± 0.1", f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1
+        ),
+        "after training, all singular values remain below k*, and the 8 are gone well above k*": corrected(
+            "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4", f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -141,5 +130,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

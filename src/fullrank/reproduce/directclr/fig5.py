@@ -14,15 +14,8 @@ from fullrank.dynamics.infonce import imbalances, linear_flow
 from fullrank.dynamics.infonce_alignment import alignment, alignment_floor, degenerate_groups, subspace_cosines
 from fullrank.dynamics.infonce_modes import svd
 from fullrank.dynamics.infonce_training import train
-from fullrank.reproduce.directclr.toy_models import (
-    DIMENSIONS,
-    balanced_start,
-    paper_start,
-    released_flow,
-    sample_batches,
-    seeded_generator,
-)
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
@@ -81,7 +74,7 @@ def diagonal(run: dict) -> list[float]:
     return [run["A"][k][k] for k in range(DIMENSIONS)]
 
 
-def plot(rows: Rows):
+def plot(rows: Rows) -> MplFigure:
     figure, (maps, lines) = subplots(2, 4, width=11.0, height=5.2, height_ratios=[1.5, 1])
     index = range(1, DIMENSIONS + 1)
     for case, top, bottom in zip(CASES, maps, lines, strict=True):
@@ -108,7 +101,7 @@ def plot(rows: Rows):
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     counts = {case: [sum(a > ALIGNED for a in diagonal(run)) for run in rows[case]] for case in CASES}
     counted = {case: f"{', '.join(map(str, per_start))} of {DIMENSIONS}, by start" for case, per_start in counts.items()}
     below = max(f - a for case in CASES for run in rows[case] for a, f in zip(diagonal(run), run["floor"], strict=True))
@@ -116,27 +109,25 @@ def claims(rows: Rows) -> list[Claim]:
     cosine = min(min(run["cosines"]) for run in rows["level"])
     smallest = min(min(diagonal(run)) for run in rows["balanced"])
     identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
-    return claim_table(
-        {
-            "|A| converges to the identity": claimed(
-                identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
-            ),
-            "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": claimed(
-                identity, counted["released"], min(counts["released"]) == DIMENSIONS
-            ),
-            "from a balanced start |A| is the identity": corrected(
-                identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
-            ),
-            "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": corrected(
-                "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
-            ),
-            "where singular values are nearly equal, blocks align, single vectors do not": claimed(
-                "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
-                f"{max(means):.2f} and {cosine:.3f} at the worst start",
-                max(means) < 0.8 and cosine > 0.95,
-            ),
-        }
-    )
+    return {
+        "|A| converges to the identity": claimed(
+            identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
+        ),
+        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": claimed(
+            identity, counted["released"], min(counts["released"]) == DIMENSIONS
+        ),
+        "from a balanced start |A| is the identity": corrected(
+            identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
+        ),
+        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": corrected(
+            "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
+        ),
+        "where singular values are nearly equal, blocks align, single vectors do not": claimed(
+            "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
+            f"{max(means):.2f} and {cosine:.3f} at the worst start",
+            max(means) < 0.8 and cosine > 0.95,
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -149,5 +140,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

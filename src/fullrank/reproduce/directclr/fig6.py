@@ -15,8 +15,8 @@ from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weight
 from fullrank.dynamics.infonce_modes import aligned_flow, svd
 from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, normal, paper_start, seeded_generator
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 CASES = {"paper": "the paper's start", "balanced": "balanced start"}
 QUANTITIES = {"s1": "singular values of W₁", "s2": "singular values of W₂", "eigenvalues": "eigenvalues of the covariance"}
@@ -90,11 +90,9 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return rows
 
 
-def plot(rows: Rows):
-    from matplotlib import colormaps
-
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, height=5.0, sharex=True, sharey="col")
-    colors = colormaps["viridis"]([0.9 * k / (DIMENSIONS - 1) for k in range(DIMENSIONS)])
+    colors = color_scale(DIMENSIONS)
     for (case, title), row in zip(CASES.items(), axes, strict=True):
         for (name, quantity), axis in zip(QUANTITIES.items(), row, strict=True):
             trained, theory = (list(zip(*rows[case][kind][name], strict=True)) for kind in ("trained", "theory"))
@@ -112,32 +110,28 @@ def plot(rows: Rows):
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     worst = {case: max(rows[case]["deviation"]) for case in CASES}
     shares = [rows["paper"]["end"][name][-LOWEST] / rows["paper"]["end"][name][0] for name in QUANTITIES]
     drift, halved = rows["drift"], rows["drift of half the learning rate"]
-    return claim_table(
-        {
-            "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": claimed(
-                f"the lowest {LOWEST} below 0.1 of the largest",
-                ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)",
-                max(shares) < 0.1,
-            ),
-            "from the paper's start eq. 10-11 describe the singular values, because its layers align": claimed(
-                "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['paper']:.2g}", worst["paper"] < 0.02
-            ),
-            "from a balanced start eq. 10-11 describe the singular values": corrected(
-                "each mode of W₁ within 0.02 over all of training",
-                f"relative error up to {worst['balanced']:.2g}",
-                worst["balanced"] < 0.02,
-            ),
-            "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": corrected(
-                "twice the drift at twice the learning rate",
-                f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one",
-                1.7 < drift / halved < 2.3,
-            ),
-        }
-    )
+    return {
+        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": claimed(
+            f"the lowest {LOWEST} below 0.1 of the largest",
+            ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)",
+            max(shares) < 0.1,
+        ),
+        "from the paper's start eq. 10-11 describe the singular values, because its layers align": claimed(
+            "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['paper']:.2g}", worst["paper"] < 0.02
+        ),
+        "from a balanced start eq. 10-11 describe the singular values": corrected(
+            "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['balanced']:.2g}", worst["balanced"] < 0.02
+        ),
+        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": corrected(
+            "twice the drift at twice the learning rate",
+            f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one",
+            1.7 < drift / halved < 2.3,
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -150,5 +144,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

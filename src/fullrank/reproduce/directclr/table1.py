@@ -4,15 +4,10 @@ The paper shows one spectrum each. It says that the spectrum collapses without a
 count collapsed dimensions, and compare projectors by the effective rank of r.
 """
 
-from typing import TYPE_CHECKING
-
-from fullrank.reproduce.directclr.comparison import claim_better, claim_higher, plot_accuracies, plot_spectra
+from fullrank.reproduce.directclr.comparison import better, check_higher, plot_accuracies, plot_spectra
 from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_study, values_per_seed, with_projector
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
 """Top-1 accuracy on ImageNet in %."""
@@ -23,7 +18,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, ((left, right),) = subplots(1, 2, width=10.0, height=3.2)
     plot_accuracies(left, rows, PAPER)
     plot_spectra(right, {LABELS[name]: [run["representation"] for run in rows[name]] for name in PAPER})
@@ -31,7 +26,7 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     ranks = {name: values_per_seed(rows[name], "representation", "effective_rank") for name in PAPER}
     spectra = [run["representation"] for run in rows["none"]]
     collapse = {
@@ -41,11 +36,11 @@ def claims(rows: Rows) -> list[Claim]:
             all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
         )
     }
-    higher_ranks = (
-        claim_higher(f"r has a higher effective rank with {LABELS[name]} than with none", ranks[name], ranks["none"], unit="", scale=1.0)
+    higher_ranks = {
+        f"r has a higher effective rank with {LABELS[name]} than with none": check_higher(ranks[name], ranks["none"], unit="", scale=1.0)
         for name in ("two layers", "linear", "DirectCLR")
-    )
-    return [*(claim_better(rows, a, b, PAPER) for a, b in ORDER), *claim_table(collapse), *higher_ranks]
+    }
+    return dict(better(rows, a, b, PAPER) for a, b in ORDER) | collapse | higher_ranks
 
 
 FIGURE = Figure(
@@ -54,6 +49,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

@@ -3,15 +3,10 @@
 The paper trains each network once, and concludes that a projector only needs to be diagonal and of low rank.
 """
 
-from typing import TYPE_CHECKING
-
-from fullrank.reproduce.directclr.comparison import claim_better, claim_equal, plot_accuracies
+from fullrank.reproduce.directclr.comparison import better, equal, plot_accuracies
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, corrected
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3, "low-rank-diagonal": 62.7, "dropout": 43.0}
 """Top-1 accuracy on ImageNet in %, Table 2 and (dropout) Appendix F."""
@@ -30,13 +25,13 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(1, 1, width=8.0, height=3.2)
     plot_accuracies(axes[0, 0], rows, PAPER)
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     losses = zip(*(values_per_seed(rows[name], "losses", 0) for name in ("orthogonal", "none")), strict=True)
     largest = max(abs(a / b - 1) for a, b in losses)
     same_loss = {
@@ -44,8 +39,7 @@ def claims(rows: Rows) -> list[Claim]:
             "equal losses at the first logged step, to 1e-4", f"relative difference at most {largest:.1g}", largest < 1e-4
         )
     }
-    pairs = [claim_equal(rows, a, b, PAPER) for a, b in EQUAL_PAIRS] + [claim_better(rows, a, b, PAPER) for a, b in ORDER]
-    return pairs + claim_table(same_loss)
+    return dict([equal(rows, a, b, PAPER) for a, b in EQUAL_PAIRS] + [better(rows, a, b, PAPER) for a, b in ORDER]) | same_loss
 
 
 FIGURE = Figure(
@@ -54,6 +48,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

@@ -6,12 +6,9 @@ the scaled loss gradient descent stays near the minimum without reaching it, bec
 equal.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -22,12 +19,9 @@ from fullrank.dynamics.flow import descend
 from fullrank.dynamics.optimum import minimum
 from fullrank.dynamics.orthonormal import projected_iterates
 from fullrank.dynamics.trace import orthonormal_weights, scaled_loss, trace_loss
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 from fullrank.spectrum.measures import effective_rank
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 HIDDEN, OUTPUTS = 10, 2
 VARIANCE = 0.1  # variance of the augmentation
@@ -106,7 +100,7 @@ def measure_outputs(A: Float[Tensor, "T d z"], X: Float[Tensor, "n d"], C: Float
     }
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     """Draw loss, outputs of one sample, and effective rank."""
     figure, ((left, middle, right),) = subplots(1, 3)
     t = rows["t"]
@@ -131,7 +125,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     runs, minimum, end = rows["runs"], rows["minimum"], rows["t"][-1]
     last = {kind: [run[kind]["loss"][-1] for run in runs] for kind in (*KINDS, "theory")}
     free_rank, orthonormal_rank = ([run[kind]["rank"][-1] for run in runs] for kind in ("free", "orthonormal"))
@@ -141,34 +135,32 @@ def claims(rows: Rows) -> list[Claim]:
     largest_ratio = max(max(ratio, 1 / ratio) for ratio in ends)
     error = max(abs(a / b - 1) for a, b in zip(last["free"], last["theory"], strict=True))
     euler = -math.expm1(-4 * rows["eigenvalues"][0] ** 2 * rows["learning_rate"] * end)
-    return claim_table(
-        {
-            "with orthonormal weights every start ends at the same loss": claimed(
-                f"λ₁ + λ₂ = {minimum:.3f}, within 1 %", f"off by at most {orthonormal:.2%}", orthonormal < 0.01
-            ),
-            "the same is true for the scaled loss, with which the paper enforces that constraint": claimed(
-                f"{minimum:.3f}, within 10 %", f"off by at most {scaled:.1%}", scaled < 0.1
-            ),
-            "without a constraint training diverges": claimed(
-                f"losses below 100 times that, {100 * minimum:.0f}",
-                f"losses from {max(last['free']):.1e} to {min(last['free']):.1e} at t = {end:g}",
-                all(loss < 100 * minimum for loss in last["free"]),
-            ),
-            "without a constraint all outputs tend to the same fixed point (Proposition 1)": claimed(
-                "equal outputs, within 10 %",
-                f"along the lowest eigenvector one output is up to {largest_ratio:.1f} times the other",
-                largest_ratio < 1.1,
-            ),
-            "unconstrained outputs become collinear and keep their initial ratio of sizes; constrained outputs keep their rank": corrected(
-                "effective ranks < 1.05 and > 1.5",
-                f"at most {max(free_rank):.3f} and at least {min(orthonormal_rank):.2f}, ratios within {drift:.0e}",
-                max(free_rank) < 1.05 and min(orthonormal_rank) > 1.5 and drift < 1e-4,
-            ),
-            "the closed form Θ₀ exp(−2Ct) gives the unconstrained loss, up to Euler's error of 1 − exp(−4λ₁²ηt)": corrected(
-                f"{euler:.1%}", f"{error:.1%} at t = {end:g}", error < 1.2 * euler
-            ),
-        }
-    )
+    return {
+        "with orthonormal weights every start ends at the same loss": claimed(
+            f"λ₁ + λ₂ = {minimum:.3f}, within 1 %", f"off by at most {orthonormal:.2%}", orthonormal < 0.01
+        ),
+        "the same is true for the scaled loss, with which the paper enforces that constraint": claimed(
+            f"{minimum:.3f}, within 10 %", f"off by at most {scaled:.1%}", scaled < 0.1
+        ),
+        "without a constraint training diverges": claimed(
+            f"losses below 100 times that, {100 * minimum:.0f}",
+            f"losses from {max(last['free']):.1e} to {min(last['free']):.1e} at t = {end:g}",
+            all(loss < 100 * minimum for loss in last["free"]),
+        ),
+        "without a constraint all outputs tend to the same fixed point (Proposition 1)": claimed(
+            "equal outputs, within 10 %",
+            f"along the lowest eigenvector one output is up to {largest_ratio:.1f} times the other",
+            largest_ratio < 1.1,
+        ),
+        "unconstrained outputs become collinear and keep their initial ratio of sizes; constrained outputs keep their rank": corrected(
+            "effective ranks < 1.05 and > 1.5",
+            f"at most {max(free_rank):.3f} and at least {min(orthonormal_rank):.2f}, ratios within {drift:.0e}",
+            max(free_rank) < 1.05 and min(orthonormal_rank) > 1.5 and drift < 1e-4,
+        ),
+        "the closed form Θ₀ exp(−2Ct) gives the unconstrained loss, up to Euler's error of 1 − exp(−4λ₁²ηt)": corrected(
+            f"{euler:.1%}", f"{error:.1%} at t = {end:g}", error < 1.2 * euler
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -181,5 +173,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -4,13 +4,10 @@ The paper does not name its data, their number, or the number of outputs; ours a
 more random weights than the paper's 10, at no cost. The loss is averaged over samples, so that the learning rate of 0.01 is stable.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,11 +19,8 @@ from fullrank.dynamics.orthonormal import projected_iterates
 from fullrank.dynamics.trace import orthonormal_weights
 from fullrank.objectives import contrastive_linear, total
 from fullrank.reproduce.dynamics.fig1 import half_moons
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 INPUTS, OUTPUTS = 2, 2
 ACTIVATIONS = {"sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh"}
@@ -126,15 +120,12 @@ def exponent(rows: Rows, network: str, key: str) -> float:
     return float(np.polyfit(np.log([row["width"] for row in rows["widths"]]), np.log(values_by_width(rows, network, key)), 1)[0])
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     """Draw the difference over training for each width, and against the width."""
-    from matplotlib import colormaps
-
     widths = [row["width"] for row in rows["widths"]]
     figure, axes = subplots(2, 3, height=5.4, sharey="row")
     for above, below, activation in zip(*axes, ACTIVATIONS, strict=True):
-        for k, row in enumerate(rows["widths"]):
-            color = colormaps["viridis"](0.9 * k / (len(widths) - 1))
+        for color, row in zip(color_scale(len(widths)), rows["widths"], strict=True):
             above.plot(rows["t"], row[activation]["difference"], color=color, label=f"h = {row['width']}")
         for key, marker in (("start", "o"), ("end", "s")):
             label = f"{key} $\\propto h^{{{exponent(rows, activation, key):.2f}}}$"
@@ -154,7 +145,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     slope = {(network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "end", "theory_start")}
     tanh, relu = ([slope[network, key] for key in ("start", "end")] for network in ("tanh", "relu"))
     measured, theory = (", ".join(f"{slope[n, key]:.2f}" for n in ("tanh", "relu", "sigmoid")) for key in ("start", "theory_start"))
@@ -165,41 +156,39 @@ def claims(rows: Rows) -> list[Claim]:
     last = rows["widths"][-1]
     outputs_size = last["linear"]["start"]
     widths = f"from h = {rows['widths'][0]['width']} to {last['width']}"
-    return claim_table(
-        {
-            "tanh: the difference goes to zero with the width, at the start and after training": claimed(
-                "exponents < −0.5", f"{tanh[0]:.2f} and {tanh[1]:.2f}", max(tanh) < -0.5
-            ),
-            "ReLU: the difference goes to zero as well, but more slowly": claimed(
-                "exponents < −0.25", f"{relu[0]:.2f} at the start and {relu[1]:.2f} after training", max(relu) < -0.25
-            ),
-            "sigmoid: the difference grows with the width at the start": claimed(
-                "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
-            ),
-            "sigmoid: the difference grows with the width after training": claimed(
-                "more than 1.1 times as large", f"{growth:.2f} times as large {widths}", growth > 1.1
-            ),
-            "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, for any d": corrected(
-                f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
-            ),
-            "after training, tanh has the exponent −1": corrected("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
-            "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, later by half or more": corrected(
-                "0.71 ± 0.1, then > 0.4",
-                ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
-                max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
-            ),
-            "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": corrected(
-                "less than half of that growth",
-                f"{equal_means:.2f} instead of {growth:.2f} times as large {widths}",
-                equal_means - 1 < (growth - 1) / 2,
-            ),
-            "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": corrected(
-                "> 1 and < 1 times the outputs",
-                f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
-                last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
-            ),
-        }
-    )
+    return {
+        "tanh: the difference goes to zero with the width, at the start and after training": claimed(
+            "exponents < −0.5", f"{tanh[0]:.2f} and {tanh[1]:.2f}", max(tanh) < -0.5
+        ),
+        "ReLU: the difference goes to zero as well, but more slowly": claimed(
+            "exponents < −0.25", f"{relu[0]:.2f} at the start and {relu[1]:.2f} after training", max(relu) < -0.25
+        ),
+        "sigmoid: the difference grows with the width at the start": claimed(
+            "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
+        ),
+        "sigmoid: the difference grows with the width after training": claimed(
+            "more than 1.1 times as large", f"{growth:.2f} times as large {widths}", growth > 1.1
+        ),
+        "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, for any d": corrected(
+            f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
+        ),
+        "after training, tanh has the exponent −1": corrected("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
+        "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": corrected(
+            "0.71 ± 0.1, then > 0.4",
+            ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
+            max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
+        ),
+        "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": corrected(
+            "less than half of that growth",
+            f"{equal_means:.2f} instead of {growth:.2f} times as large {widths}",
+            equal_means - 1 < (growth - 1) / 2,
+        ),
+        "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": corrected(
+            "> 1 and < 1 times the outputs",
+            f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
+            last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -214,5 +203,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

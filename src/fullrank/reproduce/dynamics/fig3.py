@@ -5,11 +5,8 @@ outputs rotate 3/2 times as fast as those of (12). Narrow networks, which start 
 averaged over the samples here, because with the sum the paper's learning rate would be unstable.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -18,11 +15,8 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import discretised, orthonormal_weights, projected_step, stable_step
 from fullrank.reproduce.dynamics.fig1 import half_moons
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 POINTS = 60  # stored points per curve
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors
@@ -124,7 +118,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     }
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(1, 3, width=10.0, height=3.4)
     losses, outputs, gaps = axes[0]
     widths = sorted({run["width"] for run in rows["runs"]})
@@ -153,7 +147,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     runs, lowest, eta = rows["runs"], rows["eigenvalues"][0], rows["learning_rate"]
     widths = sorted({run["width"] for run in runs})
     excess = max(run["excess"][name] for run in runs for name in ("descent", "horizontal"))
@@ -169,40 +163,38 @@ def claims(rows: Rows) -> list[Claim]:
     to_descent, to_polar = time_ratio("descent"), time_ratio("polar")
     descent_text, polar_text = (", ".join(f"{r:.3f} at h = {w}" for w, r in ratios.items()) for ratios in (to_descent, to_polar))
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]
-    return claim_table(
-        {
-            "(11) and (12) converge to the same final loss, λ₁": claimed(
-                "within 1e-3 of λ₁", f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3
-            ),
-            "(12) decays slightly slower than (11), at all widths": claimed(
-                "time of (12) to 99 % of the way / that of (11) > 1", f"median {descent_text}", min(to_descent.values()) > 1
-            ),
-            "the outputs of (11) and (12) stay close to each other": claimed(
-                "median over starts of the largest distance < 0.1", f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1
-            ),
-            "the outputs of (11) and (12) converge to the same final outputs": claimed(
-                "distance < 1e-3", f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3
-            ),
-            "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": corrected(
-                "distances shrink 2 and 1 times",
-                f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
-                abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
-            ),
-            "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": corrected(
-                "> 1.02 times as long at the smallest width, 1 ± 0.02 at the largest",
-                polar_text,
-                to_polar[widths[0]] > 1.02 > to_polar[widths[-1]] > 0.98,
-            ),
-            "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at the q of (11)": corrected(
-                "distance of q far above 0, of qqᵀ and of the polar flow's q about 0",
-                f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
-                two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
-            ),
-            f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": corrected(
-                f"η between the stable steps {bound_of_sum:.2g} and {bound:.2g}", f"{eta:g}", bound_of_sum < eta < bound
-            ),
-        }
-    )
+    return {
+        "(11) and (12) converge to the same final loss, λ₁": claimed(
+            "within 1e-3 of λ₁", f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3
+        ),
+        "(12) decays slightly slower than (11), at all widths": claimed(
+            "time of (12) to 99 % of the way / that of (11) > 1", f"median {descent_text}", min(to_descent.values()) > 1
+        ),
+        "the outputs of (11) and (12) stay close to each other": claimed(
+            "median over starts of the largest distance < 0.1", f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1
+        ),
+        "the outputs of (11) and (12) converge to the same final outputs": claimed(
+            "distance < 1e-3", f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3
+        ),
+        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": corrected(
+            "distances shrink 2 and 1 times",
+            f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
+            abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
+        ),
+        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": corrected(
+            "> 1.02 times as long at the smallest width, 1 ± 0.02 at the largest",
+            polar_text,
+            to_polar[widths[0]] > 1.02 > to_polar[widths[-1]] > 0.98,
+        ),
+        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at the q of (11)": corrected(
+            "distance of q far above 0, of qqᵀ and of the polar flow's q about 0",
+            f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
+            two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
+        ),
+        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": corrected(
+            f"η between the stable steps {bound_of_sum:.2g} and {bound:.2g}", f"{eta:g}", bound_of_sum < eta < bound
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -211,5 +203,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(widths=(10, 1000), starts=2, learning_rate=0.03, steps=300), "small": Size(), "paper": Size(starts=10)},
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

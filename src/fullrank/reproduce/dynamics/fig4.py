@@ -6,15 +6,13 @@ orthonormal weights (h < d), so PCA comes first. With noise alone E[C] = −n Co
 again.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +22,9 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import discretised, embed, gradients, orthonormal_weights, output_flow, projected_step, stable_step
 from fullrank.errors import UserError
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 VARIANCE = 0.1  # variance of the noise of positives
 BATCH = 40  # anchors per step of SGD
@@ -212,7 +207,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     }
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     pairs = sorted({tuple(score["classes"]) for score in rows["scores"]})
     figure, axes = subplots(1, 1 + len(pairs), width=10.0, height=3.2)
     cost, *panels = axes[0]
@@ -239,7 +234,7 @@ def deviation(values: list[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     def mean_gap(a: str, b: str) -> tuple[float, str]:
         gaps = [100 * (score[a] - score[b]) for score in rows["scores"]]
         return fmean(gaps), f"{fmean(gaps):+.2f} ± {deviation(gaps):.2f} points"
@@ -248,28 +243,22 @@ def claims(rows: Rows) -> list[Claim]:
     slope_11, slope_12 = exponent(widths, times["descent"], above=1000), exponent(widths, times["flow"])
     ratios = [a / b for a, b in zip(times["descent"], times["flow"], strict=True)]
     (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = (mean_gap("flow", other) for other in ("sgd", "pca", "start"))
-    return claim_table(
-        {
-            "the time of (11) is linear in h": claimed("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
-            "the time of (12) does not depend on h": claimed("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
-            "a step of (12) takes less time than one of (11), at all widths": claimed(
-                "(11) / (12) > 1",
-                ", ".join(f"{ratio:.1f} at {width}" for width, ratio in zip(widths, ratios, strict=True)),
-                min(ratios) > 1,
-            ),
-            "accuracies on embeddings by SGD and by (12) are equal": claimed(
-                "difference 0, within 1 point",
-                f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks",
-                abs(to_sgd) < 1,
-            ),
-            "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": corrected(
-                "h < d is an error", "an error" if rows["error"] else "no error", bool(rows["error"])
-            ),
-            "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": corrected(
-                "difference 0, within 2 points", f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2
-            ),
-        }
-    )
+    return {
+        "the time of (11) is linear in h": claimed("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
+        "the time of (12) does not depend on h": claimed("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
+        "a step of (12) takes less time than one of (11), at all widths": claimed(
+            "(11) / (12) > 1", ", ".join(f"{ratio:.1f} at {width}" for width, ratio in zip(widths, ratios, strict=True)), min(ratios) > 1
+        ),
+        "accuracies on embeddings by SGD and by (12) are equal": claimed(
+            "difference 0, within 1 point", f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks", abs(to_sgd) < 1
+        ),
+        "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": corrected(
+            "h < d is an error", "an error" if rows["error"] else "no error", bool(rows["error"])
+        ),
+        "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": corrected(
+            "difference 0, within 2 points", f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -282,6 +271,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="MNIST; digits without --data",
 )

@@ -6,11 +6,8 @@ under the cosine loss depends on the data: it is 1 if there is a direction in wh
 samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -20,12 +17,9 @@ from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained
 from fullrank.dynamics.flow import descend, flow
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 from fullrank.spectrum.measures import effective_rank
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 INPUTS, OUTPUTS = 6, 4
 DATA_STD = (2.0, 1.2, 1.1, 1.0, 0.9, 0.8)  # standard deviations of the data
@@ -114,7 +108,7 @@ def coupling(loss: Loss, Theta: Float[Tensor, "z d"]) -> float:
     return ((blocks.sum() - blocks.trace()) / blocks.sum()).clamp(min=0).sqrt().item()
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     """Draw the effective rank of the outputs over time: regression, loss (1), and the losses of Remark 2."""
     figure, (axes,) = subplots(1, 3, sharey=True)
     panels = {
@@ -142,7 +136,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     losses, fitted = rows["losses"], rows["fitted"]
     coupling = {name: result["coupling"] for name, result in losses.items()}
     lowest, highest = ({name: f(rank[-1] for rank in result["rank"]) for name, result in losses.items()} for f in (min, max))
@@ -153,56 +147,48 @@ def claims(rows: Rows) -> list[Claim]:
         for measured, theory in zip(losses[name]["rank"], losses[name]["theory"], strict=True)
         for a, b in zip(measured, theory, strict=True)
     )
-    return claim_table(
-        {
-            "regression decouples: outputs learn together as each learns alone (Remark 1)": claimed(
-                "share of the Hessian between outputs 0",
-                f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
-                rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
-            ),
-            "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": claimed(
-                "share 0, effective rank 1",
-                f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
-                coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
-            ),
-            "InfoNCE decouples, and so collapses (Remark 2)": claimed(
-                "share 0, effective rank 1",
-                f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
-                coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
-            ),
-            "the same argument holds for the cosine loss, here without a predictor (Remark 2)": claimed(
-                "share 0",
-                f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {losses['cosine']['t'][-1]:g}",
-                coupling["cosine"] < 1e-9,
-            ),
-            "the spectral contrastive loss keeps outputs coupled (Remark 2)": claimed(
-                "share > 0.01",
-                f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}",
-                coupling["spectral"] > 0.01,
-            ),
-            "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": corrected(
-                f"effective rank {fitted:.2f}",
-                f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
-                lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
-            ),
-            f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": corrected(
-                f"effective rank {UNCHANGED}",
-                f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
-                lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
-            ),
-        }
-    )
+    return {
+        "regression decouples: outputs learn together as each learns alone (Remark 1)": claimed(
+            "share of the Hessian between outputs 0",
+            f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
+            rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
+        ),
+        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": claimed(
+            "share 0, effective rank 1",
+            f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
+            coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
+        ),
+        "InfoNCE decouples, and so collapses (Remark 2)": claimed(
+            "share 0, effective rank 1",
+            f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
+            coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
+        ),
+        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": claimed(
+            "share 0",
+            f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {losses['cosine']['t'][-1]:g}",
+            coupling["cosine"] < 1e-9,
+        ),
+        "the spectral contrastive loss keeps outputs coupled (Remark 2)": claimed(
+            "share > 0.01", f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}", coupling["spectral"] > 0.01
+        ),
+        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": corrected(
+            f"effective rank {fitted:.2f}",
+            f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
+            lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
+        ),
+        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": corrected(
+            f"effective rank {UNCHANGED}",
+            f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
+            lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
+        ),
+    }
 
 
 FIGURE = Figure(
     title="Remarks 1 and 2 of Esser et al. 2023, Representation Learning Dynamics",
     claim="Outputs decouple under regression, under loss (1) and under InfoNCE alike; without targets they collapse.",
-    sizes={
-        "smoke": Size(samples=24, starts=1),
-        "small": Size(samples=64, starts=4),
-        "paper": Size(samples=128, starts=10),
-    },
+    sizes={"smoke": Size(samples=24, starts=1), "small": Size(samples=64, starts=4), "paper": Size(samples=128, starts=10)},
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

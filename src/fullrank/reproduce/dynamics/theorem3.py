@@ -5,11 +5,9 @@ network with as many hidden units as inputs), starts without a component along e
 largest stable step of the discretisation (12). We also check E[C], with which the paper explains negative eigenvalues.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +15,8 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.optimum import limit, limit_projector
 from fullrank.dynamics.trace import integrated, orthonormal_weights, output_flow, projected_step, stable_step
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.plot_style import subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
 """Eigenvalues of C in each plane."""
@@ -90,11 +85,7 @@ def integrate_several(hidden: int, generator: torch.Generator) -> dict[str, Any]
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
     q = integrated(W1.mT @ W2, eigenvalues, t)
     last = limit_projector(eigenvalues, hidden=hidden, outputs=3)
-    return {
-        "t": t.tolist(),
-        "squares": torch.linalg.svdvals(q).square().mT.tolist(),
-        "error": (q[-1] @ q[-1].mT - last).norm().item(),
-    }
+    return {"t": t.tolist(), "squares": torch.linalg.svdvals(q).square().mT.tolist(), "error": (q[-1] @ q[-1].mT - last).norm().item()}
 
 
 def final_distance(eigenvalues: Tensor, outputs: int, factor: float, noise: Tensor) -> float:
@@ -116,10 +107,10 @@ def expected_pair_matrix(generator: torch.Generator) -> dict[str, float]:
     """Return distances of the exact E[C] / n from both formulas, and its largest eigenvalue: 50 samples, mean ≠ 0, in 2 of 3 dimensions."""
     X = torch.randn(50, 2, dtype=torch.float64, generator=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
     C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)  # each sample is a negative of each anchor; the noise of positives has mean 0
-    printed, corrected = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
+    printed, ours = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
     return {
         "printed": ((C - printed).norm() / C.norm()).item(),
-        "corrected": ((C - corrected).norm() / C.norm()).item(),
+        "corrected": ((C - ours).norm() / C.norm()).item(),
         "largest": torch.linalg.eigvalsh(C)[-1].item(),
     }
 
@@ -160,7 +151,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     }
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     discs = (axes[0, 0], axes[0, 1], axes[0, 2], axes[1, 0])
     angle = torch.linspace(0, 2 * math.pi, 100)
@@ -189,7 +180,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     planes, exceptions, expected = rows["planes"], rows["exceptions"], rows["expectation"]
     signed, starts = planes["negative"]["error"], len(planes["negative"]["paths"])
     unsigned = max(math.hypot(1 - abs(x[-1]), y[-1]) for x, y in planes["negative"]["paths"])
@@ -202,62 +193,58 @@ def claims(rows: Rows) -> list[Claim]:
     below = max(x for distances in steps for f, x in zip(factors, distances, strict=True) if f < 0.955)
     above = min(x for distances in steps for f, x in zip(factors, distances, strict=True) if f > 1.045)
     largest = f"largest eigenvalue {abs(expected['largest']):.0e}"
-    return claim_table(
-        {
-            "all λ > 0: q → 0, from starts with |q₀| < 1": claimed(
-                "0", f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6
-            ),
-            "λ₁ < 0: q becomes the lowest eigenvector, up to sign": claimed(
-                "±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6
-            ),
-            "all λ > 0: q → 0 from every start": claimed("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
-            "λ₁ < 0: q → ±e₁ from every start": claimed("|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
-            "E[C] = −n E[xxᵀ] is negative definite": claimed(
-                "E[C] equal to it, largest eigenvalue < 0",
-                f"relative distance {expected['printed']:.1f}, {largest}",
-                expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
-            ),
-            "the sign of the limit is that of e₁·q₀": corrected(
-                "sign(e₁·q₀) e₁", f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2
-            ),
-            "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": corrected(
-                "±e₁, rate 8λ₁", f"within {errors['sphere']:.1g}, {rate:.3f} λ₁", errors["sphere"] < 0.1 and abs(rate - 8) < 0.01
-            ),
-            "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": corrected(
-                "|q| = 1, ±e₁",
-                f"|q| ≥ {min(lengths):.6f}, within {errors['square']:.1g}, {len(lengths)} networks",
-                min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
-            ),
-            "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": corrected(
-                "−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
-                f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
-                max(errors["next"], errors["orthogonal"]) < 1e-6,
-            ),
-            "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": corrected(
-                "that vector", f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6
-            ),
-            "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": corrected(
-                "0 < |q| < 1, at that length",
-                f"{min(kernel):.2f} to {max(kernel):.2f}, within {errors['zero']:.1g}",
-                min(kernel) > 0 and max(kernel) < 1 and errors["zero"] < 1e-6,
-            ),
-            "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": corrected(
-                "projector of rank 2 for 3 outputs",
-                f"within {errors['several']:.1g}, {rows['several']['networks']} starts",
-                errors["several"] < 1e-6,
-            ),
-            "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": corrected(
-                "distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
-                f"at most {below:.1g}, at least {above:.1g}",
-                below < 1e-8 and above > 1e-3,
-            ),
-            "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": corrected(
-                "E[C] equal to it, largest eigenvalue 0",
-                f"relative distance {expected['corrected']:.0e}, {largest}",
-                expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
-            ),
-        }
-    )
+    return {
+        "all λ > 0: q → 0, from starts with |q₀| < 1": claimed(
+            "0", f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6
+        ),
+        "λ₁ < 0: q becomes the lowest eigenvector, up to sign": claimed("±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6),
+        "all λ > 0: q → 0 from every start": claimed("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
+        "λ₁ < 0: q → ±e₁ from every start": claimed("|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
+        "E[C] = −n E[xxᵀ] is negative definite": claimed(
+            "E[C] equal to it, largest eigenvalue < 0",
+            f"relative distance {expected['printed']:.1f}, {largest}",
+            expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
+        ),
+        "the sign of the limit is that of e₁·q₀": corrected(
+            "sign(e₁·q₀) e₁", f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2
+        ),
+        "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": corrected(
+            "±e₁, rate 8λ₁", f"within {errors['sphere']:.1g}, {rate:.3f} λ₁", errors["sphere"] < 0.1 and abs(rate - 8) < 0.01
+        ),
+        "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": corrected(
+            "|q| = 1, ±e₁",
+            f"|q| ≥ {min(lengths):.6f}, within {errors['square']:.1g}, {len(lengths)} networks",
+            min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
+        ),
+        "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": corrected(
+            "−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
+            f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
+            max(errors["next"], errors["orthogonal"]) < 1e-6,
+        ),
+        "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": corrected(
+            "that vector", f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6
+        ),
+        "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": corrected(
+            "0 < |q| < 1, at that length",
+            f"{min(kernel):.2f} to {max(kernel):.2f}, within {errors['zero']:.1g}",
+            min(kernel) > 0 and max(kernel) < 1 and errors["zero"] < 1e-6,
+        ),
+        "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": corrected(
+            "projector of rank 2 for 3 outputs",
+            f"within {errors['several']:.1g}, {rows['several']['networks']} starts",
+            errors["several"] < 1e-6,
+        ),
+        "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": corrected(
+            "distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
+            f"at most {below:.1g}, at least {above:.1g}",
+            below < 1e-8 and above > 1e-3,
+        ),
+        "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": corrected(
+            "E[C] equal to it, largest eigenvalue 0",
+            f"relative distance {expected['corrected']:.0e}, {largest}",
+            expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -266,5 +253,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)},
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -11,7 +11,6 @@ training but never in theory. The theory of Barlow Twins stays within 3 % throug
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -22,12 +21,9 @@ from fullrank.dynamics.two_view import BARLOW, FROSSL, Objective, descend, fross
 from fullrank.dynamics.two_view_small import SmallStart, barlow_small_start, frossl_small_start
 from fullrank.dynamics.two_view_steps import curvature, steps_to
 from fullrank.errors import UserError
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels, random_crops
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
 LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature
@@ -130,7 +126,7 @@ def printed_equation_18(
     return ((2 * k - lam) / ((2 * lam**2 + (2 * k - lam) / s0**2) * growth - 2 * lam**2)).sqrt()
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=5.4)
     longest = max(rows["barlow"]["t"])
     for column, name in enumerate(OBJECTIVES):
@@ -168,7 +164,7 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     def ratios(a: str, b: str, key: str) -> list[float]:
         return [x / y for x, y in zip(rows[a][key], rows[b][key], strict=True)]
 
@@ -182,49 +178,47 @@ def claims(rows: Rows) -> list[Claim]:
     spacing = {name: rows[name]["step_times"][-1] / rows[name]["step_times"][0] for name in OBJECTIVES}
     shared = {name: sum(cosine**2 for cosine in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES}
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
-    return claim_table(
-        {
-            "at equal learning rate FroSSL converges much quicker than Barlow Twins": claimed(
-                "the last eigenvalue learned more than 1.5 times earlier", f"{speedup[-1]:.2f} times", speedup[-1] > 1.5
-            ),
-            "the closed form (18), as printed, gives the eigenvalues of training": claimed(
-                "mean distance < 0.05", f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}", printed < 0.05
-            ),
-            "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": corrected(
-                "mean distance < 0.05", f"{distance:.3f}", distance < 0.05
-            ),
-            "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": corrected(
-                "all within this bound",
-                f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow Twins)",
-                all(abs(error) < allowed for network in errors.values() for error, allowed, _ in network),
-            ),
-            "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": corrected(
-                f"{format_range(predicted)} times, by mode, within 10 %",
-                format_range(speedup),
-                all(abs(a / b - 1) < 0.1 for a, b in zip(speedup, predicted, strict=True)),
-            ),
-            "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": corrected(
-                f"at least 3/4 of Barlow Twins' {spacing['barlow']:.1f}",
-                f"{spacing['frossl']:.1f}",
-                spacing["frossl"] > 0.75 * spacing["barlow"],
-            ),
-            f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": corrected(
-                f"{expected:.2f} times as many until the last eigenvalue is learned",
-                f"{slowdown:.2f} times, {frossl['own_steps'][-1]:.0f} and {barlow['own_steps'][-1]:.0f}",
-                slowdown > 1,
-            ),
-            "at the end the embeddings span the modes that the theory predicts from W(0)": corrected(
-                "mean squared cosine of principal angles > 0.9",
-                ", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
-                min(shared.values()) > 0.9,
-            ),
-            "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": corrected(
-                f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {format_range(rows['canonical_correlations'])}",
-                f"{frossl['loss'][-1]:.2g}",
-                frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
-            ),
-        }
-    )
+    return {
+        "at equal learning rate FroSSL converges much quicker than Barlow Twins": claimed(
+            "the last eigenvalue learned more than 1.5 times earlier", f"{speedup[-1]:.2f} times", speedup[-1] > 1.5
+        ),
+        "the closed form (18), as printed, gives the eigenvalues of training": claimed(
+            "mean distance < 0.05", f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}", printed < 0.05
+        ),
+        "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": corrected(
+            "mean distance < 0.05", f"{distance:.3f}", distance < 0.05
+        ),
+        "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": corrected(
+            "all within this bound",
+            f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow Twins)",
+            all(abs(error) < allowed for network in errors.values() for error, allowed, _ in network),
+        ),
+        "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": corrected(
+            f"{format_range(predicted)} times, by mode, within 10 %",
+            format_range(speedup),
+            all(abs(a / b - 1) < 0.1 for a, b in zip(speedup, predicted, strict=True)),
+        ),
+        "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": corrected(
+            f"at least 3/4 of Barlow Twins' {spacing['barlow']:.1f}",
+            f"{spacing['frossl']:.1f}",
+            spacing["frossl"] > 0.75 * spacing["barlow"],
+        ),
+        f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": corrected(
+            f"{expected:.2f} times as many until the last eigenvalue is learned",
+            f"{slowdown:.2f} times, {frossl['own_steps'][-1]:.0f} and {barlow['own_steps'][-1]:.0f}",
+            slowdown > 1,
+        ),
+        "at the end the embeddings span the modes that the theory predicts from W(0)": corrected(
+            "mean squared cosine of principal angles > 0.9",
+            ", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
+            min(shared.values()) > 0.9,
+        ),
+        "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": corrected(
+            f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {format_range(rows['canonical_correlations'])}",
+            f"{frossl['loss'][-1]:.2g}",
+            frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
+        ),
+    }
 
 
 def time_errors(row: Rows, learning_rate: float) -> list[tuple[float, float, float]]:
@@ -255,6 +249,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10, as in the paper; digits without --data",
 )

@@ -17,7 +17,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,13 +32,10 @@ from fullrank.launch import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.reproduce.figure import Check, Claim, Figure, Rows, claim_table, claimed, corrected
-from fullrank.reproduce.plot_style import subplots
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import color_scale, subplots
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit, memory_batches
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 TOP = 14
 
@@ -207,13 +204,13 @@ def summarize_spectra(steps: list[int], Zs: list[Float[Tensor, "n D"]]) -> dict[
     }
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     *panels, sweep = axes.flat
     for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
         row, final = rows[name], rows[name]["normalized"][0]
         for j in reversed(range(TOP)):
-            axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["normalized"]], color=eigenvalue_color(j), linewidth=0.9)
+            axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["normalized"]], color=color_scale(TOP)[j], linewidth=0.9)
         axis.axvline(final["saturation"], color="black", linestyle=":", linewidth=0.9)
         condition, saturates = format_number(final["condition"]), final["saturation"]
         end = f"λ₁/λ₁₄ = {condition}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {saturates} (dotted)"
@@ -227,14 +224,7 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def eigenvalue_color(j: int) -> tuple[float, float, float, float]:
-    """Return a color from dark for λ₁ to light for λ₁₄, which is still visible on white paper."""
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](0.9 * j / (TOP - 1))
-
-
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     rates = {name: rows[name]["learning_rate"] for name in PAPERS}
     half = {name: half_saturation_step(rows[name]) for name in PAPERS}
 
@@ -243,33 +233,30 @@ def claims(rows: Rows) -> list[Claim]:
         measured = "; ".join(f"{key} {'yes' if best[key] else 'no'}: {format_means(rows, kind, key, names)}" for key in METRICS)
         return corrected("all three, among these four", measured, all(best.values()))
 
-    return claim_table(
-        {
-            f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": claimed(
-                f"the {'highest' if sign > 0 else 'lowest'} of the four",
-                f"{format_means(rows, 'normalized', key, PAPERS)}; "
-                f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
-                is_best(rows, "normalized", key, PAPERS),
-            )
-            for key, (description, sign) in METRICS.items()
-        }
-        | {
-            "a learning rate of 0.1 is best for all objectives, by linear probe after the run": claimed(
-                "0.1 for each of the four",
-                ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items()),
-                set(rates.values()) == {0.1},
-            ),
-            "FroSSL's λ₁₄ is the first that stays above half of its last value": corrected(
-                "the lowest of the four, with the first seed",
-                ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
-                half["frossl"] < min(half[name] for name in PAPERS[1:]),
-            ),
-            "FroSSL is the best by all three metrics if Barlow Twins uses λ = 0.005, as its authors recommend": all_metrics(
-                "normalized", RECOMMENDED
-            ),
-            "FroSSL is the best by all three metrics of the projector's output, before any normalisation": all_metrics("raw", PAPERS),
-        }
-    )
+    return {
+        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": claimed(
+            f"the {'highest' if sign > 0 else 'lowest'} of the four",
+            f"{format_means(rows, 'normalized', key, PAPERS)}; "
+            f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
+            is_best(rows, "normalized", key, PAPERS),
+        )
+        for key, (description, sign) in METRICS.items()
+    } | {
+        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": claimed(
+            "0.1 for each of the four",
+            ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items()),
+            set(rates.values()) == {0.1},
+        ),
+        "FroSSL's λ₁₄ is the first that stays above half of its last value": corrected(
+            "the lowest of the four, with the first seed",
+            ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
+            half["frossl"] < min(half[name] for name in PAPERS[1:]),
+        ),
+        "FroSSL is the best by all three metrics if Barlow Twins uses λ = 0.005, as its authors recommend": all_metrics(
+            "normalized", RECOMMENDED
+        ),
+        "FroSSL is the best by all three metrics of the projector's output, before any normalisation": all_metrics("raw", PAPERS),
+    }
 
 
 def half_saturation_step(row: Rows) -> int:
@@ -335,6 +322,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10 at size small, STL-10 with its unlabelled images as in the paper",
 )

@@ -4,12 +4,10 @@ Pairs are two random crops, with noise, of one image, centred. The loss is that 
 deep networks, which its theory does not describe.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,12 +16,9 @@ from torch import Tensor
 from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import flow
 from fullrank.dynamics.stepwise_kernel import contrastive_kernel
-from fullrank.reproduce.figure import Claim, Figure, Rows, claim_table, claimed, corrected
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels, random_crops
 from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 LAST = 3
 """Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""
@@ -129,7 +124,7 @@ def time_errors(run: dict[str, Any], *, discrete: bool = False) -> list[float]:
     return [m / (p * x) - 1 for m, p, x in zip(run["measured"], run["predicted"], factors, strict=True)]
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     """Draw the eigenvalues of both machines with theory, and the errors of the step times."""
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -158,7 +153,7 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     linear, kernel = rows["linear"], rows["kernel"]
     by_time = {}
     for name, run in (("the linear network", linear), ("the kernel machine", kernel)):
@@ -179,23 +174,18 @@ def claims(rows: Rows) -> list[Claim]:
     small, large = (
         max(abs(error) for error in time_errors(rows[name], discrete=True)[:-LAST]) for name in ("linear", "linear, larger start")
     )
-    return claim_table(
-        by_time
-        | {
-            "modes are learned one by one, those of the largest γ first": claimed(
-                "in this order for any two modes with γ that differ by more than 5 %", f"{wrong} pairs in the wrong order", wrong == 0
-            ),
-            "at the end the embedding spans the top modes": claimed(
-                "cosines of principal angles > 0.99", f"at least {cosine:.4f}, all but the last {LAST} modes", cosine > 0.99
-            ),
-            "an aligned start follows the closed form exactly": claimed("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
-            "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": corrected(
-                "a smaller remaining error from a start 100 times smaller",
-                f"{100 * small:.2f} % instead of {100 * large:.2f} %",
-                small < large,
-            ),
-        }
-    )
+    return by_time | {
+        "modes are learned one by one, those of the largest γ first": claimed(
+            "in this order for any two modes with γ that differ by more than 5 %", f"{wrong} pairs in the wrong order", wrong == 0
+        ),
+        "at the end the embedding spans the top modes": claimed(
+            "cosines of principal angles > 0.99", f"at least {cosine:.4f}, all but the last {LAST} modes", cosine > 0.99
+        ),
+        "an aligned start follows the closed form exactly": claimed("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
+        "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": corrected(
+            "a smaller remaining error from a start 100 times smaller", f"{100 * small:.2f} % instead of {100 * large:.2f} %", small < large
+        ),
+    }
 
 
 FIGURE = Figure(
@@ -208,6 +198,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10",
 )
