@@ -7,8 +7,9 @@ from types import ModuleType
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.reproduce import Claim, Figure, Result, load_committed, reproduce, summarize_claims
+from fullrank.reproduce import Figure, Result, load_committed, reproduce, summarize_claims
 from fullrank.reproduce import figure as figure_module
+from fullrank.reproduce.figure import claimed, corrected
 from fullrank.reproduce.plot_style import subplots, to_svg
 from fullrank.reproduce.result import round_numbers, save_drawing
 
@@ -28,16 +29,18 @@ def plot(rows):
     return figure
 
 
-def claims(rows):
-    return [
-        Claim("x is a third", expected="0.333", measured=f"{rows['x'][0]:.3f}", holds=abs(rows["x"][0] - 1 / 3) < 1e-5),
-        Claim("x is a seventh", expected="0.143", measured="0.333", holds=False),
-        Claim("x is seed / 3", expected="0.333", measured="0.333", holds=True, corrected=True),
-    ]
+def check_claims(rows):
+    x = rows["x"][0]
+    return {
+        "x is a third": claimed("0.333", f"{x:.3f}", abs(x - 1 / 3) < 1e-5),
+        "x is a seventh": claimed("0.143", "0.333", False),
+        "x is a ninth": claimed("0.111", "0.333", None),
+        "x is seed / 3": corrected("0.333", "0.333", True),
+    }
 
 
 SIZES = {"smoke": Size(2), "small": Size(3), "paper": Size(4)}
-TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, claims=claims)
+TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, check_claims=check_claims)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +61,7 @@ def test_result_has_its_settings_and_environment():
     assert (result.name, result.size, result.seed, result.settings) == ("toys/one", "smoke", 1, {"n": 2})
     assert result.rows == {"x": [0.333333, 0.333333], "data": None}
     assert {"torch", "scipy", "matplotlib", "hardware", "commit", "command"} <= set(result.environment)
-    assert summarize_claims(result.claims) == "claims: 1 of 2 reproduced; corrections: 1 of 1 reproduced"
+    assert summarize_claims(result.claims) == "claims: 1 of 3 reproduced, 1 undecidable; corrections: 1 of 1 reproduced"
 
 
 def test_result_survives_writing_and_reading(tmp_path):
@@ -78,6 +81,7 @@ def test_caption_has_every_claim_with_its_verdict(tmp_path):
     text = paths[0].read_text()
     assert "✓ Claim reproduced: x is a third" in text
     assert "✗ Claim not reproduced: x is a seventh" in text
+    assert "? Claim undecidable: x is a ninth" in text
     assert "✓ Correction reproduced: x is seed / 3" in text
     assert paths[1].read_bytes().startswith(b"\x89PNG")
 

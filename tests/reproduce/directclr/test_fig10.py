@@ -1,16 +1,8 @@
 """Fig. 10 at its smoke size: the gradient has the claimed ranks in every run; probes with one seed are undecidable."""
 
-import json
-
-import pytest
 import torch
 
 from fullrank.reproduce.directclr.fig10 import FIGURE, make_recipes
-
-
-@pytest.fixture(scope="module")
-def rows(smoke):
-    return FIGURE.compute(smoke, data=None, seed=0)
 
 
 def test_gradient_has_rank_d0_at_r_and_full_rank_one_block_before(rows):
@@ -54,8 +46,6 @@ def test_loss_without_shortcut_is_compared_with_loss_of_sub_vector():
     assert [bool(claim.holds) for claim in FIGURE.claims(equal_loss)] == [True, True, True, True, False, True]
 
 
-def test_rows_survive_json_and_plot(rows):
-    loaded = json.loads(json.dumps(rows, allow_nan=False))
-    assert FIGURE.claims(loaded) == FIGURE.claims(rows)
-    (axis,) = FIGURE.plot(loaded).axes
+def test_plot(rows):
+    (axis,) = FIGURE.plot(rows).axes
     assert len(axis.lines) == 12

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 
@@ -13,16 +11,6 @@ from fullrank.reproduce.dynamics.fig4 import (
     pair_matrix_with_noise,
     step_times,
 )
-from fullrank.reproduce.result import round_numbers
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return round_numbers(FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0))
-
-
-def test_rows_survive_json(rows):
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
 
 
 def test_accuracies_are_equal_and_those_of_pca(rows):

@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -21,17 +20,6 @@ from fullrank.reproduce.frossl.fig3 import (
     standardize_columns,
     summarize_spectra,
 )
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0)
-
-
-def test_rows_survive_json_and_plot(rows):
-    again = json.loads(json.dumps(rows, allow_nan=False))
-    assert again == rows
-    assert len(FIGURE.plot(again).axes) == len(SETTINGS) + 1
 
 
 def test_all_seeds_use_the_learning_rate_of_the_best_probe(rows):

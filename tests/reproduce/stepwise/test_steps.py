@@ -1,17 +1,6 @@
 """Stepwise learning at the smoke size: the verdict on each claim, on the digits."""
 
-import json
-
-import pytest
-
 from fullrank.reproduce.stepwise.steps import FIGURE
-
-
-@pytest.fixture(scope="module")
-def rows():
-    rows = FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0)
-    assert json.loads(json.dumps(rows)) == rows
-    return rows
 
 
 def test_all_claims_hold(rows):
@@ -28,7 +17,3 @@ def test_wrong_step_time_refutes_the_claim(rows):
 def test_wrong_order_refutes_the_claim(rows):
     linear = {**rows["linear"], "measured by mode": rows["linear"]["measured by mode"][::-1]}
     assert not FIGURE.claims({**rows, "linear": linear})[2].holds
-
-
-def test_plot_has_three_panels(rows):
-    assert len(FIGURE.plot(rows).axes) == 3
