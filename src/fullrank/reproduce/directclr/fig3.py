@@ -97,10 +97,8 @@ def plot(rows: Rows) -> MplFigure:
 def check_claims(rows: Rows) -> dict[str, Check]:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
     threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
-    strong, weak, printed = (
-        spectrum[index] / spectrum[0]
-        for spectrum, index in ((rows["block"][-1], -AUGMENTED), (rows["block"][0], -1), (rows["printed"], -1))
-    )
+    strong = rows["block"][-1][-AUGMENTED] / rows["block"][-1][0]
+    weak, printed = (spectrum[-1] / spectrum[0] for spectrum in (rows["block"][0], rows["printed"]))
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
     return {
@@ -114,7 +112,7 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": corrected(
             "k* = 1 ± 0.1, slope −1 ± 0.1", f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1
         ),
-        "after training, all singular values remain below k*, and the 8 are gone well above k*": corrected(
+        "after training, all singular values remain below k*, and the 8 vanish well above k*": corrected(
             "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4", f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05
         ),
     }

@@ -72,48 +72,33 @@ def median_times(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str
     return {name: median(values[5:]) for name, values in seconds.items()}  # the first rounds are warm-up
 
 
-def gradient_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
-    """Return a function that takes one step of (11) without the projection, always from the same weights."""
-    step = 0.2 * stable_step(torch.linalg.eigvalsh(C), outputs=outputs)
-    W1, W2 = orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)
+def make_steps(C: Float[Tensor, "d d"], hidden: int, generator: torch.Generator) -> dict[str, Callable[[], None]]:
+    """Return functions that take one step of (11), of (11) without its projection, and of (12), for two outputs."""
+    eigenvalues, V = eigenbasis(C)
+    step = 0.2 * stable_step(eigenvalues, outputs=2)
+    W1, W2 = orthonormal_weights(len(C), hidden=hidden, outputs=2, generator=generator)
+    weights, q = (W1, W2), V.mT @ W1.mT @ W2
 
-    def step_once() -> None:
+    def descent() -> None:
+        nonlocal weights
+        weights = projected_step(*weights, C, step=step)
+
+    def gradient() -> None:
         G1, G2 = gradients(W1, W2, C)
         _ = W1 - step * G1, W2 - step * G2
 
-    return step_once
+    def flow() -> None:
+        nonlocal q
+        q = q + step * output_flow(q, eigenvalues)
 
-
-def descent_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
-    """Return a function that takes one step of (11) on its own weights."""
-    step = 0.2 * stable_step(torch.linalg.eigvalsh(C), outputs=outputs)
-    weights = [orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)]
-
-    def step_once() -> None:
-        weights[0] = projected_step(*weights[0], C, step=step)
-
-    return step_once
-
-
-def flow_step(C: Float[Tensor, "d d"], hidden: int, outputs: int, generator: torch.Generator) -> Callable[[], None]:
-    """Return a function that takes one step of (12) on the outputs of such weights."""
-    eigenvalues, V = eigenbasis(C)
-    step = 0.2 * stable_step(eigenvalues, outputs=outputs)
-    W1, W2 = orthonormal_weights(len(C), hidden=hidden, outputs=outputs, generator=generator)
-    q = [V.mT @ W1.mT @ W2]
-
-    def step_once() -> None:
-        q[0] = q[0] + step * output_flow(q[0], eigenvalues)
-
-    return step_once
+    return {"descent": descent, "gradient": gradient, "flow": flow}
 
 
 def step_times(C: Float[Tensor, "d d"], widths: tuple[int, ...], *, repeats: int, generator: torch.Generator) -> dict[str, list[float]]:
-    """Return the microseconds of a step of (11), of its gradient alone, and of (12) at each width, with two outputs."""
-    makers = {"descent": descent_step, "gradient": gradient_step, "flow": flow_step}
-    calls = {f"{name} {width}": make(C, width, 2, generator) for name, make in makers.items() for width in widths}
-    found = median_times(calls, repeats)
-    return {name: [1e6 * found[f"{name} {width}"] for width in widths] for name in makers}
+    """Return the microseconds of each step of `make_steps` at each width."""
+    calls = {f"{name} {width}": call for width in widths for name, call in make_steps(C, width, generator).items()}
+    seconds = median_times(calls, repeats)
+    return {name: [1e6 * seconds[f"{name} {width}"] for width in widths] for name in STEPS}
 
 
 def exponent(widths: list[int], values: list[float], *, above: int = 0) -> float:
@@ -193,11 +178,10 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
             images = load_classes(data, size, classes, seed=100 * seed + k)
             scores += [{"classes": list(classes), "z": z, **accuracies(images, z, size, generator)} for z in size.outputs]
     X = load_classes(data, size, size.classes[0], seed=seed).X[:, : size.inputs]
+    C = pair_matrix_with_noise(X, torch.arange(len(X)), generator)
     return {
         "widths": list(size.widths),
-        "microseconds": step_times(
-            pair_matrix_with_noise(X, torch.arange(len(X)), generator), size.widths, repeats=size.repeats, generator=generator
-        ),
+        "microseconds": step_times(C, size.widths, repeats=size.repeats, generator=generator),
         "repeats": size.repeats,
         "inputs": size.inputs,
         "scores": scores,

@@ -102,9 +102,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         sweep = {lr: train_once(size, settings, recipe, lr, train, test, seed=seed) for lr in size.learning_rates}
         finished = [lr for lr, found in sweep.items() if found["accuracy"] is not None]
         if not finished:
-            raise UserError(
-                f"{settings.label} diverged at every learning rate of {size.learning_rates}, expected at least one that is stable"
-            )
+            raise UserError(f"{settings.label} diverged at every learning rate of {size.learning_rates}; give smaller ones")
         best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
         runs = [sweep[best], *(train_once(size, settings, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds))]
         rows[name] = {
