@@ -158,7 +158,7 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     def time_ratio(other: str) -> dict[int, float]:
         """Return, by width, the time that (12) takes divided by that of the other."""
         steps = {w: [run["convergence_step"] for run in runs if run["width"] == w] for w in widths}
-        return {w: median(step["horizontal"] / step[other] for step in found) for w, found in steps.items()}
+        return {w: median(step["horizontal"] / step[other] for step in runs) for w, runs in steps.items()}
 
     to_descent, to_polar = time_ratio("descent"), time_ratio("polar")
     descent_text, polar_text = (", ".join(f"{r:.3f} at h = {w}" for w, r in ratios.items()) for ratios in (to_descent, to_polar))

@@ -155,12 +155,12 @@ def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     discs = (axes[0, 0], axes[0, 1], axes[0, 2], axes[1, 0])
     angle = torch.linspace(0, 2 * math.pi, 100)
-    for axis, (name, found) in zip(discs, rows["planes"].items(), strict=True):
+    for axis, (name, covered) in zip(discs, rows["planes"].items(), strict=True):
         axis.plot(angle.cos(), angle.sin(), color="0.7", linewidth=0.8)
         exception = {"positive": "sphere", "negative": "orthogonal"}.get(name)
-        shown = {"C0": found} | ({"C1": rows["exceptions"][exception]} if exception else {})
-        for color, paths in shown.items():
-            for (x, y), end in zip(paths["paths"], paths["limits"], strict=True):
+        by_color = {"C0": covered} | ({"C1": rows["exceptions"][exception]} if exception else {})
+        for color, plane in by_color.items():
+            for (x, y), end in zip(plane["paths"], plane["limits"], strict=True):
                 axis.plot(x, y, color=color)
                 axis.plot(x[0], y[0], "o", color=color, markersize=3)
                 axis.plot(*end, "*", color="black", markersize=7, linestyle="none", zorder=4)

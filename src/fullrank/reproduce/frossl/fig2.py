@@ -83,7 +83,7 @@ def make_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n
 
 
 def train(objective: Objective, start: SmallStart, W: Tensor, G: Tensor, size: Size) -> Rows:
-    """Train until all modes are learned, at the common learning rate and at a share of the own stability limit, and predict both."""
+    """Train until all modes are learned, at the common learning rate and at a share of the stability limit, and predict both."""
     steps = math.ceil(1.25 * start.step_times().max().item() / size.learning_rate)
     path = descend(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
     predicted = start.eigenvalues(path.t)[:, 0]
@@ -93,9 +93,9 @@ def train(objective: Objective, start: SmallStart, W: Tensor, G: Tensor, size: S
     if not all(bool(values.isfinite().all()) for values in times):
         raise UserError(f"some eigenvalues do not reach {LEARNED} in training or in theory; give images with more similar crops")
     top = curvature(objective, path.W, G)
-    own_rate = 2 * LIMIT_SHARE / top
-    own_steps = steps_to(start.mode, start.s0, learning_rate=own_rate)
-    own = descend(objective, W, G, learning_rate=own_rate, steps=math.ceil(1.25 * own_steps.max().item()))
+    limit_rate = 2 * LIMIT_SHARE / top
+    limit_steps = steps_to(start.mode, start.s0, learning_rate=limit_rate)
+    at_limit = descend(objective, W, G, learning_rate=limit_rate, steps=math.ceil(1.25 * limit_steps.max().item()))
     return {
         "t": path.t[stored].tolist(),
         "loss": path.loss[stored].tolist(),
@@ -107,10 +107,10 @@ def train(objective: Objective, start: SmallStart, W: Tensor, G: Tensor, size: S
         "predicted_step_times": times[1].tolist(),
         "cosines": principal_cosines(path.W, weights[-1], G)[0].tolist(),
         "curvature": top,
-        "own_rate": own_rate,
-        "own_loss": own.loss.tolist(),
-        "own_steps": (crossing_times(own.t, own.eigenvalues[:, 0], level=LEARNED) / own_rate).tolist(),
-        "predicted_own_steps": own_steps.sort().values.tolist(),
+        "limit_rate": limit_rate,
+        "limit_loss": at_limit.loss.tolist(),
+        "limit_steps": (crossing_times(at_limit.t, at_limit.eigenvalues[:, 0], level=LEARNED) / limit_rate).tolist(),
+        "predicted_limit_steps": limit_steps.sort().values.tolist(),
     }
 
 
@@ -142,18 +142,18 @@ def plot(rows: Rows) -> MplFigure:
     axes[1, 0].plot([], [], color="grey", label="training")
     axes[1, 0].plot([], [], **THEORY_LINE, label="theory, from W(0)")
     axes[1, 0].legend(loc="center right")
-    own, printed = axes[:, 2]
+    at_limit, printed = axes[:, 2]
     for name, color in zip(OBJECTIVES, ("C0", "C1"), strict=True):
-        last, loss = rows[name]["own_steps"][-1], rows[name]["own_loss"]
-        own.plot([now / loss[0] for now in loss], color=color, label=NAMES[name])
-        own.plot(last, loss[round(last)] / loss[0], "o", color=color)
-    own.set(
+        last, loss = rows[name]["limit_steps"][-1], rows[name]["limit_loss"]
+        at_limit.plot([value / loss[0] for value in loss], color=color, label=NAMES[name])
+        at_limit.plot(last, loss[round(last)] / loss[0], "o", color=color)
+    at_limit.set(
         title=f"Each at {LIMIT_SHARE} of its stability limit",
         xlabel="step (dot: last eigenvalue learned)",
         ylabel="loss / loss at the start",
         ylim=(0, None),
     )
-    own.legend()
+    at_limit.legend()
     row = rows["frossl"]
     for mode, color, ordinal in ((0, "C0", "first"), (-1, "C1", "last")):
         printed.loglog(row["t"][1:], [now[mode] for now in row["eigenvalues"][1:]], color=color, label=f"{ordinal} eigenvalue")
@@ -170,7 +170,7 @@ def check_claims(rows: Rows) -> dict[str, Check]:
 
     frossl, barlow = rows["frossl"], rows["barlow"]
     speedup, predicted = ratios("barlow", "frossl", "step_times"), ratios("barlow", "frossl", "predicted_step_times")
-    slowdown, expected = ratios("frossl", "barlow", "own_steps")[-1], ratios("frossl", "barlow", "predicted_own_steps")[-1]
+    slowdown, expected = ratios("frossl", "barlow", "limit_steps")[-1], ratios("frossl", "barlow", "predicted_limit_steps")[-1]
     errors = {name: time_errors(rows[name], rows["learning_rate"]) for name in OBJECTIVES}
     percent = {name: 100 * max(abs(error) / time for error, _, time in errors[name]) for name in OBJECTIVES}
     distance = mean_distance(frossl["eigenvalues"], frossl["predicted_eigenvalues"])
@@ -205,7 +205,7 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         ),
         f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": corrected(
             f"{expected:.2f} times as many until the last eigenvalue is learned",
-            f"{slowdown:.2f} times, {frossl['own_steps'][-1]:.0f} and {barlow['own_steps'][-1]:.0f}",
+            f"{slowdown:.2f} times, {frossl['limit_steps'][-1]:.0f} and {barlow['limit_steps'][-1]:.0f}",
             slowdown > 1,
         ),
         "at the end the embeddings span the modes that the theory predicts from W(0)": corrected(

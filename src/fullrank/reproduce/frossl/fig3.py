@@ -100,18 +100,18 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     rows: Rows = {"seeds": size.seeds, "samples": min(size.samples, len(test))}
     for name, settings in SETTINGS.items():
         sweep = {lr: train_once(size, settings, recipe, lr, train, test, seed=seed) for lr in size.learning_rates}
-        finished = [lr for lr, found in sweep.items() if found["accuracy"] is not None]
+        finished = [lr for lr, run in sweep.items() if run["accuracy"] is not None]
         if not finished:
             raise UserError(f"{settings.label} diverged at every learning rate of {size.learning_rates}; give smaller ones")
         best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
         runs = [sweep[best], *(train_once(size, settings, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds))]
         rows[name] = {
-            "sweep": {f"{lr:g}": found["accuracy"] for lr, found in sweep.items()},
+            "sweep": {f"{lr:g}": run["accuracy"] for lr, run in sweep.items()},
             "learning_rate": best,
             "steps": runs[0]["steps"],
             "eigenvalues": {kind: [now[:TOP] for now in runs[0][kind]["eigenvalues"]] for kind in KINDS},
-            "accuracies": [found["accuracy"] for found in runs],
-            **{kind: [{key: value for key, value in found[kind].items() if key != "eigenvalues"} for found in runs] for kind in KINDS},
+            "accuracies": [run["accuracy"] for run in runs],
+            **{kind: [{key: value for key, value in run[kind].items() if key != "eigenvalues"} for run in runs] for kind in KINDS},
         }
     return rows
 
@@ -171,10 +171,12 @@ def train_once(
             Zs.append(embed(unwrapped, view))
             if not Zs[-1].isfinite().all():
                 return {"accuracy": None}
-    found = evaluate(unwrapped.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device)
+    evaluation = evaluate(
+        unwrapped.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device
+    )
     return {
         "steps": steps,
-        "accuracy": found["scores"][0]["accuracy"],
+        "accuracy": evaluation["scores"][0]["accuracy"],
         "normalized": summarize_spectra(steps, [settings.normalize(Z) for Z in Zs]),
         "raw": summarize_spectra(steps, Zs),
     }
