@@ -1,7 +1,7 @@
-"""The rows of every figure at its smoke size, computed once."""
+"""The rows of the figures at their smoke size."""
 
+import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,21 +17,12 @@ def smoke(tmp_path_factory):
     return replace(SIZES["smoke"], runs=str(tmp_path_factory.mktemp("study")))
 
 
-@pytest.fixture(scope="session")
-def smoke_rows(smoke):
-    """Return a function from the name of a figure to its rows."""
-
-    @cache
-    def compute(name):
-        figure = load_figure(name)
-        size = smoke if figure.sizes is SIZES else figure.sizes["smoke"]
-        return round_numbers(figure.compute(size, data=None, seed=0))
-
-    return compute
-
-
 @pytest.fixture(scope="module")
-def rows(smoke_rows, request):
-    """Return the rows of the figure that a test module is named after."""
+def rows(smoke, request):
+    """Return the rows of the figure that a test module is named after. They survive JSON, and every axis of their plot has data."""
     path = Path(request.path)
-    return smoke_rows(f"{path.parent.name}/{path.stem.removeprefix('test_')}")
+    figure = load_figure(f"{path.parent.name}/{path.stem.removeprefix('test_')}")
+    rows = round_numbers(figure.compute(smoke if figure.sizes is SIZES else figure.sizes["smoke"], data=None, seed=0))
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert all(axis.has_data() for axis in figure.plot(rows).axes)
+    return rows
