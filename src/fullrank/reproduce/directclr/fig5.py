@@ -90,7 +90,7 @@ def plot(rows: Rows) -> MplFigure:
             color="C1",
             label="cosines of the subspaces of grown modes",
         )
-        bottom.plot(index, run["floor"], **THEORY_LINE, label="floor for |A_kk| (theory)")
+        bottom.plot(index, run["floor"], **THEORY_LINE, label="lower bound of |A_kk| (theory)")
         bottom.set(xlabel="index of the singular value k", ylim=(-0.05, 1.08))
         for axis in (top, bottom):
             axis.set_xticks([1, 4, 8, 12, 16])
