@@ -15,7 +15,7 @@ VERBS = {
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "one self-contained HTML page from one run or several",
     "check": "what every objective promises, looked at in one of your own: package.module:function",
-    "reproduce": "compute figures of papers, and say which of their claims are reproduced",
+    "reproduce": "the figures of the papers, each with what it claims and whether that is borne out",
     "recipes": "list the recipes, or print one",
 }
 
