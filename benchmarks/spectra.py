@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from fullrank.conformance import objective_case, optimize_free_embeddings
 from fullrank.conformance.free_embeddings import INITIAL_RANK
 from fullrank.objectives import OBJECTIVES
-from fullrank.reproduce.draw import STYLE, subplots
+from fullrank.reproduce.plot_style import STYLE, subplots
 from fullrank.run import write_json
 
 HERE = Path(__file__).parent

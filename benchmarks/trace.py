@@ -4,7 +4,8 @@
 
 Loss and equations of Esser et al. 2023, C from embedded digits after PCA, two outputs. Times: medians over steps, with all widths
 alternating in one process; "gradient" is (11) without its projection. Accuracy: the largest error of qqᵀ at eight times until the loss is
-close to its minimum, against the number of evaluations of the right-hand side: Euler's method (12), an adaptive method (`integrated`), and,
+close to its minimum, against the number of evaluations of the right-hand side: Euler's method (12), an adaptive method
+(`integrate_outputs`), and,
 for the canonical flow, its closed form. Writes `benchmarks/results/trace.json`.
 """
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from fullrank.dynamics import trace
 from fullrank.dynamics.contrastive_pairs import eigenbasis
-from fullrank.reproduce.dynamics.fig4 import Size, costs, exponent, pairs, task
+from fullrank.reproduce.dynamics.fig4 import Size, exponent, load_classes, pair_matrix_with_noise, step_times
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
 
@@ -32,9 +33,9 @@ ERRORS = (1e-2, 1e-4, 1e-6)
 def main():
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    images = task(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
+    images = load_classes(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
     indices = torch.arange(len(images)).repeat(10)
-    matrices = {d: pairs(images[:, :d], indices, generator) for d in INPUTS}
+    matrices = {d: pair_matrix_with_noise(images[:, :d], indices, generator) for d in INPUTS}
     found = {
         "times": [cost(C, generator) for C in matrices.values()],
         "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
@@ -46,7 +47,7 @@ def main():
 
 def cost(C: Tensor, generator: torch.Generator) -> dict:
     widths = [h for h in WIDTHS if h >= len(C)]
-    micros = costs(C, tuple(widths), repeats=REPEATS, generator=generator)
+    micros = step_times(C, tuple(widths), repeats=REPEATS, generator=generator)
     ratios = {name: [a / b for a, b in zip(micros[name], micros["flow"], strict=True)] for name in ("descent", "gradient")}
     exponents = {name: exponent(widths, values, above=1000 * (name != "flow")) for name, values in micros.items()}
     print(f"d = {len(C)}, h = {widths}: times of a step over those of (12)", ratios, "exponents", exponents)
@@ -71,11 +72,15 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
 
     largest = trace.stability_limit(eigenvalues, outputs=OUTPUTS, flow=flow)
     euler = [
-        count_evaluations(lambda n=n: trace.euler_outputs(q0, eigenvalues, learning_rate=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
+        count_evaluations(
+            lambda n=n: trace.euler_outputs(q0, eigenvalues, learning_rate=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8]
+        )
         for n in STEPS
         if end / n < largest
     ]
-    adaptive = [count_evaluations(lambda r=r: trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
+    adaptive = [
+        count_evaluations(lambda r=r: trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES
+    ]
     methods = {"euler": euler, "adaptive": adaptive}
     if flow == "canonical":
         methods["closed form"] = [count_evaluations(lambda: trace.canonical_outputs(q0, eigenvalues, t))]

@@ -1,4 +1,4 @@
-"""`fullrank reproduce`: the list, one figure, and its files."""
+"""`fullrank reproduce`: the list of figures, one figure, and its files."""
 
 import json
 from dataclasses import asdict
@@ -6,47 +6,47 @@ from dataclasses import asdict
 import pytest
 
 from fullrank.cli import reproduce as cli
-from fullrank.reproduce import FIGURES, committed, figure_named, verdict
+from fullrank.reproduce import FIGURES, load_committed, load_figure, summarize_claims
 
 
-def test_alone_it_lists_every_figure_with_claim_verdict_and_time(fullrank):
+def test_without_a_name_it_lists_every_figure_with_verdict_and_time(fullrank):
     status, out, _ = fullrank("reproduce")
     assert status == 0
     words = " ".join(out.split())
     for name in FIGURES:
-        result = committed(name)
+        result = load_committed(name)
         assert name in out
         assert f"{result.seconds:.0f} s" in words
         assert result.claims
-    assert "claimed: by the paper" in out
+    assert "corrections: ours" in out
 
 
-def test_every_committed_result_is_that_of_its_figure_and_draws():
+def test_every_committed_result_matches_its_figure_and_draws():
     for name in FIGURES:
-        result, figure = committed(name), figure_named(name)
+        result, figure = load_committed(name), load_figure(name)
         assert (result.name, result.size) == (name, "small")
         assert result.settings == json.loads(json.dumps(asdict(figure.sizes["small"]))), f"{name} was computed with other settings"
-        assert "claimed" in verdict(result.claims), f"{name} tests no claim of its paper"
+        assert "claims" in summarize_claims(result.claims), f"{name} tests no claim of its paper"
         assert result.environment["commit"]
         assert result.draw().axes
 
 
-def test_a_figure_is_computed_drawn_and_drawn_again(fullrank, tmp_path):
+def test_figure_is_computed_drawn_and_redrawn(fullrank, tmp_path):
     name = "dynamics/theorem3"
     status, out, err = fullrank("reproduce", name, "--size", "smoke", "--out", tmp_path)
     assert status == 0
     path = tmp_path / f"{name}-smoke.json"
-    claims = figure_named(name).claims(json.loads(path.read_text())["rows"])
-    assert verdict(claims) in out
+    claims = load_figure(name).claims(json.loads(path.read_text())["rows"])
+    assert summarize_claims(claims) in out
     assert str(path) in err
-    assert fullrank("reproduce", name, "--size", "smoke", "--out", tmp_path)[0] == 2  # not unasked
+    assert fullrank("reproduce", name, "--size", "smoke", "--out", tmp_path)[0] == 2  # needs --overwrite
     rows = json.loads(path.read_text()) | {"seed": 7}
     path.write_text(json.dumps(rows))
     assert fullrank("reproduce", name, "--size", "smoke", "--out", tmp_path, "--redraw")[0] == 0
     assert json.loads(path.read_text())["seed"] == 7
 
 
-def test_a_figure_that_is_not_there_is_said_so(fullrank):
+def test_unknown_figure_is_an_error(fullrank):
     status, _, err = fullrank("reproduce", "frossl/fig99")
     assert status == 2
     assert "unknown figure 'frossl/fig99'" in err
@@ -54,7 +54,7 @@ def test_a_figure_that_is_not_there_is_said_so(fullrank):
 
 
 @pytest.mark.parametrize("name", ["dynamics/theorem3", "dynamics"])
-def test_data_for_figures_without_images_is_said_so(fullrank, tmp_path, monkeypatch, name):
+def test_data_for_figures_without_images_is_an_error(fullrank, tmp_path, monkeypatch, name):
     monkeypatch.setattr(cli, "FIGURES", ("dynamics/theorem3", "dynamics/fig1"))
     status, _, err = fullrank("reproduce", name, "--data", "digits", "--out", tmp_path)
     assert status == 2
@@ -62,7 +62,7 @@ def test_data_for_figures_without_images_is_said_so(fullrank, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_paper_goes_on_where_it_was_stopped(fullrank, tmp_path, monkeypatch):
+def test_repeated_command_keeps_existing_results(fullrank, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "FIGURES", ("dynamics/theorem3", "dynamics/fig1"))
     assert fullrank("reproduce", "dynamics/theorem3", "--size", "smoke", "--seed", "3", "--out", tmp_path)[0] == 0
     (tmp_path / "dynamics" / "theorem3-smoke.svg").unlink()
@@ -73,7 +73,7 @@ def test_a_paper_goes_on_where_it_was_stopped(fullrank, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "dynamics" / "theorem3-smoke.json").read_text())["seed"] == 3
 
 
-def test_nothing_is_computed_where_it_could_not_be_written(fullrank, tmp_path, monkeypatch):
+def test_unwritable_folder_is_an_error_before_computing(fullrank, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "compute", None)  # calling it would be a TypeError
     (tmp_path / "dynamics").touch()
     status, _, err = fullrank("reproduce", "dynamics/fig1", "--size", "smoke", "--out", tmp_path)

@@ -1,4 +1,4 @@
-"""A figure from its rows to its files, with one made up for the purpose."""
+"""Results of a synthetic figure: computation, files and drawing."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -7,9 +7,11 @@ from types import ModuleType
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.reproduce import Claim, Figure, Result, catalogue, reproduce, verdict
-from fullrank.reproduce.draw import subplots, svg
-from fullrank.reproduce.result import committed, draw, rounded
+from fullrank.reproduce import Figure, Result, load_committed, reproduce, summarize_claims
+from fullrank.reproduce import figure as figure_module
+from fullrank.reproduce.figure import claimed, corrected
+from fullrank.reproduce.plot_style import subplots, to_svg
+from fullrank.reproduce.result import round_numbers, save_drawing
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,18 @@ def plot(rows):
     return figure
 
 
-def claims(rows):
-    return [
-        Claim("x is a third", expected="0.333", measured=f"{rows['x'][0]:.3f}", holds=abs(rows["x"][0] - 1 / 3) < 1e-5),
-        Claim("x is a seventh", expected="0.143", measured="0.333", holds=False),
-        Claim("x is seed / 3", expected="0.333", measured="0.333", holds=True, corrected=True),
-    ]
+def check_claims(rows):
+    x = rows["x"][0]
+    return {
+        "x is a third": claimed("0.333", f"{x:.3f}", abs(x - 1 / 3) < 1e-5),
+        "x is a seventh": claimed("0.143", "0.333", False),
+        "x is a ninth": claimed("0.111", "0.333", None),
+        "x is seed / 3": corrected("0.333", "0.333", True),
+    }
 
 
 SIZES = {"smoke": Size(2), "small": Size(3), "paper": Size(4)}
-TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, claims=claims)
+TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, check_claims=check_claims)
 
 
 @pytest.fixture(autouse=True)
@@ -46,42 +50,43 @@ def toy(monkeypatch):
         module.FIGURE = figure
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
-    monkeypatch.setattr(catalogue, "FIGURES", ("toys/one", "toys/seen"))
+    monkeypatch.setattr(figure_module, "FIGURES", ("toys/one", "toys/images"))
     monkeypatch.setitem(sys.modules, "fullrank.reproduce.toys", ModuleType("fullrank.reproduce.toys"))
     add("one", TOY)
-    add("seen", replace(TOY, images="digits"))
+    add("images", replace(TOY, images="digits"))
 
 
-def test_a_result_says_what_it_is_and_where_it_comes_from():
+def test_result_has_its_settings_and_environment():
     result = reproduce("toys/one", size="smoke", seed=1)
     assert (result.name, result.size, result.seed, result.settings) == ("toys/one", "smoke", 1, {"n": 2})
     assert result.rows == {"x": [0.333333, 0.333333], "data": None}
     assert {"torch", "scipy", "matplotlib", "hardware", "commit", "command"} <= set(result.environment)
-    assert verdict(result.claims) == "1 of 2 claimed, 1 of 1 corrected"
+    assert summarize_claims(result.claims) == "claims: 1 of 3 reproduced, 1 undecidable; corrections: 1 of 1 reproduced"
 
 
-def test_files_hold_all_that_the_drawing_needs(tmp_path):
+def test_result_survives_writing_and_reading(tmp_path):
     result = reproduce("toys/one", size="smoke", seed=1)
     result.write(tmp_path / "a.json")
     again = Result.read(tmp_path / "a.json")
     assert again == result
-    assert svg(again.draw()) == svg(result.draw())
+    assert to_svg(again.draw()) == to_svg(result.draw())
 
 
-def test_the_drawing_carries_every_claim_with_its_verdict(tmp_path):
+def test_caption_has_every_claim_with_its_verdict(tmp_path):
     result = reproduce("toys/one", size="smoke", seed=1)
     (tmp_path / "toys").mkdir()
-    (tmp_path / "toys" / "one-smoke.svg").touch()  # follows from the rows, so it is replaced
-    paths = draw(result, tmp_path)
+    (tmp_path / "toys" / "one-smoke.svg").touch()  # is replaced
+    paths = save_drawing(result, tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [f"toys/one-smoke.{end}" for end in ("svg", "png")]
     text = paths[0].read_text()
-    assert "✓ Claimed: x is a third" in text
-    assert "✗ Claimed: x is a seventh" in text
-    assert "✓ Corrected: x is seed / 3" in text
+    assert "✓ Claim reproduced: x is a third" in text
+    assert "✗ Claim not reproduced: x is a seventh" in text
+    assert "? Claim undecidable: x is a ninth" in text
+    assert "✓ Correction reproduced: x is seed / 3" in text
     assert paths[1].read_bytes().startswith(b"\x89PNG")
 
 
-def test_names_sizes_and_data_that_do_not_fit_are_said_so():
+def test_invalid_arguments_raise():
     with pytest.raises(UserError, match="unknown figure 'toys/two'"):
         reproduce("toys/two")
     with pytest.raises(UserError, match="unknown size 'big'"):
@@ -90,23 +95,23 @@ def test_names_sizes_and_data_that_do_not_fit_are_said_so():
         reproduce("toys/one", data="digits")
     with pytest.raises(UserError, match="seed -1 is negative"):
         reproduce("toys/one", seed=-1)
-    assert reproduce("toys/seen", size="smoke", data="digits").rows["data"] == "digits"
+    assert reproduce("toys/images", size="smoke", data="digits").rows["data"] == "digits"
 
 
-def test_a_file_that_is_no_result_is_said_so(tmp_path):
+def test_invalid_or_missing_file_raises(tmp_path):
     (tmp_path / "a.json").write_text('{"name": "toys/one"}')
     with pytest.raises(UserError, match="does not hold the rows of a figure"):
         Result.read(tmp_path / "a.json")
-    with pytest.raises(UserError, match="not there yet"):
+    with pytest.raises(UserError, match="does not exist"):
         Result.read(tmp_path / "b.json")
 
 
-def test_rows_that_json_cannot_hold_are_refused():
+def test_infinite_numbers_raise():
     with pytest.raises(AssertionError):
-        rounded({"x": [float("nan")]})
+        round_numbers({"x": [float("nan")]})
     with pytest.raises(AssertionError):
-        rounded([float("inf")])
+        round_numbers([float("inf")])
 
 
-def test_a_figure_that_was_not_computed_has_no_committed_result():
-    assert committed("toys/one") is None
+def test_figure_without_committed_result():
+    assert load_committed("toys/one") is None

@@ -207,7 +207,7 @@ def write_png(path: Path, found: Sequence[Measured]) -> None:
     """Draw the spectra over training, and those of now."""
     from matplotlib import rc_context
 
-    from fullrank.reproduce.draw import STYLE
+    from fullrank.reproduce.plot_style import STYLE
 
     with rc_context(STYLE):
         figure = spectrum_history.draw([(one.name, one.spectra, one.training) for one in found])

@@ -97,7 +97,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
     Args:
         models: name, spectra now by part, and spectra over training.
     """
-    from fullrank.reproduce.draw import subplots
+    from fullrank.reproduce.plot_style import subplots
 
     parts = [part for part in PARTS if any(part in spectra for _, spectra, _ in models)]
     named = [(_short(name), spectra, over, colour) for (name, spectra, over), colour in zip(models, COLOURS, strict=False)]

@@ -1,7 +1,6 @@
-"""The figures of the papers, each one command: `reproduce(name)` computes it, draws it, and says which of the paper's claims hold."""
+"""The figures of the papers. `reproduce(name)` computes a figure, draws it, and says which of the paper's claims are reproduced."""
 
-from fullrank.reproduce.catalogue import FIGURES, figure_named
-from fullrank.reproduce.figure import Claim, Figure, Rows, verdict
-from fullrank.reproduce.result import Result, committed, reproduce
+from fullrank.reproduce.figure import FIGURES, Claim, Figure, Rows, load_figure, summarize_claims
+from fullrank.reproduce.result import Result, load_committed, reproduce
 
-__all__ = ["FIGURES", "Claim", "Figure", "Result", "Rows", "committed", "figure_named", "reproduce", "verdict"]
+__all__ = ["FIGURES", "Claim", "Figure", "Result", "Rows", "load_committed", "load_figure", "reproduce", "summarize_claims"]

@@ -1,69 +1,146 @@
-"""What a reproduced figure is: numbers, a drawing of them, and a verdict on each claim that the paper makes with it."""
+"""A reproduced figure: how its numbers are computed and drawn, the paper's claims with their verdicts, and the list of all figures."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from fullrank.errors import pick
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
+MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
-"""What a figure is drawn from: numbers, strings, lists and dicts of them, as JSON can hold. Whatever never happens is None."""
+"""The numbers that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and whether the measurement bears it out.
+    """A statement of a paper, or our correction of it, with what was expected and what was measured.
 
     >>> Claim("FroSSL is faster than Barlow at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
-    '✓ Claimed: FroSSL is faster than Barlow at equal learning rate (expected: > 1; measured: 1.8)'
+    '✓ Claim reproduced: FroSSL is faster than Barlow at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
     _: KW_ONLY
     expected: str
-    """What makes it hold: the number or relation that the paper or the theory gives, with the tolerance."""
+    """The number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
-    holds: bool
+    holds: bool | None
+    """None: too few runs to decide."""
     corrected: bool = False
-    """Not the paper's own claim, but ours: what a derivation or a control says where the paper is silent or misprinted."""
+    """Whether this is our claim, from a derivation or a control, where the paper is silent or misprinted."""
+
+    @property
+    def verdict(self) -> str:
+        """One of reproduced, not reproduced, undecidable."""
+        return "undecidable" if self.holds is None else "reproduced" if self.holds else "not reproduced"
+
+    @property
+    def mark(self) -> str:
+        """The verdict as one character."""
+        return "?" if self.holds is None else "✓" if self.holds else "✗"
 
     def line(self) -> str:
-        """Return the claim with its verdict, as it stands below the figure."""
-        whose = "Corrected" if self.corrected else "Claimed"
-        return f"{'✓' if self.holds else '✗'} {whose}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
+        """Return the claim and its verdict in one line, for the caption of the figure."""
+        kind = "Correction" if self.corrected else "Claim"
+        return f"{self.mark} {kind} {self.verdict}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
+
+
+class Check(NamedTuple):
+    """The check of one claim; its fields are those of `Claim`. Claims are written as tables {statement: check}."""
+
+    expected: str
+    measured: str
+    holds: bool | None
+    corrected: bool
+
+
+def claimed(expected: str, measured: str, holds: bool | None) -> Check:
+    """Return the check of a claim of the paper."""
+    return Check(expected, measured, holds, corrected=False)
+
+
+def corrected(expected: str, measured: str, holds: bool | None) -> Check:
+    """Return the check of our correction of the paper."""
+    return Check(expected, measured, holds, corrected=True)
+
+
+def summarize_claims(claims: Sequence[Claim]) -> str:
+    """Return how many claims of the paper, and how many corrections, are reproduced.
+
+    >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
+    >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, corrected=True)
+    >>> summarize_claims([one]), summarize_claims([one, two])
+    ('claims: 0 of 1 reproduced', 'claims: 0 of 1 reproduced; corrections: 1 of 1 reproduced')
+    """
+    parts = []
+    for corrected, word in ((False, "claims"), (True, "corrections")):
+        verdicts = [claim.verdict for claim in claims if claim.corrected == corrected]
+        if verdicts:
+            undecidable = f", {n} undecidable" if (n := verdicts.count("undecidable")) else ""
+            parts.append(f"{word}: {verdicts.count('reproduced')} of {len(verdicts)} reproduced{undecidable}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper: `compute(size, data=…, seed=…)` gives rows, from which `plot` and `claims` follow."""
+    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `check_claims` checks."""
 
     title: str
-    """Which figure of which paper."""
+    """The figure's number and its paper."""
     claim: str
-    """What the paper says with it, in a sentence."""
+    """The paper's main claim about the figure, in one sentence."""
     sizes: Mapping[str, Any]
-    """smoke (seconds, without data), small (what is committed), paper (the paper's own numbers, where it gives them)."""
+    """smoke (seconds, no data needed), small (the committed results), paper (the paper's own numbers, where it gives them)."""
     compute: Callable[..., Rows]
-    plot: Callable[[Rows], matplotlib.figure.Figure]
-    claims: Callable[[Rows], list[Claim]]
+    plot: Callable[[Rows], MplFigure]
+    check_claims: Callable[[Rows], Mapping[str, Check]]
     images: str = ""
-    """What `data` should be, where images are used."""
+    """The data set to give as `data`; empty if the figure uses no images."""
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        """Return the claims with their verdicts on `rows`."""
+        return [Claim(statement, **check._asdict()) for statement, check in self.check_claims(rows).items()]
 
 
-def verdict(claims: Sequence[Claim]) -> str:
-    """Return how many claims hold, those of the paper and the corrected ones.
+FIGURES = (
+    "frossl/fig2",
+    "frossl/fig3",
+    "stepwise/steps",
+    "dynamics/fig1",
+    "dynamics/fig2",
+    "dynamics/fig3",
+    "dynamics/fig4",
+    "dynamics/theorem3",
+    "dynamics/remark1",
+    "dynamics/remark3",
+    "directclr/fig3",
+    "directclr/fig5",
+    "directclr/fig6",
+    "directclr/fig11",
+    "directclr/fig2",
+    "directclr/table1",
+    "directclr/table2",
+    "directclr/fig10",
+    "directclr/fig12",
+)
+"""Names PAPER/FIGURE; each is a module of this package. The papers: frossl (Skean et al. 2024), stepwise (Simon et al. 2023), dynamics
+(Esser et al. 2023), directclr (Jing et al. 2022)."""
 
-    >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
-    >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, corrected=True)
-    >>> verdict([one]), verdict([one, two])
-    ('0 of 1 claimed', '0 of 1 claimed, 1 of 1 corrected')
+
+def load_figure(name: str) -> Figure:
+    """Return the figure PAPER/FIGURE.
+
+    Raises:
+        UserError: unknown name.
+
+    >>> load_figure("frossl/fig2").title
+    'Fig. 2 of Skean et al. 2024, FroSSL'
     """
-    parts = []
-    for corrected, word in ((False, "claimed"), (True, "corrected")):
-        held = [claim.holds for claim in claims if claim.corrected == corrected]
-        if held:
-            parts.append(f"{sum(held)} of {len(held)} {word}")
-    return ", ".join(parts)
+    pick(name, dict.fromkeys(FIGURES), "figure")
+    return importlib.import_module(f"fullrank.reproduce.{name.replace('/', '.')}").FIGURE

@@ -1,4 +1,4 @@
-"""A figure that was computed: its rows with where they come from, on disk and back, and its drawing."""
+"""The result of a figure: its rows, where they come from, its file, and its drawing."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError, pick
-from fullrank.reproduce.catalogue import figure_named
-from fullrank.reproduce.draw import captioned
-from fullrank.reproduce.figure import Claim, Rows
+from fullrank.reproduce.figure import Claim, Rows, load_figure
+from fullrank.reproduce.plot_style import draw_with_caption
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-DIGITS = 6  # of every number that is kept: figures need three, claims of exactness the exponent
+DIGITS = 6  # significant digits of stored numbers; figures need three, claims of exactness the exponent
 
 
 @dataclass(frozen=True)
 class Result:
-    """The rows of a figure at one size, and on what they were computed."""
+    """The rows of a figure at one size, and the settings that they were computed with."""
 
     name: str
     size: str
@@ -38,37 +37,37 @@ class Result:
 
     @property
     def claims(self) -> list[Claim]:
-        """What the paper says, and whether these rows bear it out."""
-        return figure_named(self.name).claims(self.rows)
+        """The paper's claims, with their verdicts on these rows."""
+        return load_figure(self.name).claims(self.rows)
 
     def draw(self) -> matplotlib.figure.Figure:
         """Return the drawing, with the claims as its caption."""
-        figure = figure_named(self.name)
-        return captioned(figure.plot, self.rows, title=figure.title, lines=[claim.line() for claim in self.claims])
+        figure = load_figure(self.name)
+        return draw_with_caption(figure.plot, self.rows, title=figure.title, lines=[claim.line() for claim in self.claims])
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, for `read`."""
+        """Write the result as JSON."""
         path.write_text(json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
     @staticmethod
     def read(path: Path) -> Result:
-        """Read what `write` wrote.
+        """Return the result that `write` wrote.
 
         Raises:
-            UserError: there is no file, or another one.
+            UserError: the file does not exist, or is not a result.
         """
         try:
             return Result(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise UserError(f"{path} is not there yet; compute it with fullrank reproduce, without --redraw") from None
+            raise UserError(f"{path} does not exist; compute it with fullrank reproduce, without --redraw") from None
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{path} does not hold the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
 
 
-def stem(name: str, size: str) -> Path:
-    """Return the place of a result within its folder, without the ending.
+def result_path(name: str, size: str) -> Path:
+    """Return the path of a result in its folder, without the file extension.
 
-    >>> stem("frossl/fig2", "small").as_posix()
+    >>> result_path("frossl/fig2", "small").as_posix()
     'frossl/fig2-small'
     """
     return Path(f"{name}-{size}")
@@ -79,46 +78,46 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     Args:
         name: PAPER/FIGURE, one of `FIGURES`.
-        size: smoke (seconds), small (minutes; where networks are trained, up to half an hour), paper (the paper's own numbers, where it
-            gives them).
-        data: SOURCE of the images of figures that use some; by default that of the size's recipe, or else the embedded digits.
-        seed: of every draw.
+        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's own numbers, where it gives
+            them).
+        data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
+        seed: seed of all random numbers.
 
     Raises:
-        UserError: unknown name or size, a negative seed, data for a figure that uses none, or a source that cannot be read.
+        UserError: unknown name or size, negative seed, data for a figure without images, or a source that cannot be read.
 
     >>> result = reproduce("dynamics/theorem3", size="smoke")
     >>> result.claims[0].holds
     True
     """
-    from fullrank.run.environment import platform_info  # here: it brings the training's libraries
+    from fullrank.run.environment import platform_info  # imported here: slow
 
-    figure = figure_named(name)
-    chosen = pick(size, figure.sizes, "size")
+    figure = load_figure(name)
+    settings = pick(size, figure.sizes, "size")
     if data is not None and not figure.images:
         raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
     if seed < 0:
         raise UserError(f"seed {seed} is negative, expected 0 or more")
     start = time.perf_counter()
-    rows = rounded(figure.compute(chosen, data=data, seed=seed))
+    rows = round_numbers(figure.compute(settings, data=data, seed=seed))
     seconds = round(time.perf_counter() - start, 1)
     environment = {**platform_info(), **{package: version(package) for package in ("scipy", "matplotlib")}}
-    return Result(name, size, seed, data, seconds, asdict(chosen), environment, rows)
+    return Result(name, size, seed, data, seconds, asdict(settings), environment, rows)
 
 
-def rounded(value: Any) -> Any:
-    """Return rows whose numbers have `DIGITS` significant digits.
+def round_numbers(value: Any) -> Any:
+    """Return rows with all floats rounded to `DIGITS` significant digits.
 
     Raises:
-        AssertionError: a number that JSON cannot hold: rows have None for what never happens.
+        AssertionError: a value that JSON cannot hold, such as infinity; rows hold None instead.
 
-    >>> rounded({"t": [1 / 3, 2], "name": "a"})
+    >>> round_numbers({"t": [1 / 3, 2], "name": "a"})
     {'t': [0.333333, 2], 'name': 'a'}
     """
     if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
+        return {key: round_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rounded(item) for item in value]
+        return [round_numbers(item) for item in value]
     if isinstance(value, float):
         assert abs(value) < float("inf"), value
         return float(f"{value:.{DIGITS}g}")
@@ -126,22 +125,22 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def draw(result: Result, folder: Path) -> list[Path]:
-    """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, and return the two paths. They follow from the rows, and replace what is there.
+def save_drawing(result: Result, folder: Path) -> list[Path]:
+    """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, replacing existing files, and return the two paths.
 
     Raises:
         UserError: the folder cannot be written.
     """
     drawing = result.draw()
-    paths = [folder / stem(result.name, result.size).with_suffix(ending) for ending in (".svg", ".png")]
+    paths = [folder / result_path(result.name, result.size).with_suffix(suffix) for suffix in (".svg", ".png")]
     for path in paths:
         with atomic_write(path, overwrite=True) as draft:
             drawing.savefig(draft, format=path.suffix[1:], bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)
     return paths
 
 
-def committed(name: str, size: str = "small") -> Result | None:
+def load_committed(name: str, size: str = "small") -> Result | None:
     """Return the result that comes with the library, or None."""
     package = Path(__file__).parents[1]
-    folders = (package / "results", package.parents[1] / "results")  # of an installed package, of a checkout
-    return next((Result.read(path) for folder in folders if (path := folder / stem(name, size).with_suffix(".json")).exists()), None)
+    folders = (package / "results", package.parents[1] / "results")  # of an installed package, of a source checkout
+    return next((Result.read(path) for folder in folders if (path := folder / result_path(name, size).with_suffix(".json")).exists()), None)

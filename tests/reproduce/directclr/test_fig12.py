@@ -1,25 +1,16 @@
-"""Fig. 12 at its smoke size, and its claims on accuracies made up for the purpose."""
-
-import json
-
-import pytest
+"""Fig. 12 at its smoke size, and its claims on synthetic accuracies."""
 
 from fullrank.reproduce.directclr.fig12 import FIGURE
 
 
-@pytest.fixture(scope="module")
-def rows(smoke):
-    return FIGURE.compute(smoke, data=None, seed=0)
-
-
-def test_the_sweep_goes_from_few_dimensions_to_all_and_one_seed_resolves_nothing(rows):
+def test_sweep_covers_all_d0_and_one_seed_is_undecidable(rows):
     assert list(rows["runs"]) == ["2", "4", "all"]
     claims = FIGURE.claims(rows)
-    assert [claim.holds for claim in claims] == [False] * 3
-    assert "d0 = 4 beats d0 = 2" in claims[0].statement
+    assert [claim.holds for claim in claims] == [None] * 3
+    assert "d0 = 4 is better than d0 = 2" in claims[0].statement
 
 
-def test_a_maximum_between_the_ends_is_seen_and_one_at_an_end_is_none():
+def test_claims_require_a_maximum_between_the_ends():
     def rows(**accuracies):
         runs = {
             d0.removeprefix("d"): [
@@ -33,9 +24,7 @@ def test_a_maximum_between_the_ends_is_seen_and_one_at_an_end_is_none():
     assert [claim.holds for claim in FIGURE.claims(rows(d4=0.4, d11=0.5, d22=0.6, all=0.7))] == [True, False, False]
 
 
-def test_rows_survive_json_and_are_drawn(rows):
-    kept = json.loads(json.dumps(rows, allow_nan=False))
-    assert FIGURE.claims(kept) == FIGURE.claims(rows)
-    accuracy, rank = FIGURE.plot(kept).axes
+def test_plot(rows):
+    accuracy, rank = FIGURE.plot(rows).axes
     assert accuracy.lines[0].get_xdata().tolist() == [2, 4, 16]
     assert rank.get_ylabel() == "effective rank of r"

@@ -1,4 +1,4 @@
-"""Recipes of the projector study, and how a run is judged."""
+"""Recipes of the projector study, and the evaluation of its runs."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ from fullrank.images import train_and_test
 from fullrank.loading import load
 from fullrank.recipes import RECIPES, check
 from fullrank.reproduce.directclr import study as module
-from fullrank.reproduce.directclr.study import LABELS, SIZES, judged, on, study, with_d0, with_projector
+from fullrank.reproduce.directclr.study import LABELS, SIZES, run_study, train_and_evaluate, with_d0, with_projector, with_source
 
 
-def test_the_paper_s_size_is_the_library_s_imagenet_recipes():
+def test_paper_size_uses_the_imagenet_recipes():
     assert SIZES["paper"].recipe == RECIPES["imagenet-simclr"]
     ours, theirs = with_projector(SIZES["paper"].recipe, "DirectCLR"), RECIPES["imagenet-directclr"]
     assert ours.projector.absent
@@ -25,7 +25,7 @@ def test_the_paper_s_size_is_the_library_s_imagenet_recipes():
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", LABELS)
-def test_every_recipe_can_run_and_no_two_are_one(size, name):
+def test_all_recipes_are_valid_and_different(size, name):
     recipe = SIZES[size].recipe
     check(
         replace(
@@ -35,39 +35,39 @@ def test_every_recipe_can_run_and_no_two_are_one(size, name):
     assert len({with_projector(recipe, other).fingerprint for other in LABELS}) == len(LABELS)
 
 
-def test_a_sub_vector_of_the_recipe_s_own_size_shares_its_run_with_table_2():
+def test_sub_vector_of_the_recipes_d0_shares_its_run_with_table2():
     recipe = SIZES["small"].recipe
     assert with_d0(recipe, recipe.projector.d0) == with_projector(recipe, "low-rank-diagonal")
     assert with_d0(recipe, 5).projector.d0 == 5
 
 
-def test_images_are_the_recipe_s_own_unless_others_are_given():
+def test_source_replaces_the_recipes_images():
     recipe = SIZES["small"].recipe
-    assert on(recipe, None) == recipe
-    assert on(recipe, "digits") == replace(recipe, data=replace(recipe.data, source="digits"))
+    assert with_source(recipe, None) == recipe
+    assert with_source(recipe, "digits") == replace(recipe, data=replace(recipe.data, source="digits"))
 
 
-def test_a_run_is_trained_once_and_found_again(smoke, monkeypatch):
+def test_run_is_trained_once(smoke, monkeypatch):
     recipes = {"none": with_projector(smoke.recipe, "none")}
-    first = study(smoke, recipes, data=None, seed=3)
-    monkeypatch.setattr(module, "pretrain", None)  # so that another call would fail
-    assert study(smoke, recipes, data=None, seed=3) == first
+    first = run_study(smoke, recipes, data=None, seed=3)
+    monkeypatch.setattr(module, "pretrain", None)  # another call would fail
+    assert run_study(smoke, recipes, data=None, seed=3) == first
     with pytest.raises(TypeError):
-        study(smoke, recipes, data=None, seed=4)
+        run_study(smoke, recipes, data=None, seed=4)
 
 
-def test_a_run_that_was_stopped_is_continued(smoke, tmp_path):
+def test_stopped_run_is_resumed(smoke, tmp_path):
     recipe = replace(with_projector(smoke.recipe, "none"), seed=5)
-    whole = judged(recipe, tmp_path, images=smoke.images)
+    whole = train_and_evaluate(recipe, tmp_path, probe_images=smoke.probe_images)
     (path,) = tmp_path.iterdir()
-    (path / f"judged-{smoke.images}.json").unlink()
-    again = judged(recipe, tmp_path, images=smoke.images)
+    (path / f"evaluation-{smoke.probe_images}.json").unlink()
+    again = train_and_evaluate(recipe, tmp_path, probe_images=smoke.probe_images)
     assert again | {"seconds": 0} == whole | {"seconds": 0}
 
 
-def test_parts_of_r_are_probed_and_its_spectrum_is_that_of_held_out_images(smoke, tmp_path):
+def test_evaluation_probes_parts_of_r_and_uses_held_out_spectra(smoke, tmp_path):
     recipe = with_projector(smoke.recipe, "DirectCLR")
-    found = judged(recipe, tmp_path, images=0)
+    found = train_and_evaluate(recipe, tmp_path, probe_images=0)
     (path,) = tmp_path.iterdir()
     model, splits, d0 = load(path), train_and_test("digits", seed=0), recipe.hyper["d0"]
     train, test = (extract_features(model.backbone, part, model.preprocess) for part in (splits.train, splits.test))
@@ -82,9 +82,9 @@ def test_parts_of_r_are_probed_and_its_spectrum_is_that_of_held_out_images(smoke
     assert found["ranks"]["representation"] == [d0, train.X.shape[1]]
 
 
-def test_many_eigenvalues_are_thinned_out_evenly_and_summed_up_before():
+def test_stored_eigenvalues_are_evenly_spaced_and_metrics_use_all():
     Z = torch.randn(2000, 600, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = module.spectrum(Z)
+    found = module.summarize_spectrum(Z)
     assert (len(found["index"]), found["index"][0], found["index"][-1]) == (256, 1, 600)
-    assert (found["D"], found["dead"]) == (600, 0)
+    assert (found["D"], found["collapsed_dimensions"]) == (600, 0)
     assert found["effective_rank"] > 256

@@ -1,6 +1,4 @@
-"""The contradiction about fixed projectors at the smoke size: the verdict on each claim of both papers."""
-
-import json
+"""Remark 3 at its smoke size: the verdict on each claim of both papers."""
 
 import pytest
 import torch
@@ -10,21 +8,14 @@ from fullrank.reproduce.dynamics import remark3
 from fullrank.reproduce.dynamics.remark3 import FIGURE
 
 
-@pytest.fixture(scope="module")
-def rows():
-    rows = FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0)
-    assert json.loads(json.dumps(rows)) == rows
-    return rows
-
-
-def test_remark_2_fails_and_the_other_claims_hold(rows):
+def test_only_remark_2_is_refuted(rows):
     claims = FIGURE.claims(rows)
     assert [claim.holds for claim in claims] == [True, False] + [True] * 9
     assert [claim.corrected for claim in claims] == [False] * 4 + [True] * 7
     assert claims[1].statement.startswith("Remark 2")
 
 
-def test_training_lies_on_the_closed_form(rows):
+def test_training_follows_the_closed_form(rows):
     for key in ("u", "r"):
         assert rows["free"][key] == pytest.approx(rows["free"][f"{key}, theory"], abs=0.05)
 
@@ -34,48 +25,44 @@ def test_the_experiment_is_a_full_factorial(rows):
     assert len(cells) == len(rows["cells"]) == 3 * 4 * 2 * 2
 
 
-def test_shares_of_the_variance_are_those_of_the_factors():
+def test_variance_shares_of_factors():
     factors = {"loss": 0.0, "network": 0.0}
     cells = [factors | {"constraint": a, "projector": b, "y": 2.0 * a + b} for a in (0, 1) for b in (0, 1)]
-    shares = remark3._shares(cells, "y")
+    shares = remark3.variance_shares(cells, "y")
     expected = {"loss": 0, "constraint": 0.8, "network": 0, "projector": 0.2, "all but network": 1}
     assert shares == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("network", remark3.NETWORKS)
 @pytest.mark.parametrize("loss", remark3.LOSSES)
-def test_a_rotation_turns_a_projector_of_low_rank_into_a_sub_vector(loss, network):
-    """Of the weights below, by Q, and of what writes on h: values and gradients are those of the other, rotated."""
-    draw = remark3.Draw.of(remark3.Size(samples=16), seed=0)
+def test_low_rank_projector_equals_a_rotated_sub_vector(loss, network):
+    """Rotating by Q the weights that read or write h gives the same gradients, rotated."""
+    problem = remark3.Problem.sample(remark3.Size(samples=16), seed=0)
     rng = torch.Generator().manual_seed(1)
-    Q = torch.linalg.qr(torch.cat([draw.A.mT, torch.randn(8, 5, generator=rng, dtype=torch.float64)], 1))[0].mT
-    Q[:3] = draw.A
-    turned = {
+    Q = torch.linalg.qr(torch.cat([problem.A.mT, torch.randn(8, 5, generator=rng, dtype=torch.float64)], 1))[0].mT
+    Q[:3] = problem.A
+    rotated = {
         "Theta": lambda W: Q @ W,
         "W1": lambda W: Q @ W,
         "W2": lambda W: Q @ W @ Q.mT if network == "residual" else W @ Q.mT,
         "W3": lambda W: Q @ W,
     }
-    start = draw.starts[network]
-    one = remark3._loss(draw, draw.A, loss, "unit rows", network)
-    other = remark3._loss(draw, torch.eye(3, 8, dtype=torch.float64), loss, "unit rows", network)
-    slopes, expected = gradient(other, {name: turned[name](W) for name, W in start.items()}), gradient(one, start)
+    start = problem.starts[network]
+    one = remark3.make_loss(problem, problem.A, loss, "unit rows", network)
+    other = remark3.make_loss(problem, torch.eye(3, 8, dtype=torch.float64), loss, "unit rows", network)
+    slopes, expected = gradient(other, {name: rotated[name](W) for name, W in start.items()}), gradient(one, start)
     for name, slope in slopes.items():
-        torch.testing.assert_close(slope, turned[name](expected[name]), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(slope, rotated[name](expected[name]), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", remark3.CONSTRAINTS)
-def test_constraints_take_out_what_they_say(name):
+def test_constraints_fix_their_norms(name):
     u = torch.randn(3, 20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    bound = remark3.CONSTRAINTS[name](u)[0]
+    constrained = remark3.CONSTRAINTS[name](u)[0]
     sizes = {
-        "free": (bound, u[0]),
-        "one norm": (bound.square().sum(), torch.tensor(20.0).double()),
-        "unit rows": (bound.norm(dim=-1), torch.ones(20).double()),
-        "orthonormal": (bound.mT @ bound / 20, torch.eye(4).double()),
+        "free": (constrained, u[0]),
+        "one norm": (constrained.square().sum(), torch.tensor(20.0).double()),
+        "unit rows": (constrained.norm(dim=-1), torch.ones(20).double()),
+        "orthonormal": (constrained.mT @ constrained / 20, torch.eye(4).double()),
     }
     torch.testing.assert_close(*sizes[name])
-
-
-def test_it_is_drawn(rows):
-    assert len(FIGURE.plot(rows).axes) == 6

@@ -4,23 +4,13 @@ import re
 import pytest
 
 from fullrank.reproduce.dynamics.theorem3 import FIGURE
-from fullrank.reproduce.result import rounded
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return rounded(FIGURE.compute(FIGURE.sizes["smoke"], data=None, seed=0))
 
 
 def verdicts(rows, *, corrected):
     return {claim.statement: claim.holds for claim in FIGURE.claims(rows) if claim.corrected == corrected}
 
 
-def test_rows_survive_json(rows):
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-
-
-def test_both_cases_hold_with_their_hypotheses_and_fail_without(rows):
+def test_theorem_holds_only_with_its_hypotheses(rows):
     assert list(verdicts(rows, corrected=False).values()) == [True, True, False, False, False]
 
 
@@ -35,7 +25,7 @@ def test_every_correction_holds(rows):
         ("^the sign of", lambda rows: rows["planes"]["negative"].update(error=2.0)),
         ("rate 8", lambda rows: rows.update(sphere_rate=4.0)),
         ("h = d", lambda rows: rows["square"].update(length=[0.9])),
-        ("next eigenvector", lambda rows: rows["gaps"]["next"].update(error=1.0)),
+        ("next eigenvector", lambda rows: rows["exceptions"]["next"].update(error=1.0)),
         ("several outputs", lambda rows: rows["several"].update(error=1.0)),
         ("stable below", lambda rows: rows["steps"].update(factors=[1.2 - f + 0.8 for f in rows["steps"]["factors"]])),
         ("negative semidefinite", lambda rows: rows["expectation"].update(corrected=0.1)),
@@ -44,9 +34,5 @@ def test_every_correction_holds(rows):
 def test_each_claim_can_fail(rows, words, change):
     changed = json.loads(json.dumps(rows))
     change(changed)
-    (found,) = [holds for statement, holds in verdicts(changed, corrected=True).items() if re.search(words, statement)]
-    assert not found
-
-
-def test_it_is_drawn_with_every_plane(rows):
-    assert len(FIGURE.plot(rows).axes) == 6
+    (verdict,) = [holds for statement, holds in verdicts(changed, corrected=True).items() if re.search(words, statement)]
+    assert not verdict

@@ -1,1 +1,1 @@
-"""The toy models of Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning (DirectCLR)."""
+"""Figures of Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning (DirectCLR)."""

@@ -1,7 +1,7 @@
-"""More layers collapse more: eigenvalues of the embeddings' covariance for 1 to 4 layers, linear and with ReLU between them.
+"""Fig. 11: more layers collapse more: eigenvalues of the embeddings' covariance for 1 to 4 layers, linear and with ReLU between them.
 
-A deep product of random layers is uneven before any training, and the paper does not say how its layers start (ours: as PyTorch's). So in a
-third panel networks of all depths start from the same small product, balanced: only training can set them apart.
+A product of many random layers is uneven before training, and the paper does not say how its layers are initialised (ours: as in PyTorch).
+So in a third panel networks of all depths start from the same small product, balanced: there only training can make a difference.
 """
 
 from dataclasses import dataclass
@@ -12,65 +12,65 @@ from torch import Tensor
 
 from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import balanced_layers
-from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import subplots
 from fullrank.spectrum.measures import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
 CASES = {"linear": "Linear", "relu": "ReLU between layers", "product": "Linear, all from one product"}
-DEAD = 1e-3  # a dimension is collapsed where its eigenvalue is at most this share of the largest
+COLLAPSED = 1e-3  # a dimension is collapsed if its eigenvalue is at most this share of the largest
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained."""
+    """Data and training."""
 
     N: int
-    """Samples of a batch."""
+    """Samples per batch."""
     steps: int
     learning_rate: float
-    """Of the loss as a mean over the batch."""
+    """For the mean of the loss over the batch."""
     noise: float
-    """Standard deviation of the augmentation; that of the data is 1."""
+    """Standard deviation of the augmentation; the data have 1."""
 
 
-def start_of(case: str, depth: int, rng: torch.Generator) -> list[Tensor]:
-    """Layers with entries uniform within ±1/√16, as `torch.nn.Linear` draws them, or 0.3 of such a matrix in balanced layers."""
+def init_layers(case: str, depth: int, rng: torch.Generator) -> list[Tensor]:
+    """Return layers as `torch.nn.Linear` initialises them, uniform in ±1/√16; for "product", 0.3 of one such matrix in balanced layers."""
     layers = [(2 * torch.rand(DIMENSIONS, DIMENSIONS, generator=rng, dtype=torch.float64) - 1) / DIMENSIONS**0.5 for _ in range(depth)]
     return balanced_layers(0.3 * layers[0], depth) if case == "product" else layers
 
 
-def embeddings(case: str, weights: list[Tensor], x: Tensor) -> Tensor:
+def embed(case: str, weights: list[Tensor], x: Tensor) -> Tensor:
     for W in weights[:-1]:
         x = (x @ W.mT).relu() if case == "relu" else x @ W.mT
     return x @ weights[-1].mT
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    fresh = normal(2000, DIMENSIONS, rng=generator(seed, 2))
+    x = normal(2000, DIMENSIONS, rng=seeded_generator(seed, 2))
 
-    def spectra(case: str, depth: int) -> dict[str, list[float]]:
-        rng = generator(seed, 1)
-        start, k = start_of(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
+    def train_spectra(case: str, depth: int) -> dict[str, list[float]]:
+        rng = seeded_generator(seed, 1)
+        start, k = init_layers(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
         flow = relu_vector_field if case == "relu" else linear_vector_field
         path = train_infonce(
-            start, batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], vector_field=flow
+            start, sample_batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], vector_field=flow
         )
         ends = zip(*path, strict=True)
         return {
-            moment: torch.linalg.eigvalsh(torch.cov(embeddings(case, list(weights), fresh).mT)).flip(0).clamp(min=0).tolist()
+            moment: torch.linalg.eigvalsh(torch.cov(embed(case, list(weights), x).mT)).flip(0).clamp(min=0).tolist()
             for moment, weights in zip(("start", "end"), ends, strict=True)
         }
 
-    return {"t": size.learning_rate / size.N * size.steps} | {case: [spectra(case, depth) for depth in DEPTHS] for case in CASES}
+    return {"t": size.learning_rate / size.N * size.steps} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
 
 
-def collapsed(eigenvalues: list[float]) -> int:
-    return sum(λ <= DEAD * eigenvalues[0] for λ in eigenvalues)
+def count_collapsed(eigenvalues: list[float]) -> int:
+    return sum(value <= COLLAPSED * eigenvalues[0] for value in eigenvalues)
 
 
-def plot(rows: Rows):
+def plot(rows: Rows) -> MplFigure:
     figure, (axes,) = subplots(1, 3, height=3.2, sharey=True)
     for (case, title), axis in zip(CASES.items(), axes, strict=True):
         for depth, spectra in zip(DEPTHS, rows[case], strict=True):
@@ -83,40 +83,34 @@ def plot(rows: Rows):
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    counts = {case: [collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
-    starts, ranks = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
+def check_claims(rows: Rows) -> dict[str, Check]:
+    counts = {case: [count_collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
+    starts, ends = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
-    def deeper(case: str, network: str) -> Claim:
-        return Claim(
-            f"more layers collapse more dimensions of {network} networks",
-            expected=f"more eigenvalues below {DEAD:g} of the largest with each layer",
-            measured=f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers",
-            holds=all(fewer < more for fewer, more in pairwise(counts[case])),
+    def more_with_depth(case: str) -> Check:
+        return claimed(
+            f"more eigenvalues below {COLLAPSED:g} of the largest with each layer",
+            f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers",
+            all(fewer < more for fewer, more in pairwise(counts[case])),
         )
 
-    return [
-        Claim(
-            "one layer does not collapse",
-            expected=f"no eigenvalue below {DEAD:g} of the largest",
-            measured=str(counts["linear"][0]),
-            holds=counts["linear"][0] == 0,
+    return {
+        "one layer does not collapse": claimed(
+            f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
         ),
-        deeper("linear", "linear"),
-        deeper("relu", "ReLU"),
-        Claim(
-            "training does this even where all start alike: from one common product, effective ranks end lower with each layer",
-            expected=f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
-            measured=", ".join(f"{rank:.1f}" for rank in ranks),
-            holds=all(shallow > deep for shallow, deep in pairwise(ranks)) and ranks[0] > min(starts) > ranks[1],
-            corrected=True,
+        "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
+        "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
+        "training is a cause: from one common product, the final effective rank falls with each layer": corrected(
+            f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
+            ", ".join(f"{rank:.1f}" for rank in ends),
+            all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
         ),
-    ]
+    }
 
 
 FIGURE = Figure(
     title="Fig. 11 of Jing et al. 2022, DirectCLR",
-    claim="Adding layers collapses more dimensions of the embeddings, with ReLU as without.",
+    claim="Adding layers collapses more dimensions of the embeddings, with and without ReLU.",
     sizes={
         "smoke": Size(N=64, steps=300, learning_rate=0.2, noise=0.1),
         "small": Size(N=128, steps=4000, learning_rate=0.05, noise=0.1),
@@ -124,5 +118,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -1,35 +1,31 @@
-"""How many dimensions the loss should see: the accuracy of DirectCLR over d0, from a few to all.
+"""Fig. 12: the accuracy of DirectCLR as a function of d0, the number of dimensions that the loss sees.
 
-SimCLR on a sub-vector is DirectCLR as the paper writes it; at d0 = D_b it is SimCLR without a projector. The paper's tuned d0 is 360 of
-2048, which is 22 of size small's 128: the claims are about this one, and not about the best of ours.
+SimCLR on a sub-vector is DirectCLR as the paper defines it; with d0 = D_b it is SimCLR without a projector. The paper's tuned d0 is 360 of
+2048, which is 22 of the 128 dimensions at size small. The claims are about this d0, not about the best of ours.
 """
 
 import statistics
-from typing import TYPE_CHECKING
 
-from fullrank.reproduce.directclr.compared import higher
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, per_seed, study, with_d0, with_projector
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.directclr.comparison import check_higher
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_d0, with_projector
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows
+from fullrank.reproduce.plot_style import subplots
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     tuned = size.recipe.projector.d0
-    few = {str(d0): with_d0(size.recipe, d0) for d0 in sorted({*size.sweep, tuned})}
-    return {"tuned": str(tuned), "runs": study(size, few | {"all": with_projector(size.recipe, "none")}, data=data, seed=seed)}
+    recipes = {str(d0): with_d0(size.recipe, d0) for d0 in sorted({*size.sweep, tuned})} | {"all": with_projector(size.recipe, "none")}
+    return {"tuned": str(tuned), "runs": run_study(size, recipes, data=data, seed=seed)}
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, ((left, right),) = subplots(1, 2, width=9.0, height=3.0, sharex=True)
     D_b = rows["runs"]["all"][0]["representation"]["D"]
     places = [D_b if d0 == "all" else int(d0) for d0 in rows["runs"]]
     for axis, keys, scale in ((left, ("accuracy", "whole"), 100), (right, ("representation", "effective_rank"), 1)):
-        found = [[scale * value for value in per_seed(runs, *keys)] for runs in rows["runs"].values()]
-        axis.plot(places, found, "o", color="C0", markersize=4, alpha=0.6)
-        axis.plot(places, [statistics.fmean(values) for values in found], color="C0")
+        values = [[scale * value for value in values_per_seed(runs, *keys)] for runs in rows["runs"].values()]
+        axis.plot(places, values, "o", color="C0", markersize=4, alpha=0.6)
+        axis.plot(places, [statistics.fmean(seeds) for seeds in values], color="C0")
         axis.axvline(int(rows["tuned"]), color="gray", linewidth=0.8, linestyle=":")
         axis.set_xscale("log", base=2)
         axis.set_xticks(places, [str(place) for place in places], minor=False)
@@ -40,26 +36,27 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     runs, tuned = rows["runs"], rows["tuned"]
-    least = min((d0 for d0 in runs if d0 != "all"), key=int)
-    accuracy = {d0: per_seed(runs[d0], "accuracy", "whole") for d0 in runs}
-    rank = {d0: per_seed(runs[d0], "representation", "effective_rank") for d0 in runs}
-    return [
-        higher(f"with too few dimensions accuracy drops: d0 = {tuned} beats d0 = {least}", accuracy[tuned], accuracy[least]),
-        higher(f"with all dimensions accuracy drops: d0 = {tuned} beats all", accuracy[tuned], accuracy["all"]),
-        higher(
-            f"with all dimensions r collapses: its effective rank is higher at d0 = {tuned}", rank[tuned], rank["all"], unit="", scale=1.0
+    fewest = min((d0 for d0 in runs if d0 != "all"), key=int)
+    accuracy = {d0: values_per_seed(runs[d0], "accuracy", "whole") for d0 in runs}
+    rank = {d0: values_per_seed(runs[d0], "representation", "effective_rank") for d0 in runs}
+    fewer = f"accuracy drops with too few dimensions: d0 = {tuned} is better than d0 = {fewest}"
+    return {
+        fewer: check_higher(accuracy[tuned], accuracy[fewest]),
+        f"accuracy drops with all dimensions: d0 = {tuned} is better than all": check_higher(accuracy[tuned], accuracy["all"]),
+        f"r collapses with all dimensions: its effective rank is higher with d0 = {tuned}": check_higher(
+            rank[tuned], rank["all"], unit="", scale=1.0
         ),
-    ]
+    }
 
 
 FIGURE = Figure(
     title="Fig. 12 of Jing et al. 2022, DirectCLR",
-    claim="Accuracy has a maximum in d0: with too few dimensions there is too little gradient, with all of them r collapses.",
+    claim="Accuracy has a maximum in d0: too few dimensions give too little gradient; with all of them r collapses.",
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

@@ -1,63 +1,51 @@
-"""The spectrum of SimCLR's embeddings behind two layers, a part of which is zero in the paper: of their covariance, 128 singular values.
+"""Fig. 2: the singular values of the covariance of SimCLR's embeddings (two-layer projector). In the paper some of 128 are zero.
 
-"Zero" is here at most 1e-6 of the largest, on images that were not trained on. Embeddings are taken as they are, as in the paper's eq. 1;
-the authors' code divides each by its length first. The projector of size small ends in 64 dimensions, half of those of r.
+Here "zero" means at most 1e-6 of the largest, on images that were not trained on. Embeddings are not normalised, as in the paper's eq. 1;
+the authors' code divides each by its length first. At size small the projector's output has 64 dimensions, half of those of r.
 """
 
-from typing import TYPE_CHECKING
+from fullrank.reproduce.directclr.comparison import plot_spectra
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
+from fullrank.reproduce.plot_style import subplots
 
-from fullrank.reproduce.directclr.compared import draw_spectra
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, study
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-PLACES = {"embedding": "z, behind the projector", "representation": "r, before the projector"}
+PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return study(size, {"two layers": size.recipe}, data=data, seed=seed)
+    return run_study(size, {"two layers": size.recipe}, data=data, seed=seed)
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(1, 1, width=6.0, height=3.2)
-    axis = axes[0, 0]
-    draw_spectra(axis, {label: [run[place] for run in rows["two layers"]] for place, label in PLACES.items()})
-    axis.set_title("A line a seed")
+    plot_spectra(axes[0, 0], {label: [run[place] for run in rows["two layers"]] for place, label in PLACES.items()})
+    axes[0, 0].set_title("One line per seed")
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    found = [run["embedding"] for run in rows["two layers"]]
-    shares = [run["effective_rank"] / run["D"] for run in found]
-    return [
-        Claim(
-            "a number of singular values of the embeddings' covariance drop to zero",
-            expected="some of at most 1e-6 of the largest, in every run",
-            measured=", ".join(f"{run['dead']} of {run['D']}" for run in found) + f"; smallest {smallest(found):.1g} of the largest",
-            holds=all(run["dead"] > 0 for run in found),
+def check_claims(rows: Rows) -> dict[str, Check]:
+    spectra = [run["embedding"] for run in rows["two layers"]]
+    collapsed = ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra)
+    smallest = min(spectrum["eigenvalues"][-1] / spectrum["eigenvalues"][0] for spectrum in spectra)
+    shares = [spectrum["effective_rank"] / spectrum["D"] for spectrum in spectra]
+    return {
+        "some singular values of the embeddings' covariance drop to zero": claimed(
+            "some of at most 1e-6 of the largest, in every run",
+            f"{collapsed}; smallest {smallest:.1g} of the largest",
+            all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
         ),
-        Claim(
-            "the embeddings do not fill their space",
-            expected="an effective rank below 0.9 D in every run",
-            measured=", ".join(f"{share:.2f} D" for share in shares),
-            holds=max(shares) < 0.9,
+        "the embeddings do not fill their space": claimed(
+            "an effective rank below 0.9 D in every run", ", ".join(f"{share:.2f} D" for share in shares), max(shares) < 0.9
         ),
-    ]
-
-
-def smallest(spectra: list[Rows]) -> float:
-    return min(found["eigenvalues"][-1] / found["eigenvalues"][0] for found in spectra)
+    }
 
 
 FIGURE = Figure(
     title="Fig. 2 of Jing et al. 2022, DirectCLR",
-    claim="SimCLR's embeddings collapse to a subspace: a part of the singular values of their covariance is zero.",
+    claim="SimCLR's embeddings collapse to a subspace: some singular values of their covariance are zero.",
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

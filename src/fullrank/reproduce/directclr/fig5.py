@@ -1,8 +1,8 @@
-"""Alignment |A| = |V₂ᵀU₁| of two linear layers after training: the identity, as the paper has it, or not.
+"""Fig. 5: the alignment |A| = |V₂ᵀU₁| of two linear layers after training. In the paper it is the identity.
 
-From the paper's start only the modes that outgrow the conserved imbalance W₁W₁ᵀ − W₂ᵀW₂ align; a balanced start aligns all. Where the
-augmentation holds all grown modes at one level, their vectors are free, and what aligns is the subspace that they span. Within it, layers
-whose product is level pair the largest singular value of one with the smallest of the other: hence the antidiagonals.
+From the paper's start, only modes that outgrow the conserved imbalance W₁W₁ᵀ − W₂ᵀW₂ align; from a balanced start, all align. If the
+augmentation holds all grown modes at one level, their vectors are free, and only the subspace that they span aligns. Within it, layers with
+a flat product pair the largest singular value of one with the smallest of the other; this gives the antidiagonals.
 """
 
 from dataclasses import dataclass
@@ -11,52 +11,40 @@ import torch
 from torch import Tensor
 
 from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
-from fullrank.dynamics.infonce_alignment import (
-    alignment_lower_bound,
-    balanced_layers,
-    degenerate_groups,
-    layer_alignment,
-    subspace_cosines,
-    svd,
-)
-from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, decaying, generator, released_flow, rotation, unbalanced_start
-from fullrank.reproduce.draw import THEORY, subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
-RELEASED_RATE = 0.01  # learning rate of the released toy code
-GROWN = 2.0  # a gap in the singular values by more than this factor ends a group
+RELEASED_RATE = 0.01  # learning rate in the authors' toy code
+GROUP_RATIO = 2.0  # a group of singular values ends where the next is smaller by more than this factor
 CASES = {
     "paper": ("the paper's start", 1e-6),
     "balanced": ("balanced start", 1e-6),
     "level": ("strong augmentation", 0.25),
-    "released": ("released toy loss", 1e-6),
+    "released": ("loss of the authors' code", 1e-6),
 }
-"""Name → title and the augmentation's second moment k (the data's variance is 1): 0.001² is that of the released toy code."""
+"""Name → title, and the augmentation's second moment k (the data's variance is 1); 1e-6 = 0.001² is that of the authors' toy code."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained."""
+    """Data and training."""
 
     N: int
-    """Samples of a batch."""
+    """Samples per batch."""
     steps: int
     learning_rate: float
-    """Of the loss as a mean over the batch."""
+    """For the mean of the loss over the batch."""
     seeds: int
-    """Starts of each kind; the first is drawn."""
+    """Networks per case; the first is drawn."""
 
 
-def start_of(case: str, rng: torch.Generator) -> list[Tensor]:
-    if case == "balanced":
-        return balanced_layers(rotation(rng) * decaying().square() @ rotation(rng).mT, 2)
-    return unbalanced_start(rng)
-
-
-def measured(weights: list[Tensor]) -> dict[str, list]:
+def measure_alignment(weights: list[Tensor]) -> dict[str, list]:
+    """Return |A|, the singular values of both layers, the lower bound for |A_kk|, and the cosines of the first group's subspaces."""
     first, second = map(svd, weights)
-    A, groups = layer_alignment(first, second), degenerate_groups(first.S, ratio=GROWN)
+    A, groups = layer_alignment(first, second), degenerate_groups(first.S, ratio=GROUP_RATIO)
     return {
         "A": A.abs().tolist(),
         "s1": first.S.tolist(),
@@ -67,22 +55,26 @@ def measured(weights: list[Tensor]) -> dict[str, list]:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    def trained(case: str, number: int) -> dict[str, list]:
-        rng, k = generator(seed, number), CASES[case][1]
-        start, pairs = start_of(case, rng), batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
+    def train_case(case: str, number: int) -> dict[str, list]:
+        rng, k = seeded_generator(seed, number), CASES[case][1]
+        start = balanced_start(rng) if case == "balanced" else paper_start(rng)
+        pairs = sample_batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
         flow, rate = (released_flow, RELEASED_RATE) if case == "released" else (linear_vector_field, size.learning_rate)
-        return measured([W[0] for W in train_infonce(start, pairs, learning_rate=rate / size.N, steps=[size.steps], vector_field=flow)])
+        return measure_alignment(
+            [W[0] for W in train_infonce(start, pairs, learning_rate=rate / size.N, steps=[size.steps], vector_field=flow)]
+        )
 
     return {"t": size.learning_rate / size.N * size.steps} | {
-        case: [trained(case, number) for number in range(size.seeds)] for case in CASES
+        case: [train_case(case, number) for number in range(size.seeds)] for case in CASES
     }
 
 
 def diagonal(run: dict) -> list[float]:
+    """Return |A_kk|."""
     return [run["A"][k][k] for k in range(DIMENSIONS)]
 
 
-def plot(rows: Rows):
+def plot(rows: Rows) -> MplFigure:
     figure, (maps, lines) = subplots(2, 4, width=11.0, height=5.2, height_ratios=[1.5, 1])
     index = range(1, DIMENSIONS + 1)
     for case, top, bottom in zip(CASES, maps, lines, strict=True):
@@ -98,58 +90,44 @@ def plot(rows: Rows):
             color="C1",
             label="cosines of the subspaces of grown modes",
         )
-        bottom.plot(index, run["floor"], **THEORY, label="floor for |A_kk| (theory)")
+        bottom.plot(index, run["floor"], **THEORY_LINE, label="lower bound of |A_kk| (theory)")
         bottom.set(xlabel="index of the singular value k", ylim=(-0.05, 1.08))
         for axis in (top, bottom):
             axis.set_xticks([1, 4, 8, 12, 16])
         top.set_yticks([1, 4, 8, 12, 16])
     lines[0].set_ylabel("alignment")
-    figure.legend(*lines[0].get_legend_handles_labels(), loc="upper right", ncols=3)  # beside the title
+    figure.legend(*lines[0].get_legend_handles_labels(), loc="upper right", ncols=3)
     figure.colorbar(image, ax=list(maps), shrink=0.8, label="|A|")
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     counts = {case: [sum(a > ALIGNED for a in diagonal(run)) for run in rows[case]] for case in CASES}
-    each = {case: f"{', '.join(map(str, found))} of {DIMENSIONS}, by start" for case, found in counts.items()}
+    counted = {case: f"{', '.join(map(str, per_start))} of {DIMENSIONS}, by start" for case, per_start in counts.items()}
     below = max(f - a for case in CASES for run in rows[case] for a, f in zip(diagonal(run), run["floor"], strict=True))
-    level = rows["level"]
-    inside = [sum(diagonal(run)[: len(run["cosines"])]) / len(run["cosines"]) for run in level]
-    worst = [min(run["cosines"]) for run in level]
-    return [
-        Claim(
-            "|A| converges to the identity",
-            expected=f"all {DIMENSIONS} |A_kk| above {ALIGNED}",
-            measured=f"{each['paper']}, at t = {rows['t']:.3g}",
-            holds=min(counts["paper"]) == DIMENSIONS,
+    means = [sum(diagonal(run)[: len(run["cosines"])]) / len(run["cosines"]) for run in rows["level"]]
+    cosine = min(min(run["cosines"]) for run in rows["level"])
+    smallest = min(min(diagonal(run)) for run in rows["balanced"])
+    identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
+    return {
+        "|A| converges to the identity": claimed(
+            identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
         ),
-        Claim(
-            "|A| converges to the identity, with the loss of the released toy code in place of eq. 2",
-            expected=f"all {DIMENSIONS} |A_kk| above {ALIGNED}",
-            measured=each["released"],
-            holds=min(counts["released"]) == DIMENSIONS,
+        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": claimed(
+            identity, counted["released"], min(counts["released"]) == DIMENSIONS
         ),
-        Claim(
-            "from a balanced start |A| is the identity",
-            expected=f"all {DIMENSIONS} |A_kk| above {ALIGNED}",
-            measured=f"the smallest {min(min(diagonal(run)) for run in rows['balanced']):.4f}",
-            holds=min(counts["balanced"]) == DIMENSIONS,
-            corrected=True,
+        "from a balanced start |A| is the identity": corrected(
+            identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
         ),
-        Claim(
-            "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k",
-            expected="|A_kk| never below this floor",
-            measured=f"{-below:.1g} above it or more",
-            holds=below < 1e-6,
-            corrected=True,
+        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": corrected(
+            "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
         ),
-        Claim(
-            "where singular values are nearly equal, blocks align, single vectors do not",
-            expected="|A_kk| of the grown modes < 0.8 on average, cosines of the subspaces > 0.95",
-            measured=f"{max(inside):.2f} and {min(worst):.3f} at the worst start",
-            holds=max(inside) < 0.8 and min(worst) > 0.95,
+        "where singular values are nearly equal, blocks align, single vectors do not": claimed(
+            "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
+            f"{max(means):.2f} and {cosine:.3f} at the worst start",
+            max(means) < 0.8 and cosine > 0.95,
         ),
-    ]
+    }
 
 
 FIGURE = Figure(
@@ -162,5 +140,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -1,67 +1,54 @@
-"""SimCLR behind two layers, a linear map and nothing, and DirectCLR: accuracy, and the spectrum of the representation (Figs. 7 and 9).
+"""Table 1, Figs. 7 and 9: SimCLR with two layers, a linear layer and no projector, and DirectCLR: accuracy, and the spectrum of r.
 
-The paper shows one spectrum each, and says that it collapses without a projector, but not how far it has to fall for that. Here it is dead
-dimensions, and, between projectors, the effective rank of r.
+The paper shows one spectrum each. It says that the spectrum collapses without a projector, but not how small eigenvalues must be. Here we
+count collapsed dimensions, and compare projectors by the effective rank of r.
 """
 
-from typing import TYPE_CHECKING
-
-from fullrank.reproduce.directclr.compared import better, draw_accuracies, draw_spectra, higher
-from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, per_seed, study, with_projector
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.directclr.comparison import better, check_higher, plot_accuracies, plot_spectra
+from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_study, values_per_seed, with_projector
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
+from fullrank.reproduce.plot_style import subplots
 
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
-"""Top-1 on ImageNet in %."""
+"""Top-1 accuracy on ImageNet in %."""
+ORDER = (("two layers", "DirectCLR"), ("DirectCLR", "linear"), ("linear", "none"), ("DirectCLR", "none"))
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
+    return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, ((left, right),) = subplots(1, 2, width=10.0, height=3.2)
-    draw_accuracies(left, rows, PAPER)
-    draw_spectra(right, {LABELS[name]: [run["representation"] for run in rows[name]] for name in PAPER})
-    right.set_title("Spectrum of r, a line a seed")
+    plot_accuracies(left, rows, PAPER)
+    plot_spectra(right, {LABELS[name]: [run["representation"] for run in rows[name]] for name in PAPER})
+    right.set_title("Spectrum of r, one line per seed")
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    ranks = {name: per_seed(rows[name], "representation", "effective_rank") for name in PAPER}
-    dead = [f"{run['representation']['dead']} of {run['representation']['D']}" for run in rows["none"]]
-
-    def wider(name: str) -> Claim:
-        return higher(
-            f"behind {LABELS[name]} r has a higher effective rank than behind none", ranks[name], ranks["none"], unit="", scale=1.0
+def check_claims(rows: Rows) -> dict[str, Check]:
+    ranks = {name: values_per_seed(rows[name], "representation", "effective_rank") for name in PAPER}
+    spectra = [run["representation"] for run in rows["none"]]
+    collapse = {
+        "without a projector the representation collapses: some of its dimensions are collapsed": claimed(
+            "eigenvalues of at most 1e-6 of the largest, in every run",
+            ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra),
+            all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
         )
-
-    return [
-        better(rows, "two layers", "DirectCLR", PAPER),
-        better(rows, "DirectCLR", "linear", PAPER),
-        better(rows, "linear", "none", PAPER),
-        better(rows, "DirectCLR", "none", PAPER),
-        Claim(
-            "without a projector the representation collapses: dimensions of it are dead",
-            expected="eigenvalues of at most 1e-6 of the largest, in every run",
-            measured=", ".join(dead),
-            holds=all(run["representation"]["dead"] > 0 for run in rows["none"]),
-        ),
-        wider("two layers"),
-        wider("linear"),
-        wider("DirectCLR"),
-    ]
+    }
+    higher_ranks = {
+        f"r has a higher effective rank with {LABELS[name]} than with none": check_higher(ranks[name], ranks["none"], unit="", scale=1.0)
+        for name in ("two layers", "linear", "DirectCLR")
+    }
+    return dict(better(rows, a, b, PAPER) for a, b in ORDER) | collapse | higher_ranks
 
 
 FIGURE = Figure(
     title="Table 1, Figs. 7 and 9 of Jing et al. 2022, DirectCLR",
-    claim="DirectCLR beats a linear projector, and prevents collapse of the representation as projectors do.",
+    claim="DirectCLR is better than a linear projector, and prevents collapse of the representation as projectors do.",
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images=IMAGES,
 )

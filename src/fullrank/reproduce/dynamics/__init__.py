@@ -1,1 +1,1 @@
-"""The figures of Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models."""
+"""Figures of Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models."""

@@ -1,16 +1,13 @@
-"""How far networks of sigmoid, ReLU and tanh units are from the linear one, as their width grows, before and after training.
+"""Fig. 2: the distance of networks with sigmoid, ReLU and tanh units from the linear network, by width, before and after training.
 
-The data (half-moons), their number and the number of outputs are ours: the paper names none. At the start we average over more random
-weights than the paper's 10, which costs nothing. The loss is averaged over samples, so that the learning rate of 0.01 is a stable one.
+The paper does not name its data, their number, or the number of outputs; ours are half-moons. For the initial difference we average over
+more random weights than the paper's 10, at no cost. The loss is averaged over samples, so that the learning rate of 0.01 is stable.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,12 +17,9 @@ from torch import Tensor
 from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent
 from fullrank.objectives import contrastive_linear, total
-from fullrank.reproduce.draw import THEORY, subplots
-from fullrank.reproduce.dynamics.fig1 import moons
-from fullrank.reproduce.figure import Claim, Figure, Rows
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.dynamics.fig1 import half_moons
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 INPUTS, OUTPUTS = 2, 2
 ACTIVATIONS = {"sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh"}
@@ -35,62 +29,62 @@ CURVATURE = 4 / math.sqrt(27)  # the largest |φ″| of tanh
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed."""
+    """Data and training."""
 
     widths: tuple[int, ...]
     """Hidden units h."""
     starts: int
-    """Networks trained, of each width and activation."""
+    """Trained networks per width and activation."""
     draws: int
-    """Random weights over which the difference at the start is averaged."""
+    """Random weights over which the initial difference is averaged."""
     samples: int
-    """Anchors."""
+    """Number of anchors."""
     learning_rate: float
-    """η of gradient descent on the mean over the samples."""
+    """η of gradient descent on the mean loss over the samples."""
     steps: int
     every: int
-    """Steps between two records."""
+    """Steps between two recorded points."""
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     """Train a network of each activation, and the linear one, from the same weights; sigmoid also on pairs of equal means."""
-    X = moons(size.samples, seed=seed)
-    level = torch.stack([X[0], X[1], X[2] + (X[1] - X[2]).mean(0)])
+    X = half_moons(size.samples, seed=seed)
+    X_equal_means = torch.stack([X[0], X[1], X[2] + (X[1] - X[2]).mean(0)])
     norms = X[0].norm(dim=1).tolist()
     widths = []
     for h in size.widths:
         rng = torch.Generator().manual_seed(seed)
         starts = [orthonormal_weights(INPUTS, hidden=h, outputs=OUTPUTS, generator=rng) for _ in range(size.draws)]
-        linear_start, linear = begin(starts, X, "linear"), train(starts, X, "linear", size)
+        linear_start, linear = initial_outputs(starts, X, "linear"), train(starts, X, "linear", size)
         row: Rows = {
             "width": h,
             "linear": {"start": rms(linear_start).item(), "end": rms(linear)[-1].item()},
-            "paper_bound": root_mean(theorem1_bound(norm=norm, inputs=INPUTS, hidden=h, curvature=CURVATURE) for norm in norms),
-            "our_bound": root_mean(curvature_bound(norm=norm, hidden=h, outputs=OUTPUTS, curvature=CURVATURE) for norm in norms),
+            "paper_bound": root_mean_square(theorem1_bound(norm=norm, inputs=INPUTS, hidden=h, curvature=CURVATURE) for norm in norms),
+            "our_bound": root_mean_square(curvature_bound(norm=norm, hidden=h, outputs=OUTPUTS, curvature=CURVATURE) for norm in norms),
         }
         for activation in ACTIVATIONS:
             difference = rms(train(starts, X, activation, size) - linear)
             row[activation] = {
                 "difference": difference.tolist(),
-                "start": rms(begin(starts, X, activation) - linear_start).item(),
+                "start": rms(initial_outputs(starts, X, activation) - linear_start).item(),
                 "end": difference[-1].item(),
-                "theory_start": root_mean(initial_difference(activation, norm=norm, hidden=h, outputs=OUTPUTS) for norm in norms),
-                "theory_end": root_mean((1 - aligned_gain(activation, norm=norm, hidden=h)) * norm for norm in norms),
+                "theory_start": root_mean_square(initial_difference(activation, norm=norm, hidden=h, outputs=OUTPUTS) for norm in norms),
+                "theory_end": root_mean_square((1 - aligned_gain(activation, norm=norm, hidden=h)) * norm for norm in norms),
             }
-        equal_means = train(starts, level, "sigmoid", size) - train(starts, level, "linear", size)
+        equal_means = train(starts, X_equal_means, "sigmoid", size) - train(starts, X_equal_means, "linear", size)
         row["sigmoid"]["equal_means"] = rms(equal_means)[-1].item()
         widths.append(row)
     t = [size.learning_rate * step for step in range(0, size.steps + 1, size.every)]
     return {"t": t, "starts": size.starts, "draws": size.draws, "widths": widths}
 
 
-def begin(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str) -> Float[Tensor, "S n z"]:
-    """The anchors' outputs at each start."""
+def initial_outputs(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str) -> Float[Tensor, "S n z"]:
+    """Return the anchors' outputs at each start."""
     return torch.stack([outputs(W1, W2, X[0], activation=activation) for W1, W2 in starts])
 
 
 def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, size: Size) -> Float[Tensor, "S T n z"]:
-    """The anchors' outputs while both layers, kept orthonormal, descend the contrastive loss."""
+    """Return the anchors' outputs while both layers, kept orthonormal, descend the contrastive loss."""
 
     def loss(W: Weights) -> Tensor:
         terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))
@@ -102,17 +96,17 @@ def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, siz
 
 
 def rms(U: Float[Tensor, "S *T n z"]) -> Float[Tensor, "*T"]:
-    """The root of the mean of |u|² over starts and samples."""
+    """Return the root of the mean of |u|² over starts and samples."""
     return U.square().sum(-1).mean((0, -1)).sqrt()
 
 
-def root_mean(values: Iterable[float]) -> float:
-    """The root of the mean square."""
+def root_mean_square(values: Iterable[float]) -> float:
+    """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(list(values)))))
 
 
-def column(rows: Rows, network: str, key: str) -> list[float]:
-    """One number of every width."""
+def values_by_width(rows: Rows, network: str, key: str) -> list[float]:
+    """Return one number for each width."""
     return [row[network][key] for row in rows["widths"]]
 
 
@@ -121,28 +115,27 @@ def ratios(first: list[float], second: list[float]) -> list[float]:
 
 
 def exponent(rows: Rows, network: str, key: str) -> float:
-    """The a of numbers that go as width^a."""
-    return float(np.polyfit(np.log([row["width"] for row in rows["widths"]]), np.log(column(rows, network, key)), 1)[0])
+    """Return the exponent a of numbers that scale as width^a."""
+    return float(np.polyfit(np.log([row["width"] for row in rows["widths"]]), np.log(values_by_width(rows, network, key)), 1)[0])
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     """Draw the difference over training for each width, and against the width."""
-    from matplotlib import colormaps
-
     widths = [row["width"] for row in rows["widths"]]
     figure, axes = subplots(2, 3, height=5.4, sharey="row")
     for above, below, activation in zip(*axes, ACTIVATIONS, strict=True):
-        for k, row in enumerate(rows["widths"]):
-            color = colormaps["viridis"](0.9 * k / (len(widths) - 1))
+        for color, row in zip(color_scale(len(widths)), rows["widths"], strict=True):
             above.plot(rows["t"], row[activation]["difference"], color=color, label=f"h = {row['width']}")
         for key, marker in (("start", "o"), ("end", "s")):
             label = f"{key} $\\propto h^{{{exponent(rows, activation, key):.2f}}}$"
-            below.plot(widths, column(rows, activation, key), marker, markersize=4, label=label)
-            below.plot(widths, column(rows, activation, f"theory_{key}"), **THEORY)
+            below.plot(widths, values_by_width(rows, activation, key), marker, markersize=4, label=label)
+            below.plot(widths, values_by_width(rows, activation, f"theory_{key}"), **THEORY_LINE)
         above.set(title=ACTIVATIONS[activation], xlabel="t = learning rate × step", yscale="log")
         below.set(xscale="log", yscale="log", xlabel="width h")
-    axes[1, 0].plot(widths, column(rows, "sigmoid", "equal_means"), "^", color="C2", markersize=4, label="end, pairs of equal means")
-    axes[1, 2].plot([], **THEORY, label="theory (end: of aligned layers)")
+    axes[1, 0].plot(
+        widths, values_by_width(rows, "sigmoid", "equal_means"), "^", color="C2", markersize=4, label="end, pairs of equal means"
+    )
+    axes[1, 2].plot([], **THEORY_LINE, label="theory (end: of aligned layers)")
     for below in axes[1]:
         below.legend(loc="lower left")
     axes[0, 0].legend(loc="lower left", ncols=2)
@@ -151,83 +144,55 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    """Compare exponents with the paper's words, and with the theory."""
+def check_claims(rows: Rows) -> dict[str, Check]:
     slope = {(network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "end", "theory_start")}
-    share = {key: ratios(column(rows, "relu", key), column(rows, "linear", key)) for key in ("start", "end")}
-    exact = [ratios(column(rows, network, "start"), column(rows, network, "theory_start")) for network in ACTIVATIONS]
-    off = max(abs(ratio - 1) for network in exact for ratio in network)
-    sigmoid, level = column(rows, "sigmoid", "end"), column(rows, "sigmoid", "equal_means")
+    tanh, relu = ([slope[network, key] for key in ("start", "end")] for network in ("tanh", "relu"))
+    measured, theory = (", ".join(f"{slope[n, key]:.2f}" for n in ("tanh", "relu", "sigmoid")) for key in ("start", "theory_start"))
+    shares = {key: ratios(values_by_width(rows, "relu", key), values_by_width(rows, "linear", key)) for key in ("start", "end")}
+    to_theory = [ratios(values_by_width(rows, n, "start"), values_by_width(rows, n, "theory_start")) for n in ACTIVATIONS]
+    error = max(abs(ratio - 1) for network in to_theory for ratio in network)
+    growth, equal_means = (values[-1] / values[0] for values in (values_by_width(rows, "sigmoid", key) for key in ("end", "equal_means")))
     last = rows["widths"][-1]
-    size = last["linear"]["start"]
+    outputs_size = last["linear"]["start"]
     widths = f"from h = {rows['widths'][0]['width']} to {last['width']}"
-    return [
-        Claim(
-            "tanh: the difference goes to zero with the width, at the start and after training",
-            expected="exponents < −0.5",
-            measured=f"{slope['tanh', 'start']:.2f} and {slope['tanh', 'end']:.2f}",
-            holds=max(slope["tanh", "start"], slope["tanh", "end"]) < -0.5,
+    return {
+        "tanh: the difference goes to zero with the width, at the start and after training": claimed(
+            "exponents < −0.5", f"{tanh[0]:.2f} and {tanh[1]:.2f}", max(tanh) < -0.5
         ),
-        Claim(
-            "ReLU: the difference goes to zero as well, but more slowly",
-            expected="exponents < −0.25",
-            measured=f"{slope['relu', 'start']:.2f} at the start and {slope['relu', 'end']:.2f} after training",
-            holds=max(slope["relu", "start"], slope["relu", "end"]) < -0.25,
+        "ReLU: the difference goes to zero as well, but more slowly": claimed(
+            "exponents < −0.25", f"{relu[0]:.2f} at the start and {relu[1]:.2f} after training", max(relu) < -0.25
         ),
-        Claim(
-            "sigmoid: the difference grows with the width at the start",
-            expected="exponent > 0.1",
-            measured=f"{slope['sigmoid', 'start']:.2f}",
-            holds=slope["sigmoid", "start"] > 0.1,
+        "sigmoid: the difference grows with the width at the start": claimed(
+            "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
         ),
-        Claim(
-            "sigmoid: the difference grows with the width after training",
-            expected="more than 1.1 times as large",
-            measured=f"{sigmoid[-1] / sigmoid[0]:.2f} times as large {widths}",
-            holds=sigmoid[-1] > 1.1 * sigmoid[0],
+        "sigmoid: the difference grows with the width after training": claimed(
+            "more than 1.1 times as large", f"{growth:.2f} times as large {widths}", growth > 1.1
         ),
-        Claim(
-            "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, whatever d",
-            expected=", ".join(f"{slope[network, 'theory_start']:.2f}" for network in ("tanh", "relu", "sigmoid")) + " at these widths",
-            measured=", ".join(f"{slope[network, 'start']:.2f}" for network in ("tanh", "relu", "sigmoid"))
-            + f", each width within {off:.0%}",
-            holds=off < 5 / math.sqrt(rows["draws"]),
-            corrected=True,
+        "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, for any d": corrected(
+            f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
         ),
-        Claim(
-            "after training, tanh has the exponent −1",
-            expected="−1 ± 0.2",
-            measured=f"{slope['tanh', 'end']:.2f}",
-            holds=abs(slope["tanh", "end"] + 1) < 0.2,
-            corrected=True,
+        "after training, tanh has the exponent −1": corrected("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
+        "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": corrected(
+            "0.71 ± 0.1, then > 0.4",
+            ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
+            max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
         ),
-        Claim(
-            "ReLU comes no closer to linear with the width: its difference is 1/√2 of the outputs at the start, about half or more later",
-            expected="0.71 ± 0.1, then > 0.4",
-            measured=", then ".join(f"{min(share[key]):.2f} to {max(share[key]):.2f}" for key in ("start", "end")),
-            holds=max(abs(ratio - math.sqrt(0.5)) for ratio in share["start"]) < 0.1 and min(share["end"]) > 0.4,
-            corrected=True,
+        "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": corrected(
+            "less than half of that growth",
+            f"{equal_means:.2f} instead of {growth:.2f} times as large {widths}",
+            equal_means - 1 < (growth - 1) / 2,
         ),
-        Claim(
-            "what grows for sigmoid is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives, not by equal ones",
-            expected="less than half of that growth",
-            measured=f"{level[-1] / level[0]:.2f} instead of {sigmoid[-1] / sigmoid[0]:.2f} times as large {widths}",
-            holds=level[-1] / level[0] - 1 < (sigmoid[-1] / sigmoid[0] - 1) / 2,
-            corrected=True,
+        "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": corrected(
+            "> 1 and < 1 times the outputs",
+            f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
+            last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
         ),
-        Claim(
-            "Theorem 1's bound (with K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too",
-            expected="> 1 and < 1 times the outputs",
-            measured=f"{last['paper_bound'] / size:.0f} and {last['our_bound'] / size:.3f} at h = {last['width']}",
-            holds=last["paper_bound"] > size > last["our_bound"] > last["tanh"]["start"],
-            corrected=True,
-        ),
-    ]
+    }
 
 
 FIGURE = Figure(
     title="Fig. 2 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="With growing width, tanh networks approach the linear one, ReLU networks more slowly, sigmoid networks leave it.",
+    claim="With growing width, tanh networks approach the linear one, ReLU networks more slowly, and sigmoid networks move away.",
     sizes={
         "smoke": Size(widths=(10, 40, 160), starts=2, draws=60, samples=40, learning_rate=0.1, steps=50, every=5),
         "small": Size(widths=(10, 30, 100, 300, 1000), starts=4, draws=200, samples=100, learning_rate=0.01, steps=500, every=20),
@@ -237,5 +202,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

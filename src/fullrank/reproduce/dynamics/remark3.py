@@ -1,16 +1,14 @@
 """Remark 3 says that a fixed projector A cannot save u = AΘx from collapse; Jing et al. 2022 report that one saves the representation.
 
-Neither paper draws this. A factorial experiment (loss, constraint, network, projector) finds what the verdict on each depends on. The
-embedding u is what the loss sees; the representation r is what A is applied to.
+Neither paper draws a figure. We run a factorial experiment (loss, constraint, network, projector) to find what each verdict depends on. The
+loss sees the embedding u; A is applied to the representation r.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,15 +19,11 @@ from fullrank.dynamics.fixed_projector import collapsed_weights, projected_weigh
 from fullrank.dynamics.flow import gradient, gradient_descent_iterates
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
-from fullrank.reproduce.draw import THEORY, subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 from fullrank.spectrum.measures import effective_rank
 
-if TYPE_CHECKING:
-    import matplotlib.figure
-
 Weights = dict[str, Tensor]
-
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "contrastive (1)": lambda u: total(contrastive_linear(*u)),
@@ -49,31 +43,31 @@ NETWORKS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
 }
 FACTORS = ("loss", "constraint", "network", "projector")
 PROJECTORS = ("none", "low rank")
-"""These two are enough: an orthogonal projector is as good as none, a sub-vector as any other of its rank, since weights may rotate."""
+"""Weights can rotate, so an orthogonal projector equals none, and a sub-vector equals any other projector of its rank."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many networks, and how large."""
+    """Data, networks and training."""
 
     inputs: int = 8
-    """d, and h as many: dimensions of inputs, hidden layer and representation; the augmentation drowns half of the inputs."""
+    """d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is stronger than the data."""
     rank: int = 3
-    """k, of the projector."""
+    """k of the projector."""
     samples: int = 64
-    """n pairs."""
+    """Number of pairs n."""
     draws: int = 1
-    """data, starts and projectors drawn; each cell is their mean."""
+    """Number of random choices of data, starts and projectors; each cell is their mean."""
     steps: int = 600
-    """of gradient descent."""
+    """Steps of gradient descent."""
     learning_rate: float = 0.05
-    """of the loss's mean over the samples."""
+    """For the mean of the loss over the samples."""
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Data, a projector, and where each network starts."""
+class Problem:
+    """Data, a projector, and the initial weights of each network."""
 
     x: Float[Tensor, "3 n d"]
     """Anchors, positives, negatives."""
@@ -81,7 +75,8 @@ class Draw:
     starts: dict[str, Weights]
 
     @staticmethod
-    def of(size: Size, seed: int) -> Draw:
+    def sample(size: Size, seed: int) -> "Problem":
+        """Return a random problem."""
         rng = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:
@@ -98,121 +93,133 @@ class Draw:
             "residual": {"W1": W1, "W2": W2},
             "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d) / d**0.5, "W3": W3},
         }
-        return Draw(x, torch.linalg.qr(normal(d, size.rank))[0].mT, starts)
+        return Problem(x, torch.linalg.qr(normal(d, size.rank))[0].mT, starts)
 
     def projector(self, name: str) -> Float[Tensor, "k h"]:
+        """Return the matrix A of a projector of `PROJECTORS`."""
         return self.A if name == "low rank" else torch.eye(self.A.shape[1], dtype=torch.float64)
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    """Train every cell of the factorial experiment, and follow two of them through time."""
-    draws = [Draw.of(size, seed + i) for i in range(size.draws)]
+    """Train every cell of the factorial experiment, and record two of them over time."""
+    problems = [Problem.sample(size, seed + i) for i in range(size.draws)]
     names = list(product(LOSSES, CONSTRAINTS, size.networks, PROJECTORS))
     cells = []
     for name in names:
-        ends = [_cell(draw, size, *name) for draw in draws]
+        ends = [train_cell(problem, size, *name) for problem in problems]
         mean = {key: sum(end[key] for end in ends) / len(ends) for key in ends[0]}
         cells.append(dict(zip(FACTORS, name, strict=True)) | mean)
     rows: Rows = {"inputs": size.inputs, "rank": size.rank, "cells": cells, "learning_rate": size.learning_rate}
-    rows["shares"] = {y: _shares(cells, y) for y in ("u kept", "r")}
-    return rows | {"free": _free(draws[0]), "one norm": _one_norm(draws[0], size), "gradient": _gradient_ranks(draws[0])}
-
-
-def _cell(draw: Draw, size: Size, loss: str, constraint: str, network: str, projector: str) -> dict[str, float]:
-    """Train one network. What A does not see of r is the rest: how far it moved, and how much of it is noise of the augmentation."""
-    A, start, forward, bound = draw.projector(projector), draw.starts[network], NETWORKS[network], CONSTRAINTS[constraint]
-    end = start
-    for step, now in enumerate(
-        gradient_descent_iterates(_loss(draw, A, loss, constraint, network), start, learning_rate=size.learning_rate)
-    ):
-        end = now
-        if step == size.steps or max(w.abs().max() for w in now.values()) > 1e8:  # the losses (1) and (2) have no minimum
-            break
-    r0, r = forward(start, draw.x), forward(end, draw.x)
-    hidden = torch.eye(A.shape[1], dtype=torch.float64) - A.mT @ A
-    before, after = r0 @ hidden, r @ hidden
-    rest, u = projector != "none", _rank(bound(r @ A.mT)[0])
-    return {
-        "u": u,
-        "u kept": (u - 1) / (len(A) - 1),
-        "r": _rank(r[0]),
-        "moved": ((after - before).norm() / before.norm()).item() if rest else 0.0,
-        "noise before": _noise(before) if rest else 0.0,
-        "noise after": _noise(after) if rest else 0.0,
+    rows["shares"] = {y: variance_shares(cells, y) for y in ("u above 1", "r")}
+    return rows | {
+        "free": train_free(problems[0]),
+        "one norm": train_one_norm(problems[0], size),
+        "gradient": first_layer_gradient_ranks(problems[0]),
     }
 
 
-def _loss(draw: Draw, A: Tensor, loss: str, constraint: str, network: str) -> Callable[[Weights], Tensor]:
-    return lambda p: LOSSES[loss](CONSTRAINTS[constraint](NETWORKS[network](p, draw.x) @ A.mT)) / draw.x.shape[1]
+def train_cell(problem: Problem, size: Size, loss: str, constraint: str, network: str, projector: str) -> dict[str, float]:
+    """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of augmentation noise."""
+    A, start, forward, constrain = problem.projector(projector), problem.starts[network], NETWORKS[network], CONSTRAINTS[constraint]
+    end = start
+    for step, weights in enumerate(
+        gradient_descent_iterates(make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate)
+    ):
+        end = weights
+        if step == size.steps or max(w.abs().max() for w in weights.values()) > 1e8:  # the losses (1) and (2) have no minimum
+            break
+    r0, r = forward(start, problem.x), forward(end, problem.x)
+    outside = torch.eye(A.shape[1], dtype=torch.float64) - A.mT @ A
+    before, after = r0 @ outside, r @ outside
+    has_outside, u = projector != "none", centered_rank(constrain(r @ A.mT)[0])
+    return {
+        "u": u,
+        "u above 1": (u - 1) / (len(A) - 1),
+        "r": centered_rank(r[0]),
+        "moved": ((after - before).norm() / before.norm()).item() if has_outside else 0.0,
+        "noise before": noise_share(before) if has_outside else 0.0,
+        "noise after": noise_share(after) if has_outside else 0.0,
+    }
 
 
-def _rank(Z: Float[Tensor, "n D"]) -> float:
+def make_loss(problem: Problem, A: Tensor, loss: str, constraint: str, network: str) -> Callable[[Weights], Tensor]:
+    return lambda p: LOSSES[loss](CONSTRAINTS[constraint](NETWORKS[network](p, problem.x) @ A.mT)) / problem.x.shape[1]
+
+
+def centered_rank(Z: Float[Tensor, "n D"]) -> float:
     return effective_rank(torch.linalg.svdvals((Z - Z.mean(0)) / Z.abs().max()).square()).item()
 
 
-def _noise(rest: Float[Tensor, "3 n h"]) -> float:
-    """½ E‖r(x) − r(x⁺)‖² over the variance of r(x): what in r is not of the image."""
-    return ((rest[0] - rest[1]).square().sum() / 2 / (rest[0] - rest[0].mean(0)).square().sum()).item()
+def noise_share(r: Float[Tensor, "3 n h"]) -> float:
+    """Return ½ E‖r(x) − r(x⁺)‖² over the variance of r(x): the share that does not depend on the image."""
+    return ((r[0] - r[1]).square().sum() / 2 / (r[0] - r[0].mean(0)).square().sum()).item()
 
 
-def _free(draw: Draw) -> dict[str, list[float]]:
-    """Loss (1), free, linear, low rank: gradient descent beside the closed form."""
+def train_free(problem: Problem) -> dict[str, list[float]]:
+    """Return the ranks by gradient descent and by the closed form, for loss (1), free, linear, low rank."""
     rate, every = 0.002, 25
-    path = gradient_descent_iterates(_loss(draw, draw.A, "contrastive (1)", "free", "linear"), draw.starts["linear"], learning_rate=rate)
+    path = gradient_descent_iterates(
+        make_loss(problem, problem.A, "contrastive (1)", "free", "linear"), problem.starts["linear"], learning_rate=rate
+    )
     Theta = torch.stack([p["Theta"] for step, p in zip(range(2001), path, strict=False) if step % every == 0])
     t = torch.arange(len(Theta), dtype=torch.float64) * rate * every
-    theory = projected_weights(Theta[0], draw.A, -2 * pair_matrix(*draw.x, average=True), t)
-    return {"t": t.tolist()} | _ranks(draw, Theta) | {f"{key}, theory": ranks for key, ranks in _ranks(draw, theory).items()}
+    theory = projected_weights(Theta[0], problem.A, -2 * pair_matrix(*problem.x, average=True), t)
+    return (
+        {"t": t.tolist()} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
+    )
 
 
-def _one_norm(draw: Draw, size: Size) -> dict[str, list[float]]:
-    """Loss (1), its scale taken out of the weights W = AΘ, linear, low rank: gradient descent beside where theory has it end."""
-    C, rate = pair_matrix(*draw.x, average=True), size.learning_rate / 10  # large steps inflate the norm, which the flow conserves
+def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
+    """Return the ranks by gradient descent and their limits by theory, for loss (1) of W = AΘ divided by ‖W‖², linear, low rank."""
+    C, rate = pair_matrix(*problem.x, average=True), size.learning_rate / 10  # the flow conserves the norm; large steps increase it
 
     def loss(p: Weights) -> Tensor:
-        W = draw.A @ p["Theta"]
+        W = problem.A @ p["Theta"]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    path = gradient_descent_iterates(loss, draw.starts["linear"], learning_rate=rate)
+    path = gradient_descent_iterates(loss, problem.starts["linear"], learning_rate=rate)
     steps = 10 * size.steps
     every = steps // 50
     Theta = torch.stack([p["Theta"] for step, p in zip(range(steps + 1), path, strict=False) if step % every == 0])
-    end = _ranks(draw, collapsed_weights(Theta[0], draw.A, -2 * C)[None])
+    end = output_ranks(problem, collapsed_weights(Theta[0], problem.A, -2 * C)[None])
     t = (torch.arange(len(Theta)) * rate * every).tolist()
-    return {"t": t} | _ranks(draw, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
+    return {"t": t} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
 
 
-def _ranks(draw: Draw, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
-    return {"u": [_rank(draw.x[0] @ (draw.A @ now).mT) for now in Theta], "r": [_rank(draw.x[0] @ now.mT) for now in Theta]}
+def output_ranks(problem: Problem, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
+    return {
+        "u": [centered_rank(problem.x[0] @ (problem.A @ now).mT) for now in Theta],
+        "r": [centered_rank(problem.x[0] @ now.mT) for now in Theta],
+    }
 
 
-def _gradient_ranks(draw: Draw) -> dict[str, int]:
-    """How many dimensions the gradient has that enters the first layer, at the start, under InfoNCE of unit rows."""
+def first_layer_gradient_ranks(problem: Problem) -> dict[str, int]:
+    """Return the rank of the first layer's gradient at the start, under InfoNCE of unit rows."""
     ranks = {}
-    for network, start in draw.starts.items():
+    for network, start in problem.starts.items():
         first = next(iter(start))
-        slope = gradient(_loss(draw, draw.A, "InfoNCE", "unit rows", network), start)[first]
+        slope = gradient(make_loss(problem, problem.A, "InfoNCE", "unit rows", network), start)[first]
         ranks[network] = int(torch.linalg.matrix_rank(slope, rtol=1e-9))
     return ranks
 
 
-def _shares(cells: list[dict], y: str) -> dict[str, float]:
-    """Shares of the variance of y over all cells: of each factor alone, and of all but the network together."""
+def variance_shares(cells: list[dict], y: str) -> dict[str, float]:
+    """Return shares of the variance of y over all cells: of each factor alone, and of all factors but the network together."""
     alone = [(factor,) for factor in FACTORS]
     groupings = {" ".join(factors): factors for factors in alone} | {"all but network": tuple(f for f in FACTORS if f != "network")}
-    whole = torch.tensor([cell[y] for cell in cells]).var(correction=0)
+    total_variance = torch.tensor([cell[y] for cell in cells]).var(correction=0)
     shares = {}
     for name, factors in groupings.items():
         groups = defaultdict(list)
         for cell in cells:
             groups[tuple(cell[factor] for factor in factors)].append(cell[y])
-        means = torch.tensor([sum(group) / len(group) for group in groups.values()])  # of equally many cells each
-        shares[name] = (means.var(correction=0) / whole).item()
+        means = torch.tensor([sum(group) / len(group) for group in groups.values()])  # all groups have the same number of cells
+        shares[name] = (means.var(correction=0) / total_variance).item()
     return shares
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
-    """Two trajectories with theory, the ranks that all cells end with, what decides them, and what becomes of the rest of r."""
+def plot(rows: Rows) -> MplFigure:
+    """Draw two trajectories with theory, the final ranks of all cells, their causes, and the noise in r outside A's rows."""
     figure, axes = subplots(2, 3, width=11.5, height=7.5)
     for ax, name in zip(axes[0], ("free", "one norm"), strict=False):
         path = rows[name]
@@ -222,24 +229,24 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
             title=f"loss (1), {name}, linear, A of low rank", xlabel="t = learning rate × step", ylabel="effective rank", ylim=(0.8, None)
         )
     for key in ("r", "u"):
-        axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY)
-        axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY)
-    axes[0, 0].plot([], [], **THEORY, label="closed form; on the right, its limit")
+        axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY_LINE)
+        axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY_LINE)
+    axes[0, 0].plot([], [], **THEORY_LINE, label="closed form; on the right, its limit")
     axes[0, 0].legend(loc="upper right")
 
     shares = rows["shares"]
     names = list(shares["r"])
-    for offset, (key, label) in zip((-0.2, 0.2), (("r", "of r"), ("u kept", "of u")), strict=True):
+    for offset, (key, label) in zip((-0.2, 0.2), (("r", "of r"), ("u above 1", "of u")), strict=True):
         axes[0, 2].barh([i + offset for i in range(len(names))], [shares[key][name] for name in names], 0.38, label=label)
-    axes[0, 2].set(title="what decides the rank at the end", xlabel="share of its variance over all networks", xlim=(0, 1.05))
+    axes[0, 2].set(title="causes of the final rank", xlabel="share of its variance over all networks", xlim=(0, 1.05))
     axes[0, 2].set_yticks(range(len(names)), names)
     axes[0, 2].invert_yaxis()
     axes[0, 2].legend(loc="upper right")
 
     for ax, key in ((axes[1, 0], "u"), (axes[1, 1], "r")):
-        _table(ax, rows, key)
-        ax.set_title(f"effective rank of {key} at the end")
-    axes[1, 0].set_title(f"effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+        plot_table(ax, rows, key)
+        ax.set_title(f"final effective rank of {key}")
+    axes[1, 0].set_title(f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
     axes[1, 1].set_yticks([])
 
     networks = list(dict.fromkeys(cell["network"] for cell in rows["cells"]))
@@ -249,21 +256,23 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
         ("noise after", "free", "trained, free"),
     )
     for offset, (key, constraint, label) in zip((-0.27, 0, 0.27), bars, strict=True):
-        heights = [_mean(rows, key, network=network, loss="InfoNCE", constraint=constraint, projector="low rank") for network in networks]
+        heights = [
+            mean_of_cells(rows, key, network=network, loss="InfoNCE", constraint=constraint, projector="low rank") for network in networks
+        ]
         axes[1, 2].bar([i + offset for i in range(len(networks))], heights, 0.25, label=label)
-    axes[1, 2].set(title="what A does not see of r, under InfoNCE", ylabel="share of the augmentation's noise")
+    axes[1, 2].set(title="r outside A's rows, under InfoNCE", ylabel="share of the augmentation's noise")
     axes[1, 2].margins(y=0.3)
     axes[1, 2].set_xticks(range(len(networks)), networks)
     axes[1, 2].legend()
     return figure
 
 
-def _table(ax: Any, rows: Rows, key: str) -> None:
-    """Losses and constraints down, networks and projectors across."""
+def plot_table(ax: Any, rows: Rows, key: str) -> None:
+    """Draw a table of mean values: losses and constraints as rows, networks and projectors as columns."""
     columns = list(dict.fromkeys((cell["network"], cell["projector"]) for cell in rows["cells"]))
     lines = list(dict.fromkeys((cell["loss"], cell["constraint"]) for cell in rows["cells"]))
     values = [
-        [_mean(rows, key, loss=loss, constraint=constraint, network=network, projector=projector) for network, projector in columns]
+        [mean_of_cells(rows, key, loss=loss, constraint=constraint, network=network, projector=projector) for network, projector in columns]
         for loss, constraint in lines
     ]
     ax.imshow(values, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
@@ -275,115 +284,81 @@ def _table(ax: Any, rows: Rows, key: str) -> None:
     ax.set_yticks(range(len(lines)), [f"{loss}, {constraint}" for loss, constraint in lines], fontsize=7)
 
 
-def _some(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> list[float]:
-    """The cells of these levels of the factors."""
+def select_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> list[float]:
+    """Return one value of each cell with these levels of the factors."""
     return [cell[key] for cell in rows["cells"] if all(cell[f] in ([v] if isinstance(v, str) else v) for f, v in levels.items())]
 
 
-def _mean(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> float:
-    found = _some(rows, key, **levels)
-    return sum(found) / len(found)
+def mean_of_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> float:
+    """Return the mean of `select_cells`."""
+    values = select_cells(rows, key, **levels)
+    return sum(values) / len(values)
 
 
-def claims(rows: Rows) -> list[Claim]:
-    """Of both papers, and what separates them."""
-    linear_losses, k, d = tuple(LOSSES)[:2], rows["rank"], rows["inputs"]
-    bare = {"loss": linear_losses, "constraint": ("free", "one norm"), "network": "linear", "projector": "low rank"}
-    u, u_infonce = _some(rows, "u", **bare), _some(rows, "u", **bare | {"loss": "InfoNCE"})
+def check_claims(rows: Rows) -> dict[str, Check]:
+    k, d, ranks, shares = rows["rank"], rows["inputs"], rows["gradient"], rows["shares"]
+    linear = {"loss": tuple(LOSSES)[:2], "constraint": ("free", "one norm"), "network": "linear", "projector": "low rank"}
+    u, u_infonce = select_cells(rows, "u", **linear), select_cells(rows, "u", **linear | {"loss": "InfoNCE"})
     simclr = {"loss": "InfoNCE", "constraint": "unit rows"}
-    kept, lost = (_some(rows, "r", **simclr, projector=name) for name in ("low rank", "none"))
-    gains = {
-        c: _mean(rows, "r", **simclr | {"constraint": c}, projector="low rank")
-        - _mean(rows, "r", **simclr | {"constraint": c}, projector="none")
+    low_rank, none = (select_cells(rows, "r", **simclr, projector=name) for name in ("low rank", "none"))
+    free, unit_rows = (
+        mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="low rank")
+        - mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="none")
         for c in ("free", "unit rows")
-    }
-    r_free = _some(rows, "r", **bare | {"constraint": "free"})
+    )
+    r_free = select_cells(rows, "r", **linear | {"constraint": "free"})
     r_one, theory = rows["one norm"]["r"][-1], rows["one norm"]["r, theory"][0]
-    moved = _some(rows, "moved", network="linear", projector="low rank")
+    moved = select_cells(rows, "moved", network="linear", projector="low rank")
     residual = {"network": tuple(n for n in NETWORKS if n != "linear"), "projector": "low rank"}
-    before, bounded = (_mean(rows, key, **simclr, **residual) for key in ("noise before", "noise after"))
-    after = _mean(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
-    ranks, shares = rows["gradient"], rows["shares"]
-    return [
-        Claim(
-            "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)",
-            expected="effective rank < 1.5",
-            measured=f"at most {max(u):.2f} of {k}",
-            holds=max(u) < 1.5,
+    before, after_unit = (mean_of_cells(rows, key, **simclr, **residual) for key in ("noise before", "noise after"))
+    after = mean_of_cells(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
+    explained = {y: shares[y]["all but network"] for y in ("r", "u above 1")}
+    return {
+        "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)": claimed(
+            "effective rank < 1.5", f"at most {max(u):.2f} of {k}", max(u) < 1.5
         ),
-        Claim(
-            "Remark 2: so it does under InfoNCE",
-            expected="effective rank < 1.5",
-            measured=f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}",
-            holds=max(u_infonce) < 1.5,
+        "Remark 2: u collapses under InfoNCE, too": claimed(
+            "effective rank < 1.5", f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5
         ),
-        Claim(
-            "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank keeps r from collapsing",
-            expected="r of higher rank than without, in every network",
-            measured=f"{sum(kept) / len(kept):.2f} instead of {sum(lost) / len(lost):.2f} of {d} on average",
-            holds=all(a > b for a, b in zip(kept, lost, strict=True)),
+        "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank prevents the collapse of r": claimed(
+            "r of higher rank than without, in every network",
+            f"{sum(low_rank) / len(low_rank):.2f} instead of {sum(none) / len(none):.2f} of {d} on average",
+            all(a > b for a, b in zip(low_rank, none, strict=True)),
         ),
-        Claim(
-            "Jing et al., Fig. 10: a gradient of low rank is of full rank once it has passed the residual block, which has a ReLU",
-            expected=f"rank {d}",
-            measured=f"{ranks['residual, ReLU']}",
-            holds=ranks["residual, ReLU"] == d,
+        "Jing et al., Fig. 10: a gradient of low rank has full rank after it has passed the residual block, which has a ReLU": claimed(
+            f"rank {d}", f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d
         ),
-        Claim(
-            "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows",
-            expected=f"rank {k}",
-            measured=f"{ranks['residual']}",
-            holds=ranks["residual"] == k,
-            corrected=True,
+        "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows": corrected(
+            f"rank {k}", f"{ranks['residual']}", ranks["residual"] == k
         ),
-        Claim(
-            "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all that A does not see",
-            expected=f"effective rank {theory:.2f} of r, within 5 %",
-            measured=f"{r_one:.2f}",
-            holds=abs(r_one / theory - 1) < 0.05,
-            corrected=True,
+        "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all outside A's rows": corrected(
+            f"effective rank {theory:.2f} of r, within 5 %", f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05
         ),
-        Claim(
-            "with a free scale r collapses as well, since what grows without bound outweighs what is frozen",
-            expected="effective rank < 1.5",
-            measured=f"at most {max(r_free):.2f}",
-            holds=max(r_free) < 1.5,
-            corrected=True,
+        "with a free scale r collapses as well, because its growing part becomes much larger than its constant part": corrected(
+            "effective rank < 1.5", f"at most {max(r_free):.2f}", max(r_free) < 1.5
         ),
-        Claim(
-            "under InfoNCE, too, a projector of low rank raises the rank of r only where the scale is bounded, as by unit rows",
-            expected="free, less than half of the gain with unit rows",
-            measured=f"{gains['free']:+.1f} free, {gains['unit rows']:+.1f} with unit rows",
-            holds=gains["free"] < gains["unit rows"] / 2,
-            corrected=True,
+        "under InfoNCE, too, a projector of low rank raises the rank of r only if the scale is bounded, as by unit rows": corrected(
+            "free, less than half of the gain with unit rows", f"{free:+.1f} free, {unit_rows:+.1f} with unit rows", free < unit_rows / 2
         ),
-        Claim(
-            "what A does not see of r = Θx stays at its random start under every loss: this rank is kept, not learned",
-            expected="relative change < 1e-6, the rounding error of weights that grow to 1e8",
-            measured=f"{max(moved):.0e}",
-            holds=max(moved) < 1e-6,
-            corrected=True,
+        "the part of r = Θx outside A's rows stays at its random start under every loss: its rank is not learned": corrected(
+            "relative change < 1e-6, the rounding error of weights that grow to 1e8", f"{max(moved):.0e}", max(moved) < 1e-6
         ),
-        Claim(
-            "with a residual block, what A does not see of r is trained too: it loses noise of the augmentation under InfoNCE",
-            expected="less than half of it left with a free scale",
-            measured=f"from {before:.2f} to {after:.2f}, with unit rows to {bounded:.2f}",
-            holds=after < before / 2,
-            corrected=True,
+        "with a residual block, the part of r outside A's rows is trained too: it loses augmentation noise under InfoNCE": corrected(
+            "less than half of it left with a free scale",
+            f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}",
+            after < before / 2,
         ),
-        Claim(
-            "loss, constraint and projector decide which ranks are kept, not the residual connection",
-            expected="more than 0.9 of the variance of ranks",
-            measured=f"{shares['r']['all but network']:.2f} of r, {shares['u kept']['all but network']:.2f} of u",
-            holds=min(shares[y]["all but network"] for y in ("r", "u kept")) > 0.9,
-            corrected=True,
+        "loss, constraint and projector determine the final ranks, not the residual connection": corrected(
+            "more than 0.9 of the variance of ranks",
+            f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u",
+            min(explained.values()) > 0.9,
         ),
-    ]
+    }
 
 
 FIGURE = Figure(
     title="Remark 3 of Esser et al. 2023 against Sec. 6 of Jing et al. 2022: can a fixed projector prevent collapse?",
-    claim="Esser et al.: embeddings of a fixed projector collapse all the same; Jing et al.: a fixed low-rank projector prevents collapse.",
+    claim="Esser et al.: embeddings behind a fixed projector collapse too; Jing et al.: a fixed low-rank projector prevents collapse.",
     sizes={
         "smoke": Size(samples=32, steps=100, learning_rate=0.1, networks=("linear", "residual")),
         "small": Size(draws=3),
@@ -391,5 +366,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -1,15 +1,13 @@
-"""Theorem 3: where the outputs of the constrained flow end, and what it leaves out.
+"""Theorem 3: the limits of the outputs under the constrained flow, and the cases that the theorem omits.
 
-The paper proves two cases for one output: all eigenvalues positive, and at least one negative. Starts on the unit sphere (every network
-with as many hidden units as inputs), starts without a component along e₁, multiple and zero eigenvalues, several outputs, and the step that
-the discretisation (12) may take are ours. So is E[C], with which the paper explains where negative eigenvalues come from.
+The paper proves two cases for one output: all eigenvalues positive, and at least one negative. We add: starts on the unit sphere (every
+network with as many hidden units as inputs), starts without a component along e₁, multiple and zero eigenvalues, several outputs, and the
+largest stable step of the discretisation (12). We also check E[C], with which the paper explains negative eigenvalues.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,17 +15,14 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.optimum import output_limit, output_limit_projector
 from fullrank.dynamics.trace import integrate_outputs, orthonormal_weights, output_vector_field, projected_gradient_step, stability_limit
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import subplots
 
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
 """Eigenvalues of C in each plane."""
 TITLES = {
-    "positive": "λ = (½, 3/2): to 0, but for |q₀| = 1",
-    "negative": "λ = (−1, 1): to ±e₁, but for e₁·q₀ = 0",
+    "positive": "λ = (½, 3/2): to 0, except |q₀| = 1",
+    "negative": "λ = (−1, 1): to ±e₁, except e₁·q₀ = 0",
     "multiple": "λ = (−1, −1): along q₀",
     "zero": "λ = (0, 1): into the kernel, |q| < 1",
 }
@@ -36,44 +31,44 @@ BOUNDS: dict[str, tuple[tuple[int | float, ...], int]] = {
     "1/(λ_d − λ₁)": ((-0.5, 4), 1),
     "1/(2λ_d)": ((-0.5, 3), 2),
 }
-"""Where each of the three stable steps is the smallest: eigenvalues, and outputs."""
-SEVERAL = (-2.0, -1.0, 1.0, 3.0)
-LATE, POINTS = 12.0, 60
+"""For each of the three bounds of the step, a case in which it is the smallest: eigenvalues, and number of outputs."""
+SEVERAL_OUTPUTS = (-2.0, -1.0, 1.0, 3.0)
+END_TIME, POINTS = 12.0, 60
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is tried."""
+    """Numbers of starts and networks."""
 
     starts: int = 8
-    """Random starts in each plane, half of them opposite to the others."""
+    """Random starts per plane; half of them are opposite to the others."""
     networks: int = 10
-    """Networks trained with h = d, and with several outputs."""
+    """Trained networks with h = d, and with several outputs."""
     factors: int = 21
-    """Steps tried between 0.8 and 1.2 of each stable bound."""
+    """Number of steps between 0.8 and 1.2 of each stable bound."""
 
 
-def numbers(*values: int | float) -> Tensor:
+def float64(*values: int | float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def plane(eigenvalues: Tensor, starts: Tensor, end: float = LATE) -> dict[str, Any]:
-    """Return paths from several starts, where `limit` sees them end, and the largest distance of the last point from it."""
+def integrate_plane(eigenvalues: Tensor, starts: Tensor, end: float = END_TIME) -> dict[str, Any]:
+    """Return paths from several starts, their limits by `limit`, and the largest distance between last point and limit."""
     t = end * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
     paths = [integrate_outputs(q0[:, None], eigenvalues, t)[..., 0] for q0 in starts]
     limits = [output_limit(q0, eigenvalues) for q0 in starts]
-    error = max((path[-1] - last).norm().item() for path, last in zip(paths, limits, strict=True))
+    error = max((path[-1] - end_point).norm().item() for path, end_point in zip(paths, limits, strict=True))
     return {"paths": [path.mT.tolist() for path in paths], "limits": [x.tolist() for x in limits], "error": error}
 
 
-def departure(size: float, *, distance: float = 1e-6) -> float:
-    """Return the rate at which 1 − |q| grows near the sphere, for C of one positive eigenvalue of this size."""
-    t = numbers(0, 0.5 / size)
-    left = 1 - integrate_outputs(numbers(1 - distance)[:, None], numbers(size), t).flatten()
-    return ((left[1] / left[0]).log() / t[1]).item()
+def sphere_growth_rate(eigenvalue: float, *, distance: float = 1e-6) -> float:
+    """Return the rate at which 1 − |q| grows near the unit sphere, for a C with one eigenvalue, `eigenvalue` > 0."""
+    t = float64(0, 0.5 / eigenvalue)
+    gap = 1 - integrate_outputs(float64(1 - distance)[:, None], float64(eigenvalue), t).flatten()
+    return ((gap[1] / gap[0]).log() / t[1]).item()
 
 
-def trained_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float, float]:
+def train_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float, float]:
     """Return |q| and the distance of q from ±e₁ after training a network with h = d by (11)."""
     d = len(eigenvalues)
     W1, W2 = orthonormal_weights(d, hidden=d, outputs=1, generator=generator)
@@ -83,40 +78,39 @@ def trained_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[flo
     return q.norm().item(), math.hypot(1 - abs(q[0].item()), q[1:].norm().item())
 
 
-def several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
+def integrate_several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
     """Return eigenvalues of qqᵀ over time with three outputs, where two eigenvalues of C are negative."""
-    eigenvalues = numbers(*SEVERAL)
+    eigenvalues = float64(*SEVERAL_OUTPUTS)
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
     q = integrate_outputs(W1.mT @ W2, eigenvalues, t)
     last = output_limit_projector(eigenvalues, hidden=hidden, outputs=3)
-    return {
-        "t": t.tolist(),
-        "squares": torch.linalg.svdvals(q).square().mT.tolist(),
-        "error": (q[-1] @ q[-1].mT - last).norm().item(),
-    }
+    return {"t": t.tolist(), "squares": torch.linalg.svdvals(q).square().mT.tolist(), "error": (q[-1] @ q[-1].mT - last).norm().item()}
 
 
-def survived(eigenvalues: Tensor, outputs: int, factor: float, noise: Tensor) -> float:
-    """Return how far qqᵀ is from its minimum after 400 steps of (12) from beside it, at this multiple of the stable step; at most 1."""
+def final_distance(eigenvalues: Tensor, outputs: int, factor: float, noise: Tensor) -> float:
+    """Return the distance (at most 1) of qqᵀ from its minimum after 400 steps of (12) from a start close to it.
+
+    The step is `factor` times the stable step.
+    """
     step = factor * stability_limit(eigenvalues, outputs=outputs)
-    alive = min(outputs, int((eigenvalues < 0).sum()))
-    optimum = torch.eye(len(eigenvalues), outputs, dtype=torch.float64) * (torch.arange(outputs) < alive)
+    rank = min(outputs, int((eigenvalues < 0).sum()))
+    optimum = torch.eye(len(eigenvalues), outputs, dtype=torch.float64) * (torch.arange(outputs) < rank)
     q = optimum + 1e-6 * noise
     for _ in range(400):
         q = q + step * output_vector_field(q, eigenvalues)
-    away = (q @ q.mT - optimum @ optimum.mT).norm().item()
-    return min(away, 1.0) if math.isfinite(away) else 1.0
+    distance = (q @ q.mT - optimum @ optimum.mT).norm().item()
+    return min(distance, 1.0) if math.isfinite(distance) else 1.0
 
 
-def expectation(generator: torch.Generator) -> dict[str, float]:
-    """Return the exact E[C] / n of 50 samples of mean ≠ 0 that span 2 of 3 dimensions: its distances, and its largest eigenvalue."""
-    X = torch.randn(50, 2, dtype=torch.float64, generator=generator) @ numbers(1, 0, 1, 0, 1, 1).view(2, 3) + 2
-    C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)  # each sample is a negative of each anchor; noise of the positives has mean 0
-    printed, corrected = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
+def expected_pair_matrix(generator: torch.Generator) -> dict[str, float]:
+    """Return distances of the exact E[C] / n from both formulas, and its largest eigenvalue: 50 samples, mean ≠ 0, in 2 of 3 dimensions."""
+    X = torch.randn(50, 2, dtype=torch.float64, generator=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
+    C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)  # each sample is a negative of each anchor; the noise of positives has mean 0
+    printed, ours = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
     return {
         "printed": ((C - printed).norm() / C.norm()).item(),
-        "corrected": ((C - corrected).norm() / C.norm()).item(),
+        "corrected": ((C - ours).norm() / C.norm()).item(),
         "largest": torch.linalg.eigvalsh(C)[-1].item(),
     }
 
@@ -131,48 +125,48 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     directions = torch.nn.functional.normalize(random(size.starts // 2, 2))
     lengths = 0.2 + 0.7 * torch.rand(size.starts // 2, 1, dtype=torch.float64, generator=generator)
     inside = torch.cat([lengths * directions, -lengths.flip(0) * directions])
-    planes = {name: plane(numbers(*spectrum), inside) for name, spectrum in SPECTRA.items()}
-    gaps = {
-        "sphere": plane(
-            numbers(*SPECTRA["positive"]), numbers(1, 2, -1, 2, -2, -1).view(3, 2) / 5**0.5, end=2.8
-        ),  # later, rounding lets it leave
-        "orthogonal": plane(numbers(*SPECTRA["negative"]), numbers(0, 0.7, 0, -0.7).view(2, 2)),
-        "next": plane(numbers(-2, -1, 1), numbers(0, -0.4, 0.3).view(1, 3)),
+    planes = {name: integrate_plane(float64(*spectrum), inside) for name, spectrum in SPECTRA.items()}
+    exceptions = {
+        "sphere": integrate_plane(
+            float64(*SPECTRA["positive"]), float64(1, 2, -1, 2, -2, -1).view(3, 2) / 5**0.5, end=2.8
+        ),  # later, rounding errors move q off the sphere
+        "orthogonal": integrate_plane(float64(*SPECTRA["negative"]), float64(0, 0.7, 0, -0.7).view(2, 2)),
+        "next": integrate_plane(float64(-2, -1, 1), float64(0, -0.4, 0.3).view(1, 3)),
     }
-    squares = [trained_square(numbers(0.5, 1, 1.5), generator) for _ in range(size.networks)]
-    outputs = [several(7, generator) for _ in range(size.networks)]
+    squares = [train_square(float64(0.5, 1, 1.5), generator) for _ in range(size.networks)]
+    outputs = [integrate_several(7, generator) for _ in range(size.networks)]
     factors = torch.linspace(0.8, 1.2, size.factors).tolist()
     steps = {}
     for name, (spectrum, z) in BOUNDS.items():
         noise = random(len(spectrum), z)
-        steps[name] = [survived(numbers(*spectrum), z, factor, noise) for factor in factors]
+        steps[name] = [final_distance(float64(*spectrum), z, factor, noise) for factor in factors]
     return {
         "planes": planes,
-        "gaps": gaps,
-        "sphere_rate": departure(0.5) / 0.5,
+        "exceptions": exceptions,
+        "sphere_rate": sphere_growth_rate(0.5) / 0.5,
         "square": {"length": [length for length, _ in squares], "error": max(error for _, error in squares)},
         "several": {**outputs[0], "error": max(out["error"] for out in outputs), "networks": size.networks},
         "steps": {"factors": factors, "distances": steps},
-        "expectation": expectation(generator),
+        "expectation": expected_pair_matrix(generator),
     }
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     discs = (axes[0, 0], axes[0, 1], axes[0, 2], axes[1, 0])
     angle = torch.linspace(0, 2 * math.pi, 100)
-    for axis, (name, found) in zip(discs, rows["planes"].items(), strict=True):
+    for axis, (name, covered) in zip(discs, rows["planes"].items(), strict=True):
         axis.plot(angle.cos(), angle.sin(), color="0.7", linewidth=0.8)
-        gap = {"positive": "sphere", "negative": "orthogonal"}.get(name)
-        shown = {"C0": found} | ({"C1": rows["gaps"][gap]} if gap else {})
-        for color, paths in shown.items():
-            for (x, y), end in zip(paths["paths"], paths["limits"], strict=True):
+        exception = {"positive": "sphere", "negative": "orthogonal"}.get(name)
+        by_color = {"C0": covered} | ({"C1": rows["exceptions"][exception]} if exception else {})
+        for color, plane in by_color.items():
+            for (x, y), end in zip(plane["paths"], plane["limits"], strict=True):
                 axis.plot(x, y, color=color)
                 axis.plot(x[0], y[0], "o", color=color, markersize=3)
                 axis.plot(*end, "*", color="black", markersize=7, linestyle="none", zorder=4)
         axis.set(title=TITLES[name], xlabel="q₁", ylabel="q₂", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     axes[0, 0].plot([], [], color="C0", label="Theorem 3")
-    axes[0, 0].plot([], [], color="C1", label="left out by it")
+    axes[0, 0].plot([], [], color="C1", label="not covered")
     axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.1, -0.03))
     ranks, steps = axes[1, 1], axes[1, 2]
     for k, values in enumerate(rows["several"]["squares"]):
@@ -186,110 +180,71 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    planes, gaps, expected = rows["planes"], rows["gaps"], rows["expectation"]
+def check_claims(rows: Rows) -> dict[str, Check]:
+    planes, exceptions, expected = rows["planes"], rows["exceptions"], rows["expectation"]
     signed, starts = planes["negative"]["error"], len(planes["negative"]["paths"])
     unsigned = max(math.hypot(1 - abs(x[-1]), y[-1]) for x, y in planes["negative"]["paths"])
-    sphere = [math.hypot(x[-1], y[-1]) for x, y in gaps["sphere"]["paths"]]
     sides = {math.copysign(1, x[-1]) for x, _ in planes["negative"]["paths"]}
-    orthogonal = max(math.hypot(x[-1], y[-1]) for x, y in gaps["orthogonal"]["paths"])
-    inside = [math.hypot(*end) for end in planes["zero"]["limits"]]
-    lengths, square = rows["square"]["length"], rows["square"]["error"]
+    sphere, orthogonal = (max(math.hypot(x[-1], y[-1]) for x, y in exceptions[name]["paths"]) for name in ("sphere", "orthogonal"))
+    kernel = [math.hypot(*limit) for limit in planes["zero"]["limits"]]
+    errors = {name: result["error"] for name, result in (planes | exceptions | {k: rows[k] for k in ("square", "several")}).items()}
+    lengths, rate = rows["square"]["length"], rows["sphere_rate"]
     factors, steps = rows["steps"]["factors"], rows["steps"]["distances"].values()
     below = max(x for distances in steps for f, x in zip(factors, distances, strict=True) if f < 0.955)
     above = min(x for distances in steps for f, x in zip(factors, distances, strict=True) if f > 1.045)
-    return [
-        Claim(
-            "all λ > 0: q → 0, from starts with |q₀| < 1",
-            expected="0",
-            measured=f"{planes['positive']['error']:.1g} at t = {LATE:g}",
-            holds=planes["positive"]["error"] < 1e-6,
+    largest = f"largest eigenvalue {abs(expected['largest']):.0e}"
+    return {
+        "all λ > 0: q → 0, from starts with |q₀| < 1": claimed(
+            "0", f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6
         ),
-        Claim(
-            "λ₁ < 0: q becomes the lowest eigenvector, up to sign",
-            expected="±e₁",
-            measured=f"within {unsigned:.1g}, {starts} starts",
-            holds=unsigned < 1e-6,
+        "λ₁ < 0: q becomes the lowest eigenvector, up to sign": claimed("±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6),
+        "all λ > 0: q → 0 from every start": claimed("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
+        "λ₁ < 0: q → ±e₁ from every start": claimed("|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
+        "E[C] = −n E[xxᵀ] is negative definite": claimed(
+            "E[C] equal to it, largest eigenvalue < 0",
+            f"relative distance {expected['printed']:.1f}, {largest}",
+            expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
         ),
-        Claim(
-            "all λ > 0: q → 0 from every start", expected="0", measured=f"|q| = {max(sphere):.4f} from |q₀| = 1", holds=max(sphere) < 1e-6
+        "the sign of the limit is that of e₁·q₀": corrected(
+            "sign(e₁·q₀) e₁", f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2
         ),
-        Claim(
-            "λ₁ < 0: q → ±e₁ from every start",
-            expected="|q| = 1",
-            measured=f"|q| = {orthogonal:.1g} where e₁·q₀ = 0",
-            holds=orthogonal > 1 - 1e-6,
+        "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": corrected(
+            "±e₁, rate 8λ₁", f"within {errors['sphere']:.1g}, {rate:.3f} λ₁", errors["sphere"] < 0.1 and abs(rate - 8) < 0.01
         ),
-        Claim(
-            "E[C] = −n E[xxᵀ] is negative definite",
-            expected="E[C] equal to it, largest eigenvalue < 0",
-            measured=f"relative distance {expected['printed']:.1f}, largest eigenvalue {abs(expected['largest']):.0e}",
-            holds=expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
+        "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": corrected(
+            "|q| = 1, ±e₁",
+            f"|q| ≥ {min(lengths):.6f}, within {errors['square']:.1g}, {len(lengths)} networks",
+            min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
         ),
-        Claim(
-            "the sign of the limit is that of e₁·q₀",
-            expected="sign(e₁·q₀) e₁",
-            measured=f"within {signed:.1g}, on {len(sides)} sides",
-            holds=signed < 1e-6 and len(sides) == 2,
-            corrected=True,
+        "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": corrected(
+            "−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
+            f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
+            max(errors["next"], errors["orthogonal"]) < 1e-6,
         ),
-        Claim(
-            "a start with |q₀| = 1 stays on the sphere and ends at ±e₁, whatever the signs of λ; next to it, 1 − |q| grows at rate 8λ₁",
-            expected="±e₁, rate 8λ₁",
-            measured=f"within {gaps['sphere']['error']:.1g}, {rows['sphere_rate']:.3f} λ₁",
-            holds=gaps["sphere"]["error"] < 0.1 and abs(rows["sphere_rate"] - 8) < 0.01,
-            corrected=True,
+        "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": corrected(
+            "that vector", f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6
         ),
-        Claim(
-            "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0",
-            expected="|q| = 1, ±e₁",
-            measured=f"|q| ≥ {min(lengths):.6f}, within {square:.1g}, {len(lengths)} networks",
-            holds=min(lengths) > 1 - 1e-9 and square < 1e-3,
-            corrected=True,
+        "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": corrected(
+            "0 < |q| < 1, at that length",
+            f"{min(kernel):.2f} to {max(kernel):.2f}, within {errors['zero']:.1g}",
+            min(kernel) > 0 and max(kernel) < 1 and errors["zero"] < 1e-6,
         ),
-        Claim(
-            "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0",
-            expected="−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
-            measured=f"within {gaps['next']['error']:.1g} and {gaps['orthogonal']['error']:.1g}",
-            holds=max(gaps["next"]["error"], gaps["orthogonal"]["error"]) < 1e-6,
-            corrected=True,
+        "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": corrected(
+            "projector of rank 2 for 3 outputs",
+            f"within {errors['several']:.1g}, {rows['several']['networks']} starts",
+            errors["several"] < 1e-6,
         ),
-        Claim(
-            "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace",
-            expected="that vector",
-            measured=f"within {planes['multiple']['error']:.1g}",
-            holds=planes["multiple"]["error"] < 1e-6,
-            corrected=True,
+        "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": corrected(
+            "distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
+            f"at most {below:.1g}, at least {above:.1g}",
+            below < 1e-8 and above > 1e-3,
         ),
-        Claim(
-            "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives",
-            expected="0 < |q| < 1, at that length",
-            measured=f"{min(inside):.2f} to {max(inside):.2f}, within {planes['zero']['error']:.1g}",
-            holds=min(inside) > 0 and max(inside) < 1 and planes["zero"]["error"] < 1e-6,
-            corrected=True,
+        "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": corrected(
+            "E[C] equal to it, largest eigenvalue 0",
+            f"relative distance {expected['corrected']:.0e}, {largest}",
+            expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
         ),
-        Claim(
-            "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors",
-            expected="projector of rank 2 for 3 outputs",
-            measured=f"within {rows['several']['error']:.1g}, {rows['several']['networks']} starts",
-            holds=rows["several"]["error"] < 1e-6,
-            corrected=True,
-        ),
-        Claim(
-            "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) where an output must vanish, and not above",
-            expected="distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
-            measured=f"at most {below:.1g}, at least {above:.1g}",
-            holds=below < 1e-8 and above > 1e-3,
-            corrected=True,
-        ),
-        Claim(
-            "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0",
-            expected="E[C] equal to it, largest eigenvalue 0",
-            measured=f"relative distance {expected['corrected']:.0e}, largest eigenvalue {abs(expected['largest']):.0e}",
-            holds=expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
-            corrected=True,
-        ),
-    ]
+    }
 
 
 FIGURE = Figure(
@@ -298,5 +253,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)},
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
 )

@@ -1,17 +1,16 @@
-"""FroSSL's loss (8) and Barlow's, two linear layers, full batch: loss and top eigenvalues over time, with the theory drawn over training.
+"""Fig. 2: FroSSL's loss (8) and the Barlow Twins loss, two linear layers, full batch: loss and top eigenvalues, with theory over training.
 
-The paper does not say how its two views were made: ours are random crops. Pixels are scaled so that view 1's largest eigenvalue λ₁ is 1;
-with other units W and t scale along. Besides equal learning rates, where FroSSL is twice as fast, both are trained at the same share of
-their own stability limit, where it is not. The closed form (18) is drawn as printed, too.
+The paper does not say how its two views were made; ours are random crops. Pixels are scaled so that view 1's largest eigenvalue λ₁ is 1;
+other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train both at the same share of their own
+stability limit, where FroSSL is not faster. The closed form (18) is drawn as printed, too.
 
-Crops are mild, at least 90 % of the area, because the theory of FroSSL's steps is approximate, and worse the more views differ. On digits
-its step times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10 %. With 60 %, some eigenvalues reach ½ in
-training but never in theory. Barlow's theory stays within 3 % throughout.
+Crops are mild, at least 90 % of the area, because the theory of FroSSL's steps is approximate, and less exact the more views differ. On
+digits its step times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10 %. With 60 %, some eigenvalues reach ½ in
+training but never in theory. The theory of Barlow Twins stays within 3 % throughout.
 """
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -31,47 +30,50 @@ from fullrank.dynamics.two_view import (
 )
 from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
-from fullrank.reproduce.draw import THEORY, subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.reproduce.pixels import crops, pixels
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-LEARNT = 0.5  # an eigenvalue that has reached this counts as learnt; all tend to about 1
-SHARE = 0.9  # of the stability limit 2 / curvature
+LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
+LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature
 OBJECTIVES = {"frossl": (FROSSL, frossl_small_initialization), "barlow": (BARLOW, barlow_small_initialization)}
-NAMES = {"frossl": "FroSSL", "barlow": "Barlow"}
+NAMES = {"frossl": "FroSSL", "barlow": "Barlow Twins"}
 
 
 @dataclass(frozen=True)
 class Size:
+    """Data and training."""
+
     images: int
-    """How many, each seen in two views."""
+    """Number of images, two views of each."""
     area: float
-    """Least area of a crop, as a share of the image's."""
+    """Smallest area of a crop, as a share of the image's area."""
     learning_rate: float
-    """The equal one, in units of 1/λ₁; FroSSL's stability limit is about 1/6."""
+    """The learning rate of both, in units of 1/λ₁; FroSSL's stability limit is about 1/6."""
     scale: float
-    """Norm of a row of the weights at the start, times √λ₁."""
+    """Initial norm of a row of the weights, times √λ₁."""
     points: int
-    """Times that are kept of a curve."""
+    """Stored points per curve."""
     dimensions: int = 10
-    """D of the embedding: as many eigenvalues as the paper shows."""
+    """D of the embedding; the paper shows as many eigenvalues."""
     side: int = 32
-    """Larger images are resized to it."""
+    """Larger images are resized to this number of pixels per side."""
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    G = moments(two_views(size, data=data, seed=seed))
+    G = moments(make_views(size, data=data, seed=seed))
     G = G / torch.linalg.eigvalsh(G[0, 0])[-1]
-    generator = torch.Generator().manual_seed(seed)
-    W = small_random_weights(generator, networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale)
-    (best, rho), starts = frossl_optimum(G, dimensions=size.dimensions), {name: begin(W, G) for name, (_, begin) in OBJECTIVES.items()}
+    W = small_random_weights(
+        torch.Generator().manual_seed(seed), networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale
+    )
+    (best, rho), starts = (
+        frossl_optimum(G, dimensions=size.dimensions),
+        {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()},
+    )
     rows: Rows = {name: train(objective, starts[name], W, G, size) for name, (objective, _) in OBJECTIVES.items()}
     t = torch.tensor(rows["frossl"]["t"], dtype=torch.float64)
     lam, gamma = (torch.linalg.eigvalsh(G[v, v]).flip(0)[: size.dimensions] for v in (0, 1))
-    printed = lam * printed_18(t, starts["frossl"].s0, lam, gamma).square()
+    printed = lam * printed_equation_18(t, starts["frossl"].s0, lam, gamma).square()
     return rows | {
         "learning_rate": size.learning_rate,
         "printed_eigenvalues": printed.tolist(),
@@ -80,189 +82,171 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     }
 
 
-def two_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
-    """Random crops of the images, centred over the images, in coordinates of the space that they span."""
-    X, _ = pixels(data, size.images, seed=seed, side=size.side)
-    Z = crops(X, area=size.area, seed=seed)
+def make_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
+    """Return two random crops of each image, centred over the images, in coordinates of the space that they span."""
+    X, _ = load_pixels(data, size.images, seed=seed, side=size.side)
+    Z = random_crops(X, area=size.area, seed=seed)
     Z = Z - Z.mean(1, keepdim=True)
     if Z.shape[2] <= Z.shape[1]:
         return Z
-    # An orthonormal basis of each view's rows: what weights have outside of it neither moves nor matters.
+    # Project on an orthonormal basis of each view's rows: outside of it weights do not change and have no effect.
     return torch.stack([torch.linalg.qr(view.mT).R.mT for view in Z])
 
 
 def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tensor, size: Size) -> Rows:
-    """Train until the last step is over, at the equal learning rate and at the share of the own stability limit, and predict both."""
+    """Train until all modes are learned, at the common learning rate and at a share of the stability limit, and predict both."""
     steps = math.ceil(1.25 * start.step_times().max().item() / size.learning_rate)
     path = gradient_descent(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
     predicted = start.eigenvalues(path.t)[:, 0]
-    kept = torch.linspace(0, len(path.t) - 1, min(size.points, len(path.t))).round().long()
-    weights = start.weights(path.t[kept])
-    times = [crossing_times(path.t, curves, level=LEARNT) for curves in (path.eigenvalues[:, 0], predicted)]
-    if not all(bool(each.isfinite().all()) for each in times):
-        raise UserError(f"some eigenvalues do not reach {LEARNT} in training or in theory; give images whose crops are more alike")
+    stored = torch.linspace(0, len(path.t) - 1, min(size.points, len(path.t))).round().long()
+    weights = start.weights(path.t[stored])
+    times = [crossing_times(path.t, curves, level=LEARNED) for curves in (path.eigenvalues[:, 0], predicted)]
+    if not all(bool(values.isfinite().all()) for values in times):
+        raise UserError(f"some eigenvalues do not reach {LEARNED} in training or in theory; give images with more similar crops")
     top = curvature(objective, path.W, G)
-    own_rate = 2 * SHARE / top
-    own_steps = steps_to_fraction(start.modes, start.s0, learning_rate=own_rate)
-    own = gradient_descent(objective, W, G, learning_rate=own_rate, steps=math.ceil(1.25 * own_steps.max().item()))
+    limit_rate = 2 * LIMIT_SHARE / top
+    limit_steps = steps_to_fraction(start.modes, start.s0, learning_rate=limit_rate)
+    at_limit = gradient_descent(objective, W, G, learning_rate=limit_rate, steps=math.ceil(1.25 * limit_steps.max().item()))
     return {
-        "t": path.t[kept].tolist(),
-        "loss": path.loss[kept].tolist(),
-        "eigenvalues": path.eigenvalues[kept, 0].tolist(),
+        "t": path.t[stored].tolist(),
+        "loss": path.loss[stored].tolist(),
+        "eigenvalues": path.eigenvalues[stored, 0].tolist(),
         "predicted_loss": [objective.loss(now, G).item() for now in weights],
-        "predicted_eigenvalues": predicted[kept].tolist(),
+        "predicted_eigenvalues": predicted[stored].tolist(),
         "rates": start.modes.rate.tolist(),
         "step_times": times[0].tolist(),
         "predicted_step_times": times[1].tolist(),
         "cosines": principal_cosines(path.W, weights[-1], G)[0].tolist(),
         "curvature": top,
-        "own_rate": own_rate,
-        "own_loss": own.loss.tolist(),
-        "own_steps": (crossing_times(own.t, own.eigenvalues[:, 0], level=LEARNT) / own_rate).tolist(),
-        "predicted_own_steps": own_steps.sort().values.tolist(),
+        "limit_rate": limit_rate,
+        "limit_loss": at_limit.loss.tolist(),
+        "limit_steps": (crossing_times(at_limit.t, at_limit.eigenvalues[:, 0], level=LEARNED) / limit_rate).tolist(),
+        "predicted_limit_steps": limit_steps.sort().values.tolist(),
     }
 
 
-def printed_18(
+def printed_equation_18(
     t: Float[Tensor, " T"], s0: Float[Tensor, " K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"]
 ) -> Float[Tensor, "T K"]:
-    """s(t) of the paper's (18) as printed, with k = √(λγ). It decays from s₀ to 0 wherever λ < 4γ.
+    """Return s(t) of the paper's (18) as printed, with k = √(λγ). It decays from s₀ to 0 wherever λ < 4γ.
 
-    It solves (32), s′ = 2s (λ − 2k − 2λ²s²), in which the minus of the descent is missing and the cross term is doubled.
+    It solves (32), s′ = 2s (λ − 2k − 2λ²s²), in which the minus sign of the descent is missing and the cross term is doubled.
     """
     k = (lam * gamma).sqrt()
     growth = torch.exp((8 * k - 4 * lam) * t[:, None])
     return ((2 * k - lam) / ((2 * lam**2 + (2 * k - lam) / s0**2) * growth - 2 * lam**2)).sqrt()
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=5.4)
     longest = max(rows["barlow"]["t"])
     for column, name in enumerate(OBJECTIVES):
         row = rows[name]
         for axis, quantity in zip(axes[:, column], ("loss", "eigenvalues"), strict=True):
             axis.plot(row["t"], row[quantity])
-            axis.plot(row["t"], row[f"predicted_{quantity}"], **THEORY)
+            axis.plot(row["t"], row[f"predicted_{quantity}"], **THEORY_LINE)
             axis.set(xlim=(0, longest))
         axes[0, column].set(title=f"{NAMES[name]}, equal learning rate", ylabel="loss")
         axes[1, column].set(xlabel="t = learning rate × step (1/λ₁)", ylabel="eigenvalues of Z₁ᵀZ₁")
         axes[0, column].set_ylim(0, None)
         axes[1, column].set_ylim(0, 1.4)
     axes[1, 0].plot([], [], color="grey", label="training")
-    axes[1, 0].plot([], [], **THEORY, label="theory, from W(0)")
+    axes[1, 0].plot([], [], **THEORY_LINE, label="theory, from W(0)")
     axes[1, 0].legend(loc="center right")
-    own, printed = axes[:, 2]
+    at_limit, printed = axes[:, 2]
     for name, color in zip(OBJECTIVES, ("C0", "C1"), strict=True):
-        last, loss = rows[name]["own_steps"][-1], rows[name]["own_loss"]
-        own.plot([now / loss[0] for now in loss], color=color, label=NAMES[name])
-        own.plot(last, loss[round(last)] / loss[0], "o", color=color)
-    own.set(
-        title=f"Each at {SHARE} of its stability limit",
-        xlabel="step (dot: last eigenvalue learnt)",
+        last, loss = rows[name]["limit_steps"][-1], rows[name]["limit_loss"]
+        at_limit.plot([value / loss[0] for value in loss], color=color, label=NAMES[name])
+        at_limit.plot(last, loss[round(last)] / loss[0], "o", color=color)
+    at_limit.set(
+        title=f"Each at {LIMIT_SHARE} of its stability limit",
+        xlabel="step (dot: last eigenvalue learned)",
         ylabel="loss / loss at the start",
         ylim=(0, None),
     )
-    own.legend()
+    at_limit.legend()
     row = rows["frossl"]
-    for mode, color, which in ((0, "C0", "first"), (-1, "C1", "last")):
-        printed.loglog(row["t"][1:], [now[mode] for now in row["eigenvalues"][1:]], color=color, label=f"{which} eigenvalue")
-        printed.loglog(row["t"][1:], [now[mode] for now in row["predicted_eigenvalues"][1:]], **THEORY)
+    for mode, color, ordinal in ((0, "C0", "first"), (-1, "C1", "last")):
+        printed.loglog(row["t"][1:], [now[mode] for now in row["eigenvalues"][1:]], color=color, label=f"{ordinal} eigenvalue")
+        printed.loglog(row["t"][1:], [now[mode] for now in row["predicted_eigenvalues"][1:]], **THEORY_LINE)
         printed.loglog(row["t"][1:], [now[mode] for now in rows["printed_eigenvalues"][1:]], color=color, linestyle=":")
     printed.set(title="FroSSL: (18) as printed, dotted", xlabel="t = learning rate × step (1/λ₁)", ylabel="eigenvalue", ylim=(1e-18, 1e4))
     printed.legend(loc="upper left", ncols=2)
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
+    def ratios(a: str, b: str, key: str) -> list[float]:
+        return [x / y for x, y in zip(rows[a][key], rows[b][key], strict=True)]
+
     frossl, barlow = rows["frossl"], rows["barlow"]
-    faster, predicted = ([b / f for f, b in zip(frossl[key], barlow[key], strict=True)] for key in ("step_times", "predicted_step_times"))
-    slower, expected = ([f / b for f, b in zip(frossl[key], barlow[key], strict=True)] for key in ("own_steps", "predicted_own_steps"))
+    speedup, predicted = ratios("barlow", "frossl", "step_times"), ratios("barlow", "frossl", "predicted_step_times")
+    slowdown, expected = ratios("frossl", "barlow", "limit_steps")[-1], ratios("frossl", "barlow", "predicted_limit_steps")[-1]
     errors = {name: time_errors(rows[name], rows["learning_rate"]) for name in OBJECTIVES}
     percent = {name: 100 * max(abs(error) / time for error, _, time in errors[name]) for name in OBJECTIVES}
-    gap, printed = (mean_gap(frossl["eigenvalues"], curves) for curves in (frossl["predicted_eigenvalues"], rows["printed_eigenvalues"]))
+    distance = mean_distance(frossl["eigenvalues"], frossl["predicted_eigenvalues"])
+    printed = mean_distance(frossl["eigenvalues"], rows["printed_eigenvalues"])
     spacing = {name: rows[name]["step_times"][-1] / rows[name]["step_times"][0] for name in OBJECTIVES}
     shared = {name: sum(cosine**2 for cosine in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES}
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
-    return [
-        Claim(
-            "at equal learning rate FroSSL converges much quicker than Barlow",
-            expected="the last eigenvalue learnt more than 1.5 times earlier",
-            measured=f"{faster[-1]:.2f} times",
-            holds=faster[-1] > 1.5,
+    return {
+        "at equal learning rate FroSSL converges much quicker than Barlow Twins": claimed(
+            "the last eigenvalue learned more than 1.5 times earlier", f"{speedup[-1]:.2f} times", speedup[-1] > 1.5
         ),
-        Claim(
-            "the closed form (18), as printed, gives the eigenvalues of training",
-            expected="mean distance < 0.05",
-            measured=f"{printed:.2f}, as it ends at {max(rows['printed_eigenvalues'][-1]):.0e}",
-            holds=printed < 0.05,
+        "the closed form (18), as printed, gives the eigenvalues of training": claimed(
+            "mean distance < 0.05", f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}", printed < 0.05
         ),
-        Claim(
-            "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training",
-            expected="mean distance < 0.05",
-            measured=f"{gap:.3f}",
-            holds=gap < 0.05,
-            corrected=True,
+        "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": corrected(
+            "mean distance < 0.05", f"{distance:.3f}", distance < 0.05
         ),
-        Claim(
-            "it gives the time at which each is learnt, up to 1/rate, as directions still turn while a mode is learnt, and Euler's error",
-            expected="all within this bound",
-            measured=f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow)",
-            holds=all(abs(error) < allowed for each in errors.values() for error, allowed, _ in each),
-            corrected=True,
+        "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": corrected(
+            "all within this bound",
+            f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow Twins)",
+            all(abs(error) < allowed for network in errors.values() for error, allowed, _ in network),
         ),
-        Claim(
-            "FroSSL is 1 + 1/ρ times faster for small weights, 2 times where views are perfectly correlated (ρ = 1)",
-            expected=f"{span(predicted)} times, by mode, within 10 %",
-            measured=span(faster),
-            holds=all(abs(a / b - 1) < 0.1 for a, b in zip(faster, predicted, strict=True)),
-            corrected=True,
+        "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": corrected(
+            f"{format_range(predicted)} times, by mode, within 10 %",
+            format_range(speedup),
+            all(abs(a / b - 1) < 0.1 for a, b in zip(speedup, predicted, strict=True)),
         ),
-        Claim(
-            "all modes are sped up alike, so that steps come no closer together: time of the last over time of the first",
-            expected=f"at least 3/4 of Barlow's {spacing['barlow']:.1f}",
-            measured=f"{spacing['frossl']:.1f}",
-            holds=spacing["frossl"] > 0.75 * spacing["barlow"],
-            corrected=True,
+        "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": corrected(
+            f"at least 3/4 of Barlow Twins' {spacing['barlow']:.1f}",
+            f"{spacing['frossl']:.1f}",
+            spacing["frossl"] > 0.75 * spacing["barlow"],
         ),
-        Claim(
-            f"at {SHARE} of its own stability limit each, and with views as alike as these, FroSSL needs more steps than Barlow, not fewer",
-            expected=f"{expected[-1]:.2f} times as many until the last eigenvalue is learnt",
-            measured=f"{slower[-1]:.2f} times, {frossl['own_steps'][-1]:.0f} and {barlow['own_steps'][-1]:.0f}",
-            holds=slower[-1] > 1,
-            corrected=True,
+        f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": corrected(
+            f"{expected:.2f} times as many until the last eigenvalue is learned",
+            f"{slowdown:.2f} times, {frossl['limit_steps'][-1]:.0f} and {barlow['limit_steps'][-1]:.0f}",
+            slowdown > 1,
         ),
-        Claim(
-            "at the end the embeddings span the modes that the theory picks from W(0)",
-            expected="mean squared cosine of principal angles > 0.9",
-            measured=", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
-            holds=min(shared.values()) > 0.9,
-            corrected=True,
+        "at the end the embeddings span the modes that the theory predicts from W(0)": corrected(
+            "mean squared cosine of principal angles > 0.9",
+            ", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
+            min(shared.values()) > 0.9,
         ),
-        Claim(
-            "when the last step is over, FroSSL is not yet at its optimum, which is that of canonical correlation analysis",
-            expected=f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {span(rows['canonical_correlations'])}",
-            measured=f"{frossl['loss'][-1]:.2g}",
-            holds=frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
-            corrected=True,
+        "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": corrected(
+            f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {format_range(rows['canonical_correlations'])}",
+            f"{frossl['loss'][-1]:.2g}",
+            frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
         ),
-    ]
+    }
 
 
 def time_errors(row: Rows, learning_rate: float) -> list[tuple[float, float, float]]:
-    """Error of each predicted step time, what the theory allows, and the time.
+    """Return, for each step: the error of the predicted time, the error that the theory allows, and the predicted time.
 
-    Directions turn while a mode is learned, within a time 1/rate. Euler's method grows by log(1 + x) a step, x = η · rate/2, instead of x.
+    Directions rotate while a mode is learned, within a time 1/rate. Euler's method adds log(1 + x) per step instead of x = η · rate/2.
     """
     pairs = zip(row["step_times"], row["predicted_step_times"], sorted(row["rates"], reverse=True), strict=True)
     return [(time - guess, 1 / rate + learning_rate * rate / 4 * guess, guess) for time, guess, rate in pairs]
 
 
-def mean_gap(rows: list[list[float]], others: list[list[float]]) -> float:
-    """The mean distance of two sets of curves."""
-    return (torch.tensor(rows) - torch.tensor(others)).abs().mean().item()
+def mean_distance(curves: list[list[float]], others: list[list[float]]) -> float:
+    """Return the mean distance between two sets of curves."""
+    return (torch.tensor(curves) - torch.tensor(others)).abs().mean().item()
 
 
-def span(numbers: list[float]) -> str:
+def format_range(numbers: list[float]) -> str:
     return f"{min(numbers):.2f} to {max(numbers):.2f}"
 
 
@@ -276,6 +260,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10, as in the paper; digits without --data",
 )

@@ -1,23 +1,23 @@
-"""Skean et al. 2024 (FroSSL), Fig. 3: the top 14 eigenvalues of the first view's embeddings in the first epochs, for four objectives.
+"""Fig. 3: the top 14 eigenvalues of the first view's embeddings in the first epochs, for four objectives.
 
-Each objective is trained by SGD without momentum at the learning rate of a sweep after which a linear probe does best (in the paper: after
-100 epochs); the sweep is run once, and the chosen rate with further seeds. Embeddings are those of one view of images that are not trained
-on, in eval mode, measured twice: as the objective sees them, after its own normalisation, and as they leave the projector. Entropies are of
-the 14 eigenvalues that are shown, in nats. Barlow Twins is trained with the paper's λ = 0.05, and with the 5e-3 that its own authors
-recommend.
+Each objective is trained by SGD without momentum. A sweep with one seed selects the learning rate with the best linear probe after the run
+(in the paper: after 100 epochs); further seeds use this rate. Embeddings are those of one view of images that are not trained on, in eval
+mode. Spectra are computed twice: from embeddings with the normalisation that the objective applies ("normalized"), and from the projector's
+output ("raw"). Entropies are of the 14 eigenvalues, in nats. Barlow Twins is trained with the paper's λ = 0.05, and with the 5e-3 that its
+authors recommend.
 
-The paper does not define when an eigenvalue saturates. The claim takes our `saturation`, at 95 % of the last value, which is within the
-noise of a level curve, and what falls has saturated from the start. So the order is told for half of the last value too.
+The paper does not define when an eigenvalue saturates. The claim uses our `saturation` at 95 % of the last value. For a flat curve this is
+within the noise, and a falling curve has saturated from the start. So we also report the order at half of the last value.
 
-The paper's 2000 steps are five epochs of STL-10's 5,000 labelled and 100,000 unlabelled images. Size paper wants a folder whose `train` has
-the unlabelled ones beside the folders of the classes, and leaves them out of the probe.
+The paper's 2000 steps are five epochs of STL-10's 5,000 labelled and 100,000 unlabelled images. Size paper needs a folder with a `train`
+that has the unlabelled images next to the folders of the classes; the probe does not use them.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,102 +32,101 @@ from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.reproduce.draw import subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.plot_style import color_scale, subplots
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 TOP = 14
 
 
 @dataclass(frozen=True)
-class Contender:
-    """An objective as the paper trains it."""
+class ObjectiveSettings:
+    """An objective and its hyperparameters in the paper."""
 
     label: str
     objective: str
     hyper: dict[str, float]
     share: float
-    """Of the dimensions that the paper's d = 1024 is."""
+    """Output width of the projector, as a share of the recipe's (the paper's d = 1024)."""
     normalize: Callable[[Float[Tensor, "n D"]], Float[Tensor, "n D"]]
-    """What the objective itself does to embeddings first."""
+    """The normalisation that the objective applies to embeddings."""
 
 
-def columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-    """Columns centred, of variance 1."""
+def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    """Return embeddings with columns of mean 0 and variance 1."""
     return unit(centered(Z), dim=-2) * math.sqrt(len(Z))
 
 
-CONTENDERS = {
-    "frossl": Contender("FroSSL", "frossl", {}, 1.0, columns),
-    "barlow": Contender("Barlow Twins (λ = 0.05)", "barlow_twins", {"redundancy": 0.05}, 1.0, columns),
-    "barlow_5e-3": Contender("Barlow Twins (λ = 0.005)", "barlow_twins", {"redundancy": 5e-3}, 1.0, columns),
-    "vicreg": Contender("VICReg", "vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}, 1.0, lambda Z: Z),
-    "simclr": Contender("SimCLR", "simclr", {"temperature": 0.2}, 0.25, lambda Z: unit(Z, dim=-1)),
+SETTINGS = {
+    "frossl": ObjectiveSettings("FroSSL", "frossl", {}, 1.0, standardize_columns),
+    "barlow": ObjectiveSettings("Barlow Twins (λ = 0.05)", "barlow_twins", {"redundancy": 0.05}, 1.0, standardize_columns),
+    "barlow_5e-3": ObjectiveSettings("Barlow Twins (λ = 0.005)", "barlow_twins", {"redundancy": 5e-3}, 1.0, standardize_columns),
+    "vicreg": ObjectiveSettings("VICReg", "vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}, 1.0, lambda Z: Z),
+    "simclr": ObjectiveSettings("SimCLR", "simclr", {"temperature": 0.2}, 0.25, lambda Z: unit(Z, dim=-1)),
 }
 PAPERS = ("frossl", "barlow", "vicreg", "simclr")
 RECOMMENDED = ("frossl", "barlow_5e-3", "vicreg", "simclr")
-KINDS = ("seen", "raw")
-MEASURES = {
+KINDS = ("normalized", "raw")
+METRICS = {
     "condition": ("the lowest condition number λ₁/λ₁₄", -1),
     "entropy": ("the highest entropy of the 14 eigenvalues", 1),
     "saturation": ("the earliest step from which λ₁₄ is at 95 % of its last value or above", -1),
 }
-"""Each with its sign: 1 where more is better."""
+"""Metric → description, and sign: 1 if higher is better, −1 if lower is better."""
 
 
 @dataclass(frozen=True)
 class Size:
+    """Data and training."""
+
     recipe: Recipe
-    """Images, views, backbone, batch and the widths of the projector; its last is d, a quarter of it for SimCLR."""
+    """Images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used."""
     images: int
-    """How many are trained on and, as far as they are labelled, probed with."""
+    """Number of training images; the linear probe is trained on those with labels."""
     held_out: int
-    """How many the probe is scored on; 0: all."""
+    """Number of test images of the probe; 0: all."""
     samples: int
-    """How many of these a spectrum takes."""
+    """Number of test images for a spectrum."""
     steps: int
-    looks: int
-    """Spectra over the run, beside the one before it."""
+    spectra: int
+    """Number of spectra during the run, plus one before it."""
     learning_rates: tuple[float, ...]
     seeds: int
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    train, test, recipe = read(size, data, seed)
+    train, test, recipe = load_splits(size, data, seed)
     rows: Rows = {"seeds": size.seeds, "samples": min(size.samples, len(test))}
-    for name, contender in CONTENDERS.items():
-        sweep = {lr: run(size, contender, recipe, lr, train, test, seed=seed) for lr in size.learning_rates}
-        finished = [lr for lr, found in sweep.items() if found["accuracy"] is not None]
+    for name, settings in SETTINGS.items():
+        sweep = {lr: train_once(size, settings, recipe, lr, train, test, seed=seed) for lr in size.learning_rates}
+        finished = [lr for lr, run in sweep.items() if run["accuracy"] is not None]
         if not finished:
-            raise UserError(f"{contender.label} diverged at every learning rate of {size.learning_rates}, expected one that it bears")
+            raise UserError(f"{settings.label} diverged at every learning rate of {size.learning_rates}; give smaller ones")
         best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
-        runs = [sweep[best], *(run(size, contender, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds))]
+        runs = [sweep[best], *(train_once(size, settings, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds))]
         rows[name] = {
-            "sweep": {f"{lr:g}": found["accuracy"] for lr, found in sweep.items()},
+            "sweep": {f"{lr:g}": run["accuracy"] for lr, run in sweep.items()},
             "learning_rate": best,
             "steps": runs[0]["steps"],
             "eigenvalues": {kind: [now[:TOP] for now in runs[0][kind]["eigenvalues"]] for kind in KINDS},
-            "accuracies": [found["accuracy"] for found in runs],
-            **{kind: [{key: value for key, value in found[kind].items() if key != "eigenvalues"} for found in runs] for kind in KINDS},
+            "accuracies": [run["accuracy"] for run in runs],
+            **{kind: [{key: value for key, value in run[kind].items() if key != "eigenvalues"} for run in runs] for kind in KINDS},
         }
     return rows
 
 
-def read(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, MemoryImages, Recipe]:
-    """Training and held-out images in memory, and the recipe with their statistics.
+def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, MemoryImages, Recipe]:
+    """Return training and held-out images in memory, and the recipe with their channel statistics.
 
     Raises:
-        UserError: there are not as many to train on as the size has.
+        UserError: fewer training images than the size requires.
     """
     recipe = replace(size.recipe, seed=seed, data=replace(size.recipe.data, source=data or size.recipe.data.source))
     splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=seed)
     if len(splits.train) < size.images:
-        remedy = "give --data a folder with as many in train, unlabelled ones beside the folders of the classes"
-        raise UserError(f"{splits.train.source} has {len(splits.train)} images to train on, expected {size.images}; {remedy}")
+        remedy = "give --data a folder with as many in train; unlabelled images go next to the folders of the classes"
+        raise UserError(f"{splits.train.source} has {len(splits.train)} training images, expected {size.images}; {remedy}")
     train, test = (
         load_images(images.subset(np.random.default_rng(seed).permutation(len(images))[: count or None]), channels=recipe.data.channels)
         for images, count in ((splits.train, size.images), (splits.test, size.held_out))
@@ -136,13 +135,13 @@ def read(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, MemoryI
     return train, test, replace(recipe, data=replace(recipe.data, mean=mean, std=std))
 
 
-def turned(contender: Contender, recipe: Recipe, *, lr: float, seed: int) -> Recipe:
-    """The recipe of one run."""
+def make_recipe(settings: ObjectiveSettings, recipe: Recipe, *, lr: float, seed: int) -> Recipe:
+    """Return the recipe of one run."""
     *hidden, d = recipe.projector.widths
-    D = round(contender.share * d)
-    recipe = with_objective(recipe, contender.objective)
+    D = round(settings.share * d)
+    recipe = with_objective(recipe, settings.objective)
     # Columns of unit norm make FroSSL's invariance term proportional to D/N; the paper's weight is 1 at N = 256, D = 1024.
-    hyper = {"invariance": 4 * recipe.batch / D} if contender.objective == "frossl" else contender.hyper
+    hyper = {"invariance": 4 * recipe.batch / D} if settings.objective == "frossl" else settings.hyper
     return replace(
         recipe,
         hyper=recipe.hyper | hyper,
@@ -152,45 +151,47 @@ def turned(contender: Contender, recipe: Recipe, *, lr: float, seed: int) -> Rec
     )
 
 
-def run(
-    size: Size, contender: Contender, recipe: Recipe, lr: float, train: MemoryImages, test: MemoryImages, *, seed: int
+def train_once(
+    size: Size, settings: ObjectiveSettings, recipe: Recipe, lr: float, train: MemoryImages, test: MemoryImages, *, seed: int
 ) -> dict[str, Any]:
-    """Train once: the spectra over training, what they say at the end, and the accuracy of a linear probe; None where it diverged."""
-    recipe = turned(contender, recipe, lr=lr, seed=seed)
+    """Train once; return the spectra over training, their metrics at the end, and the accuracy of a linear probe (None if it diverged)."""
+    recipe = make_recipe(settings, recipe, lr=lr, seed=seed)
     parts, fabric = assemble(recipe), launch_fabric(recipe)
-    bare = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    method, optimizer = fabric.setup(bare, build_optimizer(recipe.optimizer, bare))
+    unwrapped = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     images = train.to(fabric.device)
     batches = dataloader(images, parts.views, seed=seed, batch_size=recipe.batch, start=0, stop=size.steps)
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
-    at = {round(k * size.steps / size.looks) for k in range(size.looks + 1)}
-    steps, Zs = [0], [embed(bare, view)]
+    spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
+    steps, Zs = [0], [embed(unwrapped, view)]
     for step in fit(fabric, method, optimizer, batches, lambda step: lr):
-        if step.step in at:
+        if step.step in spectrum_steps:
             steps.append(step.step)
-            Zs.append(embed(bare, view))
+            Zs.append(embed(unwrapped, view))
             if not Zs[-1].isfinite().all():
                 return {"accuracy": None}
-    found = evaluate(bare.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device)
+    evaluation = evaluate(
+        unwrapped.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device
+    )
     return {
         "steps": steps,
-        "accuracy": found.scores[0].accuracy,
-        "seen": summary(steps, [contender.normalize(Z) for Z in Zs]),
-        "raw": summary(steps, Zs),
+        "accuracy": evaluation.scores[0].accuracy,
+        "normalized": summarize_spectra(steps, [settings.normalize(Z) for Z in Zs]),
+        "raw": summarize_spectra(steps, Zs),
     }
 
 
 @torch.no_grad()
 def embed(method: Method, view: Float[Tensor, "n C S S"]) -> Float[Tensor, "n D"]:
-    """Embeddings of images in eval mode."""
+    """Return embeddings of images in eval mode."""
     with restore_modes(method):
         method.eval()
         return torch.cat([method.projector(method.backbone(part)) for part in view.split(512)]).double().cpu()
 
 
-def summary(steps: list[int], Zs: list[Float[Tensor, "n D"]]) -> dict[str, Any]:
-    """The leading eigenvalues over training, and the paper's three numbers at its end."""
+def summarize_spectra(steps: list[int], Zs: list[Float[Tensor, "n D"]]) -> dict[str, Any]:
+    """Return the leading eigenvalues over training, and the paper's three metrics at its end."""
     spectra = [Spectrum.from_embeddings(Z) for Z in Zs]
     curves, last = torch.stack([spectrum.eigenvalues[:TOP] for spectrum in spectra]), spectra[-1]
     condition = last.condition_number(TOP)
@@ -203,18 +204,19 @@ def summary(steps: list[int], Zs: list[Float[Tensor, "n D"]]) -> dict[str, Any]:
     }
 
 
-def plot(rows: Rows) -> "matplotlib.figure.Figure":
+def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     *panels, sweep = axes.flat
-    for axis, marker, (name, contender) in zip(panels, "os^Dv", CONTENDERS.items(), strict=True):
-        row, final = rows[name], rows[name]["seen"][0]
+    for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
+        row, final = rows[name], rows[name]["normalized"][0]
         for j in reversed(range(TOP)):
-            axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["seen"]], color=shade(j), linewidth=0.9)
+            axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["normalized"]], color=color_scale(TOP)[j], linewidth=0.9)
         axis.axvline(final["saturation"], color="black", linestyle=":", linewidth=0.9)
-        end = f"λ₁/λ₁₄ = {number(final['condition'])}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {final['saturation']} (dotted)"
-        axis.set(title=f"{contender.label}, learning rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
+        condition, saturates = format_number(final["condition"]), final["saturation"]
+        end = f"λ₁/λ₁₄ = {condition}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {saturates} (dotted)"
+        axis.set(title=f"{settings.label}, learning rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
         percentages = [math.nan if accuracy is None else 100 * accuracy for accuracy in row["sweep"].values()]
-        sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=contender.label)
+        sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=settings.label)
     for axis in axes[:, 0]:
         axis.set_ylabel("λ₁ (dark) to λ₁₄ (light), first seed")
     sweep.set(title="Sweep, first seed", xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %")
@@ -222,93 +224,78 @@ def plot(rows: Rows) -> "matplotlib.figure.Figure":
     return figure
 
 
-def shade(j: int) -> tuple[float, float, float, float]:
-    """From dark for λ₁ to light for λ₁₄, which white paper still shows."""
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](0.9 * j / (TOP - 1))
-
-
-def claims(rows: Rows) -> list[Claim]:
+def check_claims(rows: Rows) -> dict[str, Check]:
     rates = {name: rows[name]["learning_rate"] for name in PAPERS}
-    half = {name: half_way(rows[name]) for name in PAPERS}
-    return [
-        *(
-            Claim(
-                f"FroSSL has {words}, in the mean over {rows['seeds']} seeds",
-                expected=f"the {'highest' if sign > 0 else 'lowest'} of the four",
-                measured=f"{listed(rows, 'seen', key, PAPERS)}; FroSSL in {wins(rows, 'seen', key, PAPERS)} of {rows['seeds']} seeds",
-                holds=is_best(rows, "seen", key, PAPERS),
-            )
-            for key, (words, sign) in MEASURES.items()
+    half = {name: half_saturation_step(rows[name]) for name in PAPERS}
+
+    def all_metrics(kind: str, names: Sequence[str]) -> Check:
+        best = {key: is_best(rows, kind, key, names) for key in METRICS}
+        measured = "; ".join(f"{key} {'yes' if best[key] else 'no'}: {format_means(rows, kind, key, names)}" for key in METRICS)
+        return corrected("all three, among these four", measured, all(best.values()))
+
+    return {
+        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": claimed(
+            f"the {'highest' if sign > 0 else 'lowest'} of the four",
+            f"{format_means(rows, 'normalized', key, PAPERS)}; "
+            f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
+            is_best(rows, "normalized", key, PAPERS),
+        )
+        for key, (description, sign) in METRICS.items()
+    } | {
+        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": claimed(
+            "0.1 for each of the four",
+            ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items()),
+            set(rates.values()) == {0.1},
         ),
-        Claim(
-            "a learning rate of 0.1 is best for all objectives, by linear probe after the run",
-            expected="0.1 for each of the four",
-            measured=", ".join(f"{CONTENDERS[name].label} {rate:g}" for name, rate in rates.items()),
-            holds=set(rates.values()) == {0.1},
+        "FroSSL's λ₁₄ is the first that stays above half of its last value": corrected(
+            "the lowest of the four, with the first seed",
+            ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
+            half["frossl"] < min(half[name] for name in PAPERS[1:]),
         ),
-        Claim(
-            "FroSSL's λ₁₄ is the first that reaches half of its last value for good",
-            expected="the lowest of the four, with the first seed",
-            measured=", ".join(f"{CONTENDERS[name].label} {step}" for name, step in half.items()),
-            holds=half["frossl"] < min(half[name] for name in PAPERS[1:]),
-            corrected=True,
+        "FroSSL is the best by all three metrics if Barlow Twins uses λ = 0.005, as its authors recommend": all_metrics(
+            "normalized", RECOMMENDED
         ),
-        best_in_all(rows, "where Barlow Twins takes the λ = 0.005 that its authors recommend", "seen", RECOMMENDED),
-        best_in_all(rows, "by embeddings as they leave the projector, before any normalisation", "raw", PAPERS),
-    ]
+        "FroSSL is the best by all three metrics of the projector's output, before any normalisation": all_metrics("raw", PAPERS),
+    }
 
 
-def best_in_all(rows: Rows, where: str, kind: str, names: Sequence[str]) -> Claim:
-    """The claim of the three measures at once, under another reading of the experiment than the paper's."""
-    found = {key: is_best(rows, kind, key, names) for key in MEASURES}
-    return Claim(
-        f"FroSSL is the best in all three {where}",
-        expected="all three, among these four",
-        measured="; ".join(f"{key} {'yes' if best else 'no'}: {listed(rows, kind, key, names)}" for key, best in found.items()),
-        holds=all(found.values()),
-        corrected=True,
-    )
+def half_saturation_step(row: Rows) -> int:
+    """Return the step from which λ₁₄ is at half of its last value or above, for the first seed."""
+    return row["steps"][int(saturation(torch.tensor(row["eigenvalues"]["normalized"]), share=0.5)[-1])]
 
 
-def half_way(row: Rows) -> int:
-    """The step from which λ₁₄ is at half of its last value or above, with the first seed."""
-    return row["steps"][int(saturation(torch.tensor(row["eigenvalues"]["seen"]), share=0.5)[-1])]
-
-
-def values(rows: Rows, kind: str, key: str, name: str) -> list[float]:
-    """One measure of a contender's runs; a condition number that is not finite is infinite."""
+def metric_values(rows: Rows, kind: str, key: str, name: str) -> list[float]:
+    """Return one metric of each run of an objective; None, a condition number that is not finite, becomes infinity."""
     return [math.inf if run[key] is None else float(run[key]) for run in rows[name][kind]]
 
 
 def is_best(rows: Rows, kind: str, key: str, names: Sequence[str]) -> bool:
-    """Whether FroSSL, the first of the names, is better than each other in the mean over the seeds."""
-    first, *others = (MEASURES[key][1] * statistics.fmean(values(rows, kind, key, name)) for name in names)
+    """Return whether FroSSL, the first of the names, has the best mean over the seeds."""
+    first, *others = (METRICS[key][1] * statistics.fmean(metric_values(rows, kind, key, name)) for name in names)
     return first > max(others)
 
 
-def wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:
-    """With how many of the seeds FroSSL is better than each other."""
-    by_seed = zip(*([MEASURES[key][1] * value for value in values(rows, kind, key, name)] for name in names), strict=True)
+def count_wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:
+    """Return the number of seeds for which FroSSL is the best."""
+    by_seed = zip(*([METRICS[key][1] * value for value in metric_values(rows, kind, key, name)] for name in names), strict=True)
     return sum(first > max(others) for first, *others in by_seed)
 
 
-def listed(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
-    """Mean ± standard deviation of each contender."""
-    found = {CONTENDERS[name].label: values(rows, kind, key, name) for name in names}
-    return ", ".join(f"{label} {number(statistics.fmean(v))}{spread(v)}" for label, v in found.items())
+def format_means(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
+    """Return the mean ± standard deviation of each objective as text."""
+    by_label = {SETTINGS[name].label: metric_values(rows, kind, key, name) for name in names}
+    return ", ".join(f"{label} {format_number(statistics.fmean(v))}{format_deviation(v)}" for label, v in by_label.items())
 
 
-def spread(found: list[float]) -> str:
-    return f" ± {number(statistics.stdev(found))}" if len(found) > 1 and all(map(math.isfinite, found)) else ""
+def format_deviation(numbers: list[float]) -> str:
+    return f" ± {format_number(statistics.stdev(numbers))}" if len(numbers) > 1 and all(map(math.isfinite, numbers)) else ""
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     return "∞" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-# The last block keeps its map at 2 × 2 or more, and a projector of the paper's depth.
+# Small networks: the last block's feature map is at least 2 × 2, and the projector is as deep as the paper's.
 NARROW = replace(
     RECIPES["cifar10-projectors"],
     backbone=BackboneConfig(name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"),
@@ -327,14 +314,14 @@ FIGURE = Figure(
     title="Fig. 3 of Skean et al. 2024, FroSSL",
     claim="At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation.",
     sizes={
-        "smoke": Size(recipe=TINY, images=512, held_out=256, samples=128, steps=6, looks=3, learning_rates=(1e-1,), seeds=2),
-        "small": Size(recipe=NARROW, images=5000, held_out=2000, samples=512, steps=300, looks=50, learning_rates=RATES, seeds=3),
+        "smoke": Size(recipe=TINY, images=512, held_out=256, samples=128, steps=6, spectra=3, learning_rates=(1e-1,), seeds=2),
+        "small": Size(recipe=NARROW, images=5000, held_out=2000, samples=512, steps=300, spectra=50, learning_rates=RATES, seeds=3),
         "paper": Size(
-            recipe=RECIPES["stl10"], images=105_000, held_out=0, samples=2048, steps=2050, looks=200, learning_rates=RATES, seeds=3
+            recipe=RECIPES["stl10"], images=105_000, held_out=0, samples=2048, steps=2050, spectra=200, learning_rates=RATES, seeds=3
         ),
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10 at size small, STL-10 with its unlabelled images as in the paper",
 )

@@ -1,15 +1,13 @@
-"""A linear network, and a kernel machine, learn the eigenmodes of their data one by one, at times that are known beforehand.
+"""Stepwise learning: a linear network, and a kernel machine, learn the eigenmodes of their data one by one, at predictable times.
 
-Pairs are two random crops, with noise, of one image, centred; the loss is that of Barlow Twins without normalisation. The paper also
-trains deep networks, about which its theory says nothing.
+Pairs are two random crops, with noise, of one image, centred. The loss is that of Barlow Twins without normalisation. The paper also trains
+deep networks, which its theory does not describe.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,65 +16,62 @@ from torch import Tensor
 from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import contrastive_kernel
-from fullrank.reproduce.draw import THEORY, subplots
-from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.reproduce.pixels import crops, pixels
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 LAST = 3
-"""How many of the last modes the theory predicts less well: they compete with the first mode for which no dimension is left."""
+"""Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained, and how finely."""
+    """Data and training."""
 
     images: int = 512
-    """of the linear network, a pair of views each."""
+    """Images of the linear network, a pair of views each."""
     points: int = 150
-    """of them, of the kernel machine."""
+    """Images of the kernel machine."""
     side: int = 8
-    """pixels; larger images are resized to it."""
+    """Pixels per side; larger images are resized."""
     dimensions: int = 10
-    """D, of the embedding: so many modes are learned."""
+    """D of the embedding, and number of learned modes."""
     start: float = 1e-4
-    """size of the weights at the start, √γ₁‖w‖ of a row w."""
+    """Initial size of the weights, √γ₁‖w‖ for a row w."""
     rate: float = 0.005
-    """γ₁ × learning rate."""
+    """Learning rate × γ₁."""
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     """Train both machines from small weights by gradient descent, and the network from aligned weights by gradient flow."""
-    X = _pairs(size, data, seed)
+    X = make_pairs(size, data, seed)
     G = stepwise.feature_cross_correlation(X)
-    K = _rbf(X[:, : size.points].flatten(0, 1))
+    K = rbf_kernel(X[:, : size.points].flatten(0, 1))
     return {
-        "linear": _trained(G, size, size.start, seed),
-        "linear, larger start": _trained(G, size, 100 * size.start, seed),
-        "kernel": _trained(contrastive_kernel(K), size, size.start, seed),
-        "aligned": _aligned(G, size),
+        "linear": train_machine(G, size, size.start, seed),
+        "linear, larger start": train_machine(G, size, 100 * size.start, seed),
+        "kernel": train_machine(contrastive_kernel(K), size, size.start, seed),
+        "aligned": aligned_error(G, size),
     }
 
 
-def _pairs(size: Size, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
-    """Two views of each image as rows of pixels: crops of half the area or more, resized, and noise."""
-    images, _ = pixels(data, size.images, seed=seed, side=size.side)
-    X = crops(images, area=0.5, seed=seed, noise=0.1)
+def make_pairs(size: Size, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
+    """Return two views of each image as rows of pixels: crops of at least half the area, resized, with noise."""
+    images, _ = load_pixels(data, size.images, seed=seed, side=size.side)
+    X = random_crops(images, area=0.5, seed=seed, noise=0.1)
     return X - X.mean((0, 1))
 
 
-def _rbf(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
-    """exp(−‖x − x′‖² / median), its features centred as pixels are."""
+def rbf_kernel(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
+    """Return the kernel matrix exp(−‖x − x′‖² / median) with centred features."""
     distances = torch.cdist(points, points).square()
     K = torch.exp(-distances / distances.median())
     K = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
     return (K + K.mT) / 2
 
 
-def _trained(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
-    """Gradient descent from small weights: eigenvalues, predicted and measured step times, and which modes are spanned at the end."""
+def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
+    """Train from small weights; return eigenvalues, predicted and measured step times, and the modes that are learned at the end."""
     gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
@@ -88,14 +83,14 @@ def _trained(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> di
     path = stepwise.gradient_descent(W, G, learning_rate=rate, steps=steps.tolist())
     t, in_time = rate * steps.double(), predicted.argsort()
     values = torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1)
-    by_mode = gamma * (path @ V).square().sum(1)  # γ_j‖Wv_j‖², how much there is of each mode
+    by_mode = gamma * (path @ V).square().sum(1)  # γ_j‖Wv_j‖², the amount of each mode
     spanned = torch.linalg.qr(path[-1].mT)[0]
     return {
         "gamma": gamma[in_time].tolist(),
         "growth": (4 * rate * gamma[in_time]).tolist(),
-        "t": _short(t[::2]),
-        "eigenvalues": _short(values[::2]),
-        "theory": _short(stepwise.eigenvalues(t[::2], s, gamma)),
+        "t": round_curve(t[::2]),
+        "eigenvalues": round_curve(values[::2]),
+        "theory": round_curve(stepwise.eigenvalues(t[::2], s, gamma)),
         "predicted": predicted[in_time].tolist(),
         "measured": stepwise.crossing_times(t, values).tolist(),
         "measured by mode": stepwise.crossing_times(t, by_mode)[in_time].nan_to_num(posinf=t[-1].item()).tolist(),
@@ -103,8 +98,8 @@ def _trained(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> di
     }
 
 
-def _aligned(G: Float[Tensor, "M M"], size: Size) -> float:
-    """How far the flow from an aligned start strays from the closed form, over the time of all steps but the last few."""
+def aligned_error(G: Float[Tensor, "M M"], size: Size) -> float:
+    """Return the largest error of the closed form for the flow from an aligned start, until the last few steps."""
     gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     s, U = size.start * gamma.rsqrt(), torch.eye(size.dimensions, dtype=torch.float64)
@@ -113,32 +108,33 @@ def _aligned(G: Float[Tensor, "M M"], size: Size) -> float:
     return (torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1) - stepwise.eigenvalues(t, s, gamma)).abs().max().item()
 
 
-def _short(x: Tensor) -> list:
+def round_curve(x: Tensor) -> list:
+    """Return numbers rounded to five decimals."""
     return (x * 1e5).round().div(1e5).tolist()
 
 
-def _slower(run: dict[str, Any]) -> list[float]:
-    """A step of gradient descent takes mode j on by log(1 + 4ηγ_j), the flow by 4ηγ_j."""
+def euler_factors(run: dict[str, Any]) -> list[float]:
+    """Return, for each mode, how much slower finite steps are: they add log(1 + 4ηγ_j) per step, the flow 4ηγ_j."""
     return [x / math.log1p(x) for x in run["growth"]]
 
 
-def _errors(run: dict[str, Any], *, discrete: bool = False) -> list[float]:
-    """Measured over predicted step times, less one; of what is learned first, whichever mode that is."""
-    slower = _slower(run) if discrete else [1.0] * len(run["growth"])
-    return [m / (p * x) - 1 for m, p, x in zip(run["measured"], run["predicted"], slower, strict=True)]
+def time_errors(run: dict[str, Any], *, discrete: bool = False) -> list[float]:
+    """Return measured / predicted step times − 1, in the order of learning, whichever modes they are."""
+    factors = euler_factors(run) if discrete else [1.0] * len(run["growth"])
+    return [m / (p * x) - 1 for m, p, x in zip(run["measured"], run["predicted"], factors, strict=True)]
 
 
-def plot(rows: Rows) -> matplotlib.figure.Figure:
-    """Eigenvalues in steps, with theory, of the network and of the kernel machine; the errors of the step times of both."""
+def plot(rows: Rows) -> MplFigure:
+    """Draw the eigenvalues of both machines with theory, and the errors of the step times."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     figure, axes = subplots(1, 3, width=11.0, height=3.4)
     for ax, name, title in zip(axes[0], ("linear", "kernel"), ("linear network", "kernel machine, RBF"), strict=False):
         run = rows[name]
         ax.plot(run["t"], run["eigenvalues"])
-        ax.plot(run["t"], run["theory"], **THEORY)
+        ax.plot(run["t"], run["theory"], **THEORY_LINE)
         ax.set(title=title, xlabel="t = learning rate × step", ylabel="eigenvalues of the embedding", ylim=(-0.02, 1.12))
-        ax.plot([], [], **THEORY, label="closed form")
+        ax.plot([], [], **THEORY_LINE, label="closed form")
         ax.legend(loc="upper left")
     for ax in axes[0]:
         ax.set_xscale("log")
@@ -149,28 +145,24 @@ def plot(rows: Rows) -> matplotlib.figure.Figure:
     ax.axhspan(-3, 3, color="0.93")
     for name, marker in (("linear", "o"), ("kernel", "s")):
         run = rows[name]
-        ax.plot(run["predicted"], [100 * error for error in _errors(run)], marker, ms=4, label=name)
-        ax.plot(run["predicted"], [100 * (x - 1) for x in _slower(run)], **THEORY)
-    ax.plot([], [], **THEORY, label="effect of finite steps")
+        ax.plot(run["predicted"], [100 * error for error in time_errors(run)], marker, ms=4, label=name)
+        ax.plot(run["predicted"], [100 * (x - 1) for x in euler_factors(run)], **THEORY_LINE)
+    ax.plot([], [], **THEORY_LINE, label="effect of finite steps")
     ax.set(title="step times, measured against predicted", xlabel="predicted τ", ylabel="error in %")
     ax.legend()
     return figure
 
 
-def claims(rows: Rows) -> list[Claim]:
-    """Of the paper, and of how exact its prediction can be."""
+def check_claims(rows: Rows) -> dict[str, Check]:
     linear, kernel = rows["linear"], rows["kernel"]
-    out = []
+    by_time = {}
     for name, run in (("the linear network", linear), ("the kernel machine", kernel)):
-        worst = max(abs(error) for error in _errors(run)[:-LAST])
-        tail = max(abs(error) for error in _errors(run)[-LAST:])
-        out.append(
-            Claim(
-                f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)",
-                expected=f"within 3 %, all but the last {LAST} modes",
-                measured=f"within {100 * worst:.1f} %, the last {LAST} within {100 * tail:.1f} %",
-                holds=worst < 0.03,
-            )
+        errors = [abs(error) for error in time_errors(run)]
+        first, last = max(errors[:-LAST]), max(errors[-LAST:])
+        by_time[f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)"] = claimed(
+            f"within 3 %, all but the last {LAST} modes",
+            f"within {100 * first:.1f} %, the last {LAST} within {100 * last:.1f} %",
+            first < 0.03,
         )
     wrong = sum(
         earlier > later
@@ -178,36 +170,22 @@ def claims(rows: Rows) -> list[Claim]:
         for (g, later), (other, earlier) in permutations(list(zip(run["gamma"], run["measured by mode"], strict=True))[:-LAST], 2)
         if other > 1.05 * g
     )
-    cosine = min(linear["cosines"])
-    exact, coarse = (max(abs(error) for error in _errors(rows[name], discrete=True)[:-LAST]) for name in ("linear", "linear, larger start"))
-    return [
-        *out,
-        Claim(
-            "modes are learned one by one, those of the largest γ first",
-            expected="in this order, every two modes whose γ differ by more than 5 %",
-            measured=f"{wrong} pairs in the wrong order",
-            holds=wrong == 0,
+    cosine, aligned = min(linear["cosines"]), rows["aligned"]
+    small, large = (
+        max(abs(error) for error in time_errors(rows[name], discrete=True)[:-LAST]) for name in ("linear", "linear, larger start")
+    )
+    return by_time | {
+        "modes are learned one by one, those of the largest γ first": claimed(
+            "in this order for any two modes with γ that differ by more than 5 %", f"{wrong} pairs in the wrong order", wrong == 0
         ),
-        Claim(
-            "at the end the embedding spans the top modes",
-            expected="cosines of principal angles > 0.99",
-            measured=f"at least {cosine:.4f}, all but the last {LAST} modes",
-            holds=cosine > 0.99,
+        "at the end the embedding spans the top modes": claimed(
+            "cosines of principal angles > 0.99", f"at least {cosine:.4f}, all but the last {LAST} modes", cosine > 0.99
         ),
-        Claim(
-            "an aligned start follows the closed form exactly",
-            expected="distance < 1e-5",
-            measured=f"{rows['aligned']:.0e}",
-            holds=rows["aligned"] < 1e-5,
+        "an aligned start follows the closed form exactly": claimed("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
+        "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": corrected(
+            "a smaller remaining error from a start 100 times smaller", f"{100 * small:.2f} % instead of {100 * large:.2f} %", small < large
         ),
-        Claim(
-            "finite steps are slower by 4ηγ/log(1 + 4ηγ); the rest of the error comes from the unaligned start and shrinks with its size",
-            expected="a smaller rest from a start 100 times smaller",
-            measured=f"{100 * exact:.2f} % instead of {100 * coarse:.2f} %",
-            holds=exact < coarse,
-            corrected=True,
-        ),
-    ]
+    }
 
 
 FIGURE = Figure(
@@ -220,6 +198,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    claims=claims,
+    check_claims=check_claims,
     images="CIFAR-10",
 )

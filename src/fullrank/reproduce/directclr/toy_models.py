@@ -1,0 +1,81 @@
+"""Data and initial weights of the paper's toy models: Gaussian data of 16 dimensions with additive Gaussian augmentation.
+
+The loss is the paper's eq. 2, which its theory is about. The authors' toy code (facebookresearch/directclr, toy_task) uses another loss,
+see `released_flow`. Learning rates in the figures belong to the mean of the loss over the batch; `fullrank.dynamics` takes this divided by
+N.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fullrank.dynamics.flow import gradient
+from fullrank.dynamics.infonce_alignment import balanced_layers
+
+DIMENSIONS = 16
+DECAY = 0.35  # initial singular values are exp(−0.35 k), as in the authors' toy code
+
+
+def seeded_generator(*seeds: int) -> torch.Generator:
+    """Return a generator for a tuple of up to three small numbers; different tuples give different random numbers.
+
+    >>> torch.rand(1, generator=seeded_generator(0, 1)).equal(torch.rand(1, generator=seeded_generator(1, 0)))
+    False
+    """
+    return torch.Generator().manual_seed(sum(number * 1000**place for place, number in enumerate(seeds)))
+
+
+def normal(*shape: int, rng: torch.Generator) -> Tensor:
+    """Return float64 standard normal numbers."""
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def sample_batches(N: int, k: Float[Tensor, " m"], *, rng: torch.Generator, variance: float = 1.0) -> Iterator[Float[Tensor, "2 N m"]]:
+    """Yield batches of N new pairs without end: anchors x ~ N(0, variance I) and positives x + N(0, diag k).
+
+    >>> next(sample_batches(4, torch.zeros(3), rng=seeded_generator(0))).diff(dim=0).abs().max()
+    tensor(0., dtype=torch.float64)
+    """
+    while True:
+        x = variance**0.5 * normal(N, len(k), rng=rng)
+        yield torch.stack([x, x + k.sqrt() * normal(N, len(k), rng=rng)])
+
+
+def random_rotation(rng: torch.Generator) -> Tensor:
+    """Return a random orthogonal matrix."""
+    return torch.linalg.qr(normal(DIMENSIONS, DIMENSIONS, rng=rng)).Q
+
+
+def initial_singular_values() -> Tensor:
+    """Return the singular values that both layers start with."""
+    return (-DECAY * torch.arange(DIMENSIONS, dtype=torch.float64)).exp()
+
+
+def paper_start(rng: torch.Generator) -> list[Tensor]:
+    """Return the paper's initial layers: equal and distinct singular values, and four random bases, so nothing is aligned.
+
+    (The authors' toy code takes the bases of matrices with entries in [0, 1). Their first vectors nearly agree, so mode 1 starts aligned.)
+    """
+    return [random_rotation(rng) * initial_singular_values() @ random_rotation(rng).mT for _ in range(2)]
+
+
+def balanced_start(rng: torch.Generator) -> list[Tensor]:
+    """Return two balanced layers, W₁W₁ᵀ = W₂ᵀW₂, with the singular values of `paper_start`."""
+    return balanced_layers(random_rotation(rng) * initial_singular_values().square() @ random_rotation(rng).mT, 2)
+
+
+def released_flow(weights: Sequence[Tensor], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
+    """Return minus the gradient of the loss in the authors' toy code: inner products between the two views, at temperature 0.1.
+
+    >>> released_flow([torch.eye(2), torch.eye(2)], torch.eye(2).expand(2, 2, 2))[0].trace() > 0
+    tensor(True)
+    """
+
+    def loss(weights: tuple[Tensor, ...]) -> Tensor:
+        Z1, Z2 = x @ torch.linalg.multi_dot(weights[::-1]).mT
+        return cross_entropy(Z1 @ Z2.mT / 0.1, torch.arange(len(Z1)), reduction="sum")
+
+    return [-slope for slope in gradient(loss, tuple(weights))]
