@@ -25,7 +25,7 @@ from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
-from fullrank.spectrum import Accumulator, Spectrum
+from fullrank.spectrum import Spectrum
 from fullrank.training import build_optimizer
 
 SETTINGS = (("digits", 512), ("cifar10-small", 256), ("cifar10-small", 2048))
@@ -90,10 +90,10 @@ def costs(recipe: Recipe) -> dict[str, Any]:
 
 def spectrum(n: int, D: int) -> Spectrum:
     """Of n embeddings, as a look takes it."""
-    accumulator = Accumulator()
+    streaming = StreamingSpectrum()
     for Z in torch.randn(n, D).split(PASSED):
-        accumulator.update(Z)
-    return accumulator.spectrum()
+        streaming.update(Z)
+    return streaming.compute()
 
 
 def share(steps: int, step: float, look: float, *, samples: int, every: int) -> dict[str, float]:

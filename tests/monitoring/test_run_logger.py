@@ -12,7 +12,7 @@ from fullrank.evaluation import OnlineProbe
 from fullrank.methods import feature_dim
 from fullrank.monitoring import run_logger as module
 from fullrank.monitoring.run_logger import RunLogger
-from fullrank.monitoring.spectrum_evaluation import Look, intraclass_correlation
+from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
 from fullrank.recipes import SpectrumConfig
 from fullrank.run import Run, write_json
 from fullrank.run.rows import row_to_json
@@ -131,7 +131,7 @@ def collapsed(parts, where):
     generator = torch.Generator().manual_seed(0)
     healthy, line = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator) * torch.ones(8)
     spectra = {name: Spectrum.from_embeddings(line if name == where else healthy) for name in ("backbone", "projector")}
-    return Look(spectra, torch.zeros(len(parts[2].held_out), 16))
+    return SpectrumEvaluation(spectra, torch.zeros(len(parts[2].held_out), 16))
 
 
 def test_it_warns_once_a_place_and_not_before_spectra_settle_nor_again_on_resuming(recorder, parts, tmp_path, monkeypatch, capsys):

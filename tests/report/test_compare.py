@@ -20,7 +20,7 @@ def test_projectors_are_compared_by_how_their_runs_ended(make_run):
     assert [row["what differs"] for row in table] == ["projector none", "projector diagonal"]
     for run, row in zip(runs, table, strict=True):
         assert row["effective rank, backbone"] == f"{run.spectrum_rows[-1]['backbone']['effective_rank']:.3g}"
-        assert row["dead dimensions, projector"] == "0"
+        assert row["collapsed dimensions, projector"] == "0"
         assert row["online accuracy"] == "90.0 %"
         assert row["linear (SGD)"] == "87.1 ± 0.4 % n = 3"  # of the backbone, not of its baselines
 
@@ -48,7 +48,7 @@ def test_few_images_are_marked_and_explained(make_run):
     few = [replace(run, spectra=replace(run.spectra, samples=np.full(len(run.spectra.steps), 300))) for run in runs]
     html = comparison(few)
     assert rows(html)[0]["effective rank, backbone"].endswith("†")
-    assert "effective rank reads low and dead dimensions reads high" in html
+    assert "effective rank too low and collapsed dimensions too high" in html
     assert "† 300 samples of 96 dimensions, expected 960 or more" in html
     assert "†" not in comparison(runs)
 

@@ -10,7 +10,7 @@ from fullrank.errors import Interrupted, UserError, WorkerDied, pick
 VERBS = {
     "pretrain": "learn a backbone from unlabelled images",
     "evaluate": "linear probes and kNN on the frozen backbone, beside raw pixels and the untrained network",
-    "spectrum": "eigenvalues of the embeddings, effective rank, condition number, entropy, dead dimensions",
+    "spectrum": "eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet",
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "one self-contained HTML page from one run or several",

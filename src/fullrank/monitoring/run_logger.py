@@ -19,7 +19,7 @@ from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end
 from fullrank.monitoring.progress import Bar, forecast
-from fullrank.monitoring.spectrum_evaluation import intraclass_correlation, look
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
@@ -193,7 +193,7 @@ class RunLogger:
         """
         started = time.perf_counter()
         with self.fabric.autocast(), self.finite(step, "held-out images"):
-            seen = look(self.method, self.held_out, self.preprocess)
+            seen = evaluate_spectrum(self.method, self.held_out, self.preprocess)
         self.spectra.append(step, seen.spectra)
         labelled = bool((self.data.held_out_labels >= 0).any())
         row = SpectrumRow(

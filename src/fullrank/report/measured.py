@@ -1,4 +1,4 @@
-"""The last spectrum of each run by every measure of `fullrank.spectrum`, each with its convention and its warning."""
+"""The metrics of each run's last spectrum, each with its convention and its warning."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,20 +13,20 @@ from fullrank.report.summary import count
 from fullrank.report.tables import table
 
 if TYPE_CHECKING:
-    from fullrank.spectrum import Reading
+    from fullrank.spectrum import MetricValue
 
-WARNED = "†"
-"""What stands behind a value that has a warning."""
+WARNING_MARK = "†"
+"""The mark of a value that has a warning."""
 
 
-def readings_of(run: Record, part: str) -> "dict[str, Reading]":
-    """Return every measure of the last spectrum that its eigenvalues decide; empty without one, or where its number of images is not known.
+def last_metrics(run: Record, part: str) -> "dict[str, MetricValue]":
+    """Return the metrics of the last spectrum that its eigenvalues decide; empty without a spectrum or its number of images.
 
     >>> from fullrank.run import SpectrumHistory
     >>> spectra = SpectrumHistory(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
     >>> nothing = dict(train=(), spectrum_rows=(), warnings=(), evaluation=None, views=None, decode_errors=0, notes=())
     >>> run = Record(label="run", recipe={}, environment={}, spectra=spectra, **nothing)
-    >>> round(readings_of(run, "backbone")["effective rank"].value, 6), readings_of(run, "projector")
+    >>> round(last_metrics(run, "backbone")["effective_rank"].value, 6), last_metrics(run, "projector")
     (2.0, {})
     """
     spectra = run.spectra
@@ -35,42 +35,38 @@ def readings_of(run: Record, part: str) -> "dict[str, Reading]":
     eigenvalues = spectra.eigenvalues[part][-1]
     if not np.isfinite(eigenvalues).all():
         return {}
-    import torch  # seconds, which only who has spectra to read should wait
+    import torch  # takes seconds; only reports with spectra need it
 
-    from fullrank.spectrum import Spectrum, readings
+    from fullrank.spectrum import Spectrum, compute_metrics
 
-    return readings(Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues), n=int(spectra.samples[-1])))
+    return compute_metrics(Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues), n=int(spectra.samples[-1])))
 
 
-def measures(runs: Sequence[Record]) -> str:
-    """Measures down; backbone and projector of one run across, or of each of these all runs; empty where no run has a spectrum."""
-    found = {part: {run.label: read for run in runs if (read := readings_of(run, part))} for part in PARTS}
+def metrics_table(runs: Sequence[Record]) -> str:
+    """Return a table of metrics as HTML, with a column for each part of one run, or for each of several runs; empty without spectra."""
+    by_part = {part: {run.label: metrics for run in runs if (metrics := last_metrics(run, part))} for part in PARTS}
     if len(runs) == 1:
-        found = {"run": {part: read for part in PARTS for read in found[part].values()}}
-    return "".join(_table(columns, of=of) for of, columns in found.items() if columns)
+        by_part = {"run": {part: metrics for part in PARTS for metrics in by_part[part].values()}}
+    return "".join(_table(columns, subject=part) for part, columns in by_part.items() if columns)
 
 
-def _table(columns: "dict[str, dict[str, Reading]]", *, of: str) -> str:
-    from fullrank.spectrum import MEASURES
-    from fullrank.spectrum.readings import CENTRED
+def _table(columns: "dict[str, dict[str, MetricValue]]", *, subject: str) -> str:
+    from fullrank.spectrum import METRICS
+    from fullrank.spectrum.metrics import CENTRED
 
-    names = list(next(iter(columns.values())))
-    of_others = {name: "" if MEASURES[name].convention == CENTRED else f"; {MEASURES[name].convention}" for name in names}
-    rows = [
-        [
-            f"{escape(name)}<br><small>{_formula(MEASURES[name].formula + of_others[name])}</small>",
-            *(cell(read[name]) for read in columns.values()),
-            f"<small>{escape(MEASURES[name].few)}</small>",
-        ]
-        for name in names
-    ]
-    marked = notes(reading for read in columns.values() for reading in read.values())
-    head = [f"measure of the {of}", *columns, f"{WARNED}: of few samples"]
-    return table(head, rows, caption=f"The last spectra of the {of}. λ: {CENTRED}.", stacks=True, wide=len(columns) > 2) + marked
+    rows = []
+    for key in next(iter(columns.values())):
+        metric = METRICS[key]
+        convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
+        name = f"{escape(metric.name)}<br><small>{_formula(metric.formula + convention)}</small>"
+        rows.append([name, *(cell(values[key]) for values in columns.values()), f"<small>{escape(metric.small_sample_bias)}</small>"])
+    notes = sample_notes(value for values in columns.values() for value in values.values())
+    head = [f"metric of the {subject}", *columns, f"{WARNING_MARK}: bias with few samples"]
+    return table(head, rows, caption=f"The last spectra of the {subject}. λ: {CENTRED}.", stacks=True, wide=len(columns) > 2) + notes
 
 
 def _formula(text: str) -> str:
-    """A formula as HTML, with its indices set low.
+    """Return a formula as HTML with subscripts.
 
     >>> _formula("λ_j ≤ 10⁻⁶ λ₁")
     'λ<sub>j</sub> ≤ 10⁻⁶ λ₁'
@@ -78,25 +74,25 @@ def _formula(text: str) -> str:
     return re.sub(r"_(\w)", r"<sub>\1</sub>", escape(text))
 
 
-def cell(reading: "Reading") -> str:
-    r"""A value as HTML, with a mark that tells its warning.
+def cell(metric: "MetricValue") -> str:
+    r"""Return a value as HTML, with a mark that shows its warning.
 
-    >>> from fullrank.spectrum import Reading
-    >>> cell(Reading(28007.1, "")), cell(Reading(45.25, "", "reads low"))
-    ('28\u202f007', '45.2<abbr title="reads low">†</abbr>')
+    >>> from fullrank.spectrum import MetricValue
+    >>> cell(MetricValue(28007.1, "")), cell(MetricValue(45.25, "", "too low"))
+    ('28\u202f007', '45.2<abbr title="too low">†</abbr>')
     """
-    mark = f'<abbr title="{escape(reading.warning)}">{WARNED}</abbr>' if reading.warning else ""
-    return number(reading.value) + mark
+    mark = f'<abbr title="{escape(metric.warning)}">{WARNING_MARK}</abbr>' if metric.warning else ""
+    return number(metric.value) + mark
 
 
-def notes(readings: "Iterable[Reading]") -> str:
-    """How few samples the marks stand for, each number of them once; empty where there is no mark."""
-    said = dict.fromkeys(reading.warning.rpartition(": ")[2] for reading in readings if reading.warning)
-    return f'<ul class="limits">{"".join(f"<li>{WARNED} {escape(text)}</li>" for text in said)}</ul>' if said else ""
+def sample_notes(metrics: "Iterable[MetricValue]") -> str:
+    """Return the footnotes of the marks as HTML, each number of samples once; empty without warnings."""
+    texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
+    return f'<ul class="limits">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""
 
 
 def number(value: float) -> str:
-    """A number with three or four digits.
+    """Return a number with three or four digits.
 
     >>> number(0.98765), number(45.25), number(3.0), number(float("inf")), number(2.5e9)
     ('0.988', '45.2', '3', '∞', '2.5e+09')

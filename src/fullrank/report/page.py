@@ -16,7 +16,7 @@ from fullrank.report.compare import comparison
 from fullrank.report.curves import eigenvalues, losses, progress
 from fullrank.report.differ import telling
 from fullrank.report.document import document, figure_block
-from fullrank.report.measured import measures
+from fullrank.report.measured import metrics_table
 from fullrank.report.read import PARTS, Record, look_up, read_run
 from fullrank.report.spectrum import spectrum, stops
 
@@ -91,7 +91,7 @@ def render(runs: Sequence[Record], *, images: bool) -> str:
         "Accuracy and rank": blocks.get("progress", ""),
         "Alarms": tables.warnings(runs),
         "Spectrum": (_slider(len(positions)) if positions else "") + "".join(blocks.get(part, "") for part in (*PARTS, "eigenvalues")),
-        "Measures": measures(runs),
+        "Measures": metrics_table(runs),
         "Loss": blocks.get("losses", ""),
         "Evaluation": tables.evaluation_table(runs) + tables.statements(runs),
         "Images": _pictures(runs) if images else "",

@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fullrank.errors import UserError
-from fullrank.spectrum import Spectrum
+from fullrank.spectrum import METRICS, Spectrum
 from fullrank.structure import structure
 
 
@@ -39,7 +39,7 @@ class TrainRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumMetrics:
-    """The metrics of one spectrum."""
+    """The metrics of one spectrum in the log; the fields that are keys of `fullrank.spectrum.METRICS` follow from it."""
 
     effective_rank: float
     condition_number: float | None
@@ -54,17 +54,9 @@ class SpectrumMetrics:
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
         """Compute the metrics of a spectrum."""
-        condition = spectrum.condition_number()
-        square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
-        return cls(
-            effective_rank=spectrum.effective_rank(),
-            condition_number=condition if np.isfinite(condition) else None,
-            entropy=spectrum.entropy(),
-            collapsed_dimensions=spectrum.collapsed_dimensions(),
-            dimensions=spectrum.D,
-            samples=spectrum.n,
-            relative_variance=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
-        )
+        logged = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
+        finite = {name: value if np.isfinite(value) else None for name, value in logged.items()}
+        return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
 @dataclass(frozen=True, kw_only=True)

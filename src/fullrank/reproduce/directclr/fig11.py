@@ -16,7 +16,7 @@ from fullrank.dynamics.infonce_training import train
 from fullrank.reproduce.directclr.toy import DIMENSIONS, batches, generator, normal
 from fullrank.reproduce.draw import subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
 CASES = {"linear": "Linear", "relu": "ReLU between layers", "product": "Linear, all from one product"}

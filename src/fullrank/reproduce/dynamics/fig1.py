@@ -23,7 +23,7 @@ from fullrank.dynamics.orthonormal import projected_iterates
 from fullrank.dynamics.trace import orthonormal_weights, scaled_loss, trace_loss
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 if TYPE_CHECKING:
     import matplotlib.figure

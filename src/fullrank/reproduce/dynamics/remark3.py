@@ -23,7 +23,7 @@ from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.reproduce.draw import THEORY, subplots
 from fullrank.reproduce.figure import Claim, Figure, Rows
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 if TYPE_CHECKING:
     import matplotlib.figure
