@@ -25,7 +25,7 @@ from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
-from fullrank.spectrum import Spectrum
+from fullrank.spectrum import Spectrum, StreamingSpectrum
 from fullrank.training import build_optimizer
 
 SETTINGS = (("digits", 512), ("cifar10-small", 256), ("cifar10-small", 2048))

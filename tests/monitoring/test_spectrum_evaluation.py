@@ -5,7 +5,6 @@ import torch
 
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
-from fullrank.monitoring.collapse_detector import MISSING, missing_share
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.objectives import frossl
 from fullrank.run.rows import SpectrumMetrics
@@ -96,13 +95,6 @@ def test_an_infinite_condition_number_is_none():
     metrics = SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
     assert metrics.condition_number is None
     assert metrics.collapsed_dimensions == 1
-
-
-@pytest.mark.parametrize(("collapsed", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
-def test_collapsed_dimensions_count_if_the_images_resolve_them(collapsed, n, expected):
-    spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - collapsed) + [0.0] * collapsed), n=n)
-    metrics = SpectrumMetrics.from_spectrum(spectrum)
-    assert (missing_share(metrics.collapsed_dimensions, metrics.dimensions, metrics.samples) > MISSING) is expected
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])

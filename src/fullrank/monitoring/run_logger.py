@@ -17,14 +17,15 @@ from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
-from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end
+from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
+from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end, not_finite_alarm
 from fullrank.monitoring.progress import Bar, forecast
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
 from fullrank.run.metrics import MetricsWriter
-from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
@@ -89,9 +90,9 @@ class RunLogger:
         data.decode_errors.reasons |= {row["name"]: row["reason"] for row in read_jsonl(path / "decode_errors.jsonl")[0]} if done else {}
         self.log = MetricsWriter(path, after=kept, wandb=wandb, name=recipe.name)
         warmup = round(recipe.schedule.warmup * self.steps_per_epoch)
-        self.watchman = CollapseDetector(burn_in_end(steps=total, warmup=warmup), to_dict(recipe))
+        self.detector = CollapseDetector(burn_in_end(steps=total, warmup=warmup), to_dict(recipe))
         for row in before.metrics:
-            self.watchman.see(row_to_json(row))  # what was raised before the run was stopped is not raised again
+            self.detector.update(row)  # what was raised before the run was stopped is not raised again
         self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
         self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: float | None = None
@@ -213,26 +214,9 @@ class RunLogger:
     def log_row(self, row: Row) -> None:
         """Write a row and the alarms that it raises."""
         self.log.write(row)
-        for alarm in self.watchman.see(row_to_json(row)):
-            details = {"found": alarm.found, "expected": alarm.expected, "remedy": alarm.remedy}
-            self.log_alarm(row.step, alarm.kind, alarm.where, alarm.cause, details)
-            self.console.print(f"warning at step {row.step}: {alarm.message}; {alarm.remedy}", style="yellow")
-
-    def log_alarm(self, step: int, alarm: str, where: str, cause: str, details: dict[str, Any]) -> None:
-        """Write the row of an alarm."""
-        self.log.write(
-            AlarmRow(
-                step=step,
-                epoch=self.epoch(step),
-                alarm=alarm,
-                where=where,
-                metric="",
-                observed=None,
-                threshold=None,
-                cause=cause,
-                details=details,
-            )
-        )
+        for alarm in self.detector.update(row):
+            self.log.write(alarm)
+            self.console.print(f"warning at step {row.step}: {alarm_message(alarm)}; {alarm_remedy(alarm)}", style="yellow")
 
     def check_finite(self) -> dict[str, float]:
         """Read the terms of all steps since the last call, in one transfer, and return the last step's.
@@ -245,7 +229,7 @@ class RunLogger:
         for (step, _), row in zip(self.unchecked, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
-                    raise self.broken(step, "loss", f"the loss is not finite at step {step}: term '{name}' is {value}")
+                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
         del self.unchecked[:-1]
         return dict(zip(names, values[-1], strict=True))
 
@@ -257,10 +241,10 @@ class RunLogger:
         """
         for name, tensor in self.method.state_dict().items():
             if not tensor.isfinite().all():
-                raise self.broken(step, "weights", f"weights '{name}' are not finite after step {step}")
+                raise self.not_finite_error(step, "weights", tensor=name)
 
     @contextmanager
-    def finite(self, step: int, whose: str) -> Iterator[None]:
+    def finite(self, step: int, images: str) -> Iterator[None]:
         """Say at which step a spectrum found embeddings that are not finite.
 
         Raises:
@@ -269,28 +253,16 @@ class RunLogger:
         try:
             yield
         except UserError as error:
-            raise self.broken(step, "embeddings", f"the embeddings of {whose} are not finite at step {step}") from error
+            raise self.not_finite_error(step, "embeddings", images=images) from error
 
-    def broken(self, step: int, where: str, what: str) -> UserError:
-        """Raise the last alarm: log what broke, why, and what to try; return the error that says so and where to go on from."""
-        recipe = self.recipe
-        # What is not finite before any weight has moved was not brought about by the learning rate.
-        if step == 0 or (step == 1 and where == "loss"):
-            cause = "the objective or the views, as no step was taken before"
-            remedy = "check the numbers of the objective (--hyper) and of the views (--views)"
-        else:
-            cause = "steps that are too large"
-            exact = ", or --machine.precision 32-true" if resolve_precision(recipe) == "bf16-mixed" else ""
-            remedy = (
-                f"start a new run with a lower --optimizer.lr (now {recipe.optimizer.lr:g}) or a longer --schedule.warmup (now "
-                f"{recipe.schedule.warmup:g} epochs){exact}"
-            )
-        own = f", or mend the objective (fullrank check {recipe.objective})" if ":" in recipe.objective else ""
-        whole = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
-        left = f"the checkpoint of step {whole[-1]} is whole" if whole else "no checkpoint was written before"
-        found = f"{what}; probably {cause}"
-        self.log_alarm(step, "not finite", where, cause, {"found": what, "remedy": remedy + own})
-        return UserError(f"{found}; {remedy}{own}; {left}")
+    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
+        """Log the alarm for numbers that are not finite, and return the error that ends the run, with the last complete checkpoint."""
+        precision = resolve_precision(self.recipe)
+        alarm = not_finite_alarm(step, self.epoch(step), where, self.recipe, precision=precision, **details)
+        self.log.write(alarm)
+        complete = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
+        left = f"the checkpoint of step {complete[-1]} is whole" if complete else "no checkpoint was written before"
+        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {left}")
 
     def checkpoint(self, step: int) -> None:
         """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it.
