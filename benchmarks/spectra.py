@@ -1,8 +1,8 @@
-"""The eigenvalue spectra that every objective reaches on the same small problem: free embeddings, without a network.
+"""The spectrum that each objective reaches on the same small problem: free embeddings, without a network.
 
     python benchmarks/spectra.py            # two minutes
 
-256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
+256 samples in 32 dimensions start near a subspace of 4 dimensions; Adam minimises each objective with its defaults
 (`fullrank.conformance.free`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
 """
 
@@ -32,14 +32,14 @@ FAMILIES = {
 
 def main():
     torch.set_num_threads(1)
-    rows = {name: measure(name, f) for name, f in OBJECTIVES.items()}
+    rows = {name: measure_objective(name, f) for name, f in OBJECTIVES.items()}
     settings = {"N": N, "D": D, "steps": STEPS, "learning_rate": LEARNING_RATE, "seeds": SEEDS, "rank_at_start": RANK, "numbers": D0}
     write_json(HERE / "results" / "spectra.json", {"settings": settings, "torch": version("torch"), "objectives": rows})
     with rc_context(STYLE):
         draw(rows)
 
 
-def measure(name: str, objective) -> dict:
+def measure_objective(name: str, objective) -> dict:
     found = [
         free(objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS
     ]
