@@ -2,11 +2,11 @@
 
     python benchmarks/alarm.py --parallel 2
 
-Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ from
-them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels a class on the frozen backbone decides whether such a run is degraded,
-without the statistics of the detector: a run is degraded if it keeps less than half of the gain of the healthy run of the same objective and
-seed over the untrained network, or if it ended in NaN. `extremes` holds the distance of each run to the thresholds. The alarms are replayed
-from each run's metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds, and keeps the results of the others.
+Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ
+from them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels a class on the frozen backbone decides whether such a run is
+degraded, without the statistics of the detector: a run is degraded if it keeps less than half of the gain of the healthy run of the same
+objective and seed over the untrained network, or if it ended in NaN. `extremes` holds the values closest to the thresholds. The alarms are
+replayed from each run's metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds, and keeps the results of the others.
 Writes `benchmarks/results/alarm.json`.
 """
 
@@ -66,7 +66,7 @@ def without_projector(recipe: Recipe) -> Recipe:
 
 
 def strong_augmentation(recipe: Recipe) -> Recipe:
-    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise with the standard deviation of the pixel range."""
+    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise of std 1 (the pixel range)."""
     (view,) = recipe.views
     affine = AffineConfig(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
     crop, noise = CropConfig(probability=1.0, scale=(0.02, 0.1)), NoiseConfig(probability=1.0, std=1.0)

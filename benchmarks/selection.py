@@ -3,7 +3,7 @@
     python benchmarks/selection.py RUNS… --across "healthy-*"
 
 Two accuracies on held-out images are the reference: that of the linear probe at its optimum, and that of logistic regression with two
-labels a class. The metrics use no labels: they use the spectra of backbone and projector on the training images, and views_of_images views of each
+labels a class. The metrics use no labels: they use the spectra of backbone and projector on the training images, and several views of each
 image. All runs use the same view distribution, that of most runs. `--across` selects the runs that differ only in objective and seed.
 Writes `results/selection.json`, with the names of the runs only.
 """
@@ -80,14 +80,14 @@ def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
     accuracy = {probe: next(row["accuracy"] for row in scores if row["probe"] == name) for probe, name in PROBES.items()}
     R = extract(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))
-    views_of_images = representations_of_views(model, train, views)
+    views_R = representations_of_views(model, train, views)
     metrics = {}
     parts = {"backbone": torch.nn.Identity()} | ({} if no_projector else {"projector": model.projector})
     for part, project in parts.items():
         with torch.inference_mode():
             spectrum, X = (
                 Spectrum.from_embeddings(project(R)),
-                project(views_of_images.flatten(0, 1)).unflatten(0, views_of_images.shape[:2]),
+                project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2]),
             )
         metrics |= {f"{part}: {name}": value for name, value in metrics_of(spectrum, X).items()}
     return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": metrics}
