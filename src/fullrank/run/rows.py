@@ -54,8 +54,8 @@ class SpectrumMetrics:
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
         """Compute the metrics of a spectrum."""
-        logged = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
-        finite = {name: value if np.isfinite(value) else None for name, value in logged.items()}
+        values: dict[str, Any] = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
+        finite = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
@@ -76,7 +76,7 @@ class SpectrumRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRow:
-    """One alarm: what was observed, against which threshold, and the probable cause. `fullrank.monitoring` puts it into words."""
+    """One alarm as data; `fullrank.monitoring.alarm_messages` turns it into a message and a remedy."""
 
     kind: ClassVar[str] = "alarm"
     step: int
@@ -86,13 +86,13 @@ class AlarmRow:
     where: str
     """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
     metric: str
-    """What was observed: 'loss', 'effective rank', 'relative variance', …"""
+    """What was observed: 'loss', 'relative_variance', 'effective_rank', 'collapsed_share' or 'intraclass_correlation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    """The probable cause, a key of the table of causes and remedies."""
+    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps' or 'objective or views'."""
     details: dict[str, Any] = field(default_factory=dict)
-    """What the cause and the observation need to be put into words: terms, numbers of images and dimensions, settings."""
+    """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 
 
 Row = TrainRow | SpectrumRow | AlarmRow
