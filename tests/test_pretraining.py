@@ -21,7 +21,7 @@ from fullrank.images import train_and_test
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
 from fullrank.recipes import ProbeConfig, SpectrumConfig, from_dict
-from fullrank.report.read import read_run
+from fullrank.report import read_run_summary
 
 
 def same_weights(one, other):
@@ -63,20 +63,20 @@ def test_the_environment_tells_on_what_it_ran_and_not_who_ran_it(run):
 
 
 def test_the_log_has_a_row_for_every_step_and_the_report_reads_them(run):
-    record = read_run(run.path)
-    assert [row["step"] for row in record.train] == list(range(1, 23))
-    assert record.notes == ("evaluation.json is missing: fullrank evaluate has not scored this run.",)
-    for row in record.train:
-        assert row["loss"] == pytest.approx(sum(row["terms"].values()))
-        assert row["terms"].keys() == {"invariance", "variance"}
-        assert row.keys() >= {"epoch", "lr", "images_per_second", "probe_loss", "probe_train_accuracy"}
-    looks = [row for row in record.train if "leading_eigenvalues" in row]
-    assert [row["step"] for row in looks] == [5, 10, 15, 20]
-    assert all(row["effective_rank"] <= row["max_rank"] + 1 for row in looks)
-    for row in record.spectrum_rows:
-        assert row["backbone"]["dimensions"] == 16
-        assert row["projector"]["dimensions"] == 24
-        assert 0 <= row["probe_accuracy"] <= 1
+    summary = read_run_summary(run.path)
+    assert [row.step for row in summary.train] == list(range(1, 23))
+    assert [note.partition(" is")[0] for note in summary.notes] == ["evaluation.json"]
+    for row in summary.train:
+        assert row.loss == pytest.approx(sum(row.terms.values()))
+        assert row.terms.keys() == {"invariance", "variance"}
+        assert None not in (row.epoch, row.lr, row.images_per_second, row.probe_loss, row.probe_train_accuracy)
+    measured = [row for row in summary.train if row.leading_eigenvalues]
+    assert [row.step for row in measured] == [5, 10, 15, 20]
+    assert all(row.effective_rank <= row.max_rank + 1 for row in measured)
+    for row in summary.spectrum:
+        assert row.backbone.dimensions == 16
+        assert row.projector.dimensions == 24
+        assert 0 <= row.probe_accuracy <= 1
 
 
 def test_a_run_of_twenty_steps_has_twenty_spectra(run):

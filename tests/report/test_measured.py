@@ -23,9 +23,9 @@ def rows(html):
     ]
 
 
-def test_the_metrics_of_the_last_spectrum_equal_their_formulas(make_record):
+def test_the_metrics_of_the_last_spectrum_equal_their_formulas(make_summary):
     eigenvalues = np.array([4.0, 1.0, 1.0, 0.0])
-    metrics = last_metrics(make_record(spectra=spectra(1000, backbone=eigenvalues)), "backbone")
+    metrics = last_metrics(make_summary(spectra=spectra(1000, backbone=eigenvalues)), "backbone")
     q = np.sqrt(eigenvalues[:3]) / np.sqrt(eigenvalues).sum()
     assert metrics["effective_rank"].value == pytest.approx(np.exp(-(q * np.log(q)).sum()))
     assert metrics["participation_ratio"].value == pytest.approx(6.0**2 / 18.0)
@@ -35,32 +35,34 @@ def test_the_metrics_of_the_last_spectrum_equal_their_formulas(make_record):
     assert not any(metric.warning for metric in metrics.values())
 
 
-def test_a_spectrum_that_is_not_finite_has_no_metrics(make_record):
-    assert last_metrics(make_record(spectra=spectra(100, backbone=np.array([np.nan, 1.0]))), "backbone") == {}
+def test_a_spectrum_that_is_not_finite_has_no_metrics(make_summary):
+    assert last_metrics(make_summary(spectra=spectra(100, backbone=np.array([np.nan, 1.0]))), "backbone") == {}
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.ones(1)])
-def test_complete_collapse_and_a_single_dimension_still_have_a_table(make_record, values):
-    html = metrics_table([make_record(spectra=spectra(100, backbone=values))])
+def test_complete_collapse_and_a_single_dimension_still_have_a_table(make_summary, values):
+    html = metrics_table([make_summary(spectra=spectra(100, backbone=values))])
     assert next(row for row in rows(html) if row[0].startswith("effective rank"))[1] == f"{values.sum():g}"
     assert "nan" not in html
 
 
-def test_without_spectra_or_number_of_images_there_is_no_table(make_record):
-    assert metrics_table([make_record()]) == ""
-    assert metrics_table([make_record(spectra=spectra(0, backbone=np.ones(3)))]) == ""
+def test_without_spectra_or_number_of_images_there_is_no_table(make_summary):
+    assert metrics_table([make_summary()]) == ""
+    assert metrics_table([make_summary(spectra=spectra(0, backbone=np.ones(3)))]) == ""
 
 
-def test_one_run_has_a_column_for_each_part(make_record):
-    table = rows(metrics_table([make_record(spectra=spectra(1000, backbone=np.ones(8), projector=np.array([1.0, 1.0, 0.0])))]))
+def test_one_run_has_a_column_for_each_part(make_summary):
+    table = rows(metrics_table([make_summary(spectra=spectra(1000, backbone=np.ones(8), projector=np.array([1.0, 1.0, 0.0])))]))
     assert table[0][:3] == ["metric of the run", "backbone", "projector"]
     ranks = next(row for row in table if row[0].startswith("effective rank"))
     assert ranks[1:3] == ["8", "2"]
 
 
-def test_several_runs_have_a_table_for_each_part(make_record):
-    runs = [make_record(label=label, spectra=spectra(1000, backbone=np.ones(D), projector=np.ones(2))) for label, D in (("a", 8), ("b", 5))]
-    runs.append(make_record(label="no spectra"))
+def test_several_runs_have_a_table_for_each_part(make_summary):
+    runs = [
+        make_summary(label=label, spectra=spectra(1000, backbone=np.ones(D), projector=np.ones(2))) for label, D in (("a", 8), ("b", 5))
+    ]
+    runs.append(make_summary(label="no spectra"))
     table = rows(metrics_table(runs))
     heads = [row[:3] for row in table if row[0].startswith("metric")]
     assert heads == [["metric of the backbone", "a", "b"], ["metric of the projector", "a", "b"]]
@@ -74,9 +76,9 @@ def test_the_table_names_the_convention_of_rank_me():
     assert "centred" not in table["effective rank"]
 
 
-def test_too_few_images_mark_the_value_and_add_a_note(make_record):
-    html = metrics_table([make_record(spectra=spectra(79, backbone=np.ones(8)))])
+def test_too_few_images_mark_the_value_and_add_a_note(make_summary):
+    html = metrics_table([make_summary(spectra=spectra(79, backbone=np.ones(8)))])
     ranks = next(row for row in rows(html) if row[0].startswith("effective rank"))
     assert ranks[1:] == ["8†", "too low"]
     assert html.count("<li>† 79 samples of 8 dimensions, expected 80 or more</li>") == 1
-    assert "†</abbr>" not in metrics_table([make_record(spectra=spectra(80, backbone=np.ones(8)))])
+    assert "†</abbr>" not in metrics_table([make_summary(spectra=spectra(80, backbone=np.ones(8)))])

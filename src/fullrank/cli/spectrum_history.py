@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.report.figures import COLOURS, above_rounding, thin
-from fullrank.report.read import PARTS
+from fullrank.plot_style import COLOURS, subplots
+from fullrank.report.figures import mask_rounding_errors, spread_indices
 from fullrank.run import SpectrumHistory
+from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import Spectrum, functional, saturation
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) 
     result = Table(title=title, title_justify="left")
     for column in ("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown)):
         result.add_column(column, justify="right", no_wrap=True)
-    for t in thin(len(values), ROWS):
+    for t in spread_indices(len(values), ROWS):
         result.add_row(f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{collapsed[t]:.0f}", *(f"{value:.3g}" for value in values[t]))
     result.add_section()
     steps = (saturation_step(spectra, part, j) for j in shown)
@@ -97,9 +98,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
     Args:
         models: name, spectra now by location, and spectra over training of each model.
     """
-    from fullrank.reproduce.draw import subplots
-
-    parts = [part for part in PARTS if any(part in spectra for _, spectra, _ in models)]
+    parts = [part for part in LOCATIONS if any(part in spectra for _, spectra, _ in models)]
     named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLOURS, strict=False)]
     runs = [(name, history, colour) for name, _, history, colour in named if history]
     heights = len(runs) + bool(runs) + 1
@@ -114,7 +113,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
         now = column[-1]
         for name, spectra, _, colour in named:
             if part in spectra:
-                lambdas = above_rounding(spectra[part].eigenvalues.numpy())
+                lambdas = mask_rounding_errors(spectra[part].eigenvalues.numpy())
                 now.loglog(np.arange(1, len(lambdas) + 1), lambdas, color=colour, label=name)
                 now.set_xlabel(f"index of the eigenvalue (centred; {spectra[part].n:,} images)")
         now.set_title(f"eigenvalues, {part}, now")
@@ -126,7 +125,7 @@ def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
     """Plot some eigenvalues over the steps, larger ones darker, with a dotted line at the `saturation_step` of the 14th."""
     from matplotlib import colormaps
 
-    positive = above_rounding(spectra.eigenvalues[part].astype(float))
+    positive = mask_rounding_errors(spectra.eigenvalues[part].astype(float))
     nonzero = max(1, int(np.isfinite(positive).sum(1).max()))
     shown = np.unique(np.geomspace(1, nonzero, min(nonzero, LINES)).round().astype(int))
     for k, j in enumerate(shown):

@@ -5,9 +5,9 @@ from html import escape
 from typing import Any
 
 from fullrank.conformance import CheckResult, Report
-from fullrank.report.document import document, figure_block
-from fullrank.report.figures import GAP, PANEL, Figure, layout, line, plain, significant, title
-from fullrank.report.tables import table
+from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
+from fullrank.report.document import figure_block, html_document, html_table
+from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, panel_title, round_significant
 
 SIGNS = {"passed": "✓", "failed": "✗", "noted": "·"}
 """What stands before a finding, beside the word: colour and sign only repeat it."""
@@ -40,7 +40,7 @@ def render(report: Report) -> str:
         "Spectrum": blocks.get("spectrum", ""),
         "Cost": blocks.get("samples", "") + blocks.get("dimensions", ""),
     }
-    return document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
+    return html_document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
 
 
 def summary(report: Report) -> str:
@@ -78,23 +78,23 @@ def times(report: Report, of: str) -> Figure | None:
 
 
 def _eigenvalues(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
-    x, y = list(range(1, len(values) + 1)), [significant(value / values[0]) if value > 0 else None for value in values]
-    return line(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
+    x, y = list(range(1, len(values) + 1)), [round_significant(value / values[0]) if value > 0 else None for value in values]
+    return line_trace(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
 
 
 def _points(i: int, name: str, points: Sequence[tuple[int, float]], quantity: str) -> dict[str, Any]:
-    x, y = [at for at, _ in points], [significant(1e3 * seconds) for _, seconds in points]
-    return line(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": quantity}}
+    x, y = [at for at, _ in points], [round_significant(1e3 * seconds) for _, seconds in points]
+    return line_trace(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": quantity}}
 
 
 def _figure(traces: list[dict[str, Any]], *, x: str, y: str, kind: str) -> Figure:
-    height = 2 * PANEL + GAP
-    top = 1 - GAP / height
-    hover = [{"hovertemplate": f"%{{y:.3~g}}<extra>{plain(trace['meta']['run'])}</extra>"} for trace in traces]
-    drawn = layout(height, runs=len(traces)) | {
+    height = 2 * PANEL_HEIGHT + PANEL_GAP
+    top = 1 - PANEL_GAP / height
+    hover = [{"hovertemplate": f"%{{y:.3~g}}<extra>{escape_label(trace['meta']['run'])}</extra>"} for trace in traces]
+    drawn = figure_layout(height, runs=len(traces)) | {
         "xaxis": {"title": {"text": x}, "type": kind},
-        "yaxis": {"type": "log", "exponentformat": "power", "dtick": 1, "tickfont": {"size": 10}, "domain": [0, top]},
-        "annotations": [title(y, top)],
+        "yaxis": LOG_AXIS | {"dtick": 1, "domain": [0, top]},
+        "annotations": [panel_title(y, top)],
     }
     return {"data": [trace | words for trace, words in zip(traces, hover, strict=True)], "layout": drawn}
 
@@ -110,7 +110,7 @@ def _table(findings: Sequence[CheckResult], *, caption: str) -> str:
     }
     kept = {name: cells for name, cells in columns.items() if any(cells)}
     rows = [[f"{SIGNS[f.verdict]} {escape(f.name)}", *(escape(cells[k]) for cells in kept.values())] for k, f in enumerate(findings)]
-    return table(["check", *kept], rows, caption=caption, stacks=True)
+    return html_table(["check", *kept], rows, caption=caption, stacks=True)
 
 
 def _verdict(report: Report) -> str:
