@@ -13,7 +13,7 @@ from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.report import tables
 from fullrank.report.document import figure_block, html_document, json_details, label_html
-from fullrank.report.measured import metrics_table
+from fullrank.report.metrics import metrics_table
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
 from fullrank.report.spectrum import slider_positions, spectrum_figure

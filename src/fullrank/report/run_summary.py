@@ -38,8 +38,8 @@ class RunSummary:
     notes: tuple[str, ...] = ()
     """One sentence for each file that is missing or damaged."""
 
-    def last_metrics(self, location: str) -> SpectrumMetrics | None:
-        """Return the metrics of the last spectrum at a location, None if there is none."""
+    def logged_metrics(self, location: str) -> SpectrumMetrics | None:
+        """Return the logged metrics of the last spectrum at a location, None if there is none."""
         return getattr(self.spectrum[-1], location) if self.spectrum else None
 
 

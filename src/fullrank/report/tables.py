@@ -7,7 +7,7 @@ from html import escape
 from fullrank.evaluation.result import ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.report.document import html_table, label_html
-from fullrank.report.measured import WARNING_MARK, cell, last_metrics, sample_notes
+from fullrank.report.metrics import WARNING_MARK, cell, last_metrics, sample_notes
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.text import (
@@ -32,7 +32,7 @@ def summary_table(runs: Sequence[RunSummary]) -> str:
     facts = [run_facts(run) | (last_measurements(run) if len(runs) == 1 else {}) for run in runs]
     rows = [[label_html(i, run.label), *map(escape, facts[i].values())] for i, run in enumerate(runs)]
     caption = (
-        "Recipe and length of each run." if len(runs) > 1 else "Recipe and length of the run; last online accuracy and effective rank."
+        "Recipe and length of each run." if len(runs) > 1 else "Recipe, length, last online accuracy and last effective rank of the run."
     )
     return html_table(["run", *facts[0]], rows, caption=caption, stacks=True, wide=True)
 
@@ -44,21 +44,19 @@ def comparison_table(runs: Sequence[RunSummary]) -> str:
     metrics = [{location: last_metrics(run, location) for location in LOCATIONS} for run in runs]
     descriptions = describe_differences([run.recipe for run in runs])
     columns = {"difference": ["" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)]}
-    for name in COMPARED_METRICS:
-        for location in LOCATIONS:
-            columns[f"{METRICS[name].name}, {location}"] = [
-                cell(of_run[location][name]) if name in of_run[location] else "–" for of_run in metrics
-            ]
+    values = {
+        f"{METRICS[name].name}, {location}": [of_run[location].get(name) for of_run in metrics]
+        for name in COMPARED_METRICS
+        for location in LOCATIONS
+    }
+    columns |= {name: [cell(value) if value else "–" for value in of_runs] for name, of_runs in values.items()}
     columns["online accuracy"] = [last_accuracy(run) for run in runs]
     scores = [[score for score in _scores(run) if score.features == "backbone"] for run in runs]
     for probe in dict.fromkeys(score.probe for of_run in scores for score in of_run):
         columns[probe] = ["".join(_score_cell(score) for score in of_run if score.probe == probe) or "–" for of_run in scores]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–", NOT_MEASURED) for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    values = [
-        of_run[location][name] for of_run in metrics for location in LOCATIONS for name in COMPARED_METRICS if name in of_run[location]
-    ]
-    warnings = sample_notes(values)
+    warnings = sample_notes(value for of_runs in values.values() for value in of_runs if value)
     caption = "Metrics of the last spectrum, and accuracies of the backbone."
     if warnings:
         biases = ", ".join(f"{METRICS[name].name}: {METRICS[name].small_sample_bias}" for name in COMPARED_METRICS)

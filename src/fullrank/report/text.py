@@ -70,7 +70,7 @@ def last_accuracy(run: RunSummary) -> str:
 
 def last_effective_rank(run: RunSummary, location: str) -> str:
     """Return the last effective rank, such as `45.2 of 512`; empty if there is none."""
-    metrics = run.last_metrics(location)
+    metrics = run.logged_metrics(location)
     return f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}" if metrics and isfinite(metrics.effective_rank) else ""
 
 
@@ -105,14 +105,14 @@ def _collapsed_sentence(run: RunSummary) -> str:
     found = [
         f"{format_count(metrics.collapsed_dimensions)} dimensions of the {location}"
         for location in LOCATIONS
-        if (metrics := run.last_metrics(location)) and metrics.collapsed_dimensions and not _small_sample(run, location)
+        if (metrics := run.logged_metrics(location)) and metrics.collapsed_dimensions and not _small_sample(run, location)
     ]
     return f"In the last spectrum, {' and '.join(found)} have collapsed." if found else ""
 
 
 def _small_sample(run: RunSummary, location: str) -> str:
     """Return the number of images of the last spectrum if there are fewer than ten per dimension; otherwise an empty text."""
-    metrics = run.last_metrics(location)
+    metrics = run.logged_metrics(location)
     if metrics is None or metrics.samples >= 10 * metrics.dimensions:
         return ""
     return f"{format_count(metrics.samples)} images for the {format_count(metrics.dimensions)} dimensions of the {location}"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.report import measured
-from fullrank.report.measured import last_metrics, metrics_table
+from fullrank.report import metrics
+from fullrank.report.metrics import last_metrics, metrics_table
 from fullrank.run import SpectrumHistory
 from fullrank.spectrum import Spectrum, compute_metrics
 
@@ -71,7 +71,7 @@ def test_several_runs_have_a_table_for_each_part(make_summary):
 
 def test_the_table_names_the_convention_of_rank_me():
     values = compute_metrics(Spectrum.from_embeddings(torch.randn(99, 4)))
-    table = {name.split("exp")[0]: name for name, *_ in rows(measured._table({"run": values}, subject="run"))}
+    table = {name.split("exp")[0]: name for name, *_ in rows(metrics._table({"run": values}, subject="run"))}
     assert table["RankMe"].endswith("; singular values of the uncentred embeddings")
     assert "centred" not in table["effective rank"]
 
