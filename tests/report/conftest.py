@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report import RunSummary
 from fullrank.run import SpectrumHistory
 from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.spectrum import Spectrum
 
 RECIPE = {
     "name": "cifar10",
@@ -36,11 +38,6 @@ def spectra(rng: np.random.Generator, T: int, D: int, slope: float) -> np.ndarra
     index = np.arange(1, D + 1)
     slopes = slope * (1 - 0.7 * np.linspace(0, 1, T)) + 0.3
     return -np.sort(-(index[None, :] ** -slopes[:, None]) * np.exp(0.05 * rng.standard_normal((T, D))), axis=1)
-
-
-def effective_rank(eigenvalues: np.ndarray) -> float:
-    p = np.sqrt(eigenvalues) / np.sqrt(eigenvalues).sum()
-    return float(np.exp(-(p * np.log(p)).sum()))
 
 
 def picture(width: int = 34 * 8, height: int = 34 * 3, seed: int = 0) -> bytes:
@@ -131,17 +128,8 @@ def training_log(lines: int, speed: float, rng: np.random.Generator) -> list[Tra
 def spectrum_log(steps: np.ndarray, tables: dict[str, np.ndarray]) -> list[SpectrumRow]:
     rows = []
     for k, step in enumerate(steps.tolist()):
-        metrics = {
-            location: SpectrumMetrics(
-                effective_rank=effective_rank(table[k]),
-                condition_number=float(table[k, 0] / table[k, -1]),
-                entropy=3.0,
-                collapsed_dimensions=0,
-                dimensions=table.shape[1],
-                samples=2048,
-            )
-            for location, table in tables.items()
-        }
+        measured = {location: Spectrum.from_eigenvalues(torch.from_numpy(table[k]), n=2048) for location, table in tables.items()}
+        metrics = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in measured.items()}
         rows.append(SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * (step / 4000) ** 0.3))
     return rows
 

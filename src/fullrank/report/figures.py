@@ -110,7 +110,7 @@ def round_significant(value: int | float | None, *, digits: int = 4) -> float | 
 
 
 def escape_label(text: str) -> str:
-    """Escape text for plotly, whose labels read a subset of HTML, and %{x} as a field.
+    """Escape text for plotly: its labels can contain a subset of HTML, and %{x} as a field.
 
     >>> escape_label("<b>%{x}")
     '&lt;b&gt;%&#123;x}'
