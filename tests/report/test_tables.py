@@ -1,6 +1,6 @@
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 
 import numpy as np
 import pytest
@@ -13,31 +13,10 @@ from fullrank.report import document, read_run_summary, tables
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
 
-class Cells(HTMLParser):
-    """The text of each cell, row by row."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.rows, self.in_cell = [], False
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.in_cell = True
-
-    def handle_endtag(self, tag):
-        self.in_cell = self.in_cell and tag not in ("td", "th")
-
-    def handle_data(self, data):
-        if self.in_cell:
-            self.rows[-1][-1] += data
-
-
 def cells(html):
-    return [[" ".join(cell.split()) for cell in row] for row in Cells(html).rows]
+    """Return the text of the cells of each row."""
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>(.*?)</tr>", html)]
+    return [[" ".join(unescape(re.sub("<[^>]+>", "", cell)).split()) for cell in row] for row in rows]
 
 
 def columns(html):

@@ -1,8 +1,7 @@
 """Figures over the training steps: one panel for each quantity, one colour for each run, and markers for the alarms."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from textwrap import wrap
 from typing import Any
@@ -39,10 +38,11 @@ EIGENVALUE_INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One quantity of every run over the steps."""
+    """One quantity over the steps."""
 
     name: str
-    values: Callable[[RunSummary], Series]
+    series: Sequence[Series]
+    """Steps and values of each run."""
     faint: bool = False
     """Whether the curve is a noisier version of another curve in the same panel."""
     markers: bool = False
@@ -63,9 +63,9 @@ class Panel:
 
 def loss_figure(runs: Sequence[RunSummary]) -> Figure | None:
     """Return the loss and each of its weighted terms over the steps, one panel each; None if no run has a logged loss."""
-    curves = {"loss (the sum of its terms)": Curve(name="loss", values=lambda run: series(run.train, lambda row: row.loss))}
+    curves = {"loss (the sum of its terms)": Curve(name="loss", series=[series(run.train, attrgetter("loss")) for run in runs])}
     for term in dict.fromkeys(term for run in runs for row in run.train for term in row.terms):
-        curves[term] = Curve(name=term, values=lambda run, term=term: series(run.train, lambda logged: logged.terms.get(term)))
+        curves[term] = Curve(name=term, series=[series(run.train, lambda row, term=term: row.terms.get(term)) for run in runs])
     axis = {"exponentformat": "power", "nticks": 5}
     panels = [Panel(title=title, curves=[curve], number_format=f".{DIGITS}~g", axis=axis) for title, curve in curves.items()]
     return _stack_panels(runs, panels)
@@ -75,10 +75,10 @@ def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
     """Return accuracy of the online probe, effective rank and collapsed dimensions over the steps; None if no run has any of them."""
 
     def of_batch(name: str, field: str) -> Curve:
-        return Curve(name=f"{name}, training batch", values=lambda run: series(run.train, attrgetter(field)), faint=True)
+        return Curve(name=f"{name}, training batch", series=[series(run.train, attrgetter(field)) for run in runs], faint=True)
 
     def of_held_out(name: str, field: str) -> Curve:
-        return Curve(name=f"{name}, held-out images", values=lambda run: series(run.spectrum, attrgetter(field)), markers=True)
+        return Curve(name=f"{name}, held-out images", series=[series(run.spectrum, attrgetter(field)) for run in runs], markers=True)
 
     accuracy = [of_held_out("accuracy", "probe_accuracy"), of_batch("accuracy", "probe_train_accuracy")]
     axis = {"tickformat": ".3~p", "nticks": 5}
@@ -87,33 +87,35 @@ def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
         for location in LOCATIONS:
             title = f"{metric.replace('_', ' ')}, {location}"
             curves = [of_held_out(title, f"{location}.{metric}")]
-            if metric == "collapsed_dimensions" and not any(any(curves[0].values(run)[1]) for run in runs):
-                continue
             if (metric, location) == ("effective_rank", "projector"):
                 curves.append(of_batch(title, "effective_rank"))
-            panels.append(Panel(title=title, curves=curves, axis={"nticks": 5, "rangemode": "tozero"}))
+            if metric == "effective_rank" or any(any(values) for _, values in curves[0].series):
+                panels.append(Panel(title=title, curves=curves, axis={"nticks": 5, "rangemode": "tozero"}))
     return _stack_panels(runs, panels)
 
 
 def eigenvalue_figure(runs: Sequence[RunSummary]) -> Figure | None:
     """Return some eigenvalues of both locations over the steps, on a logarithmic axis; None if no run has spectra."""
-    spectra = [run.spectra.eigenvalues for run in runs if run.spectra]
-    widths = {location: max((of_run[location].shape[1] for of_run in spectra if location in of_run), default=0) for location in LOCATIONS}
+    tables = {
+        name: [run.spectra.eigenvalues[name] for run in runs if run.spectra and name in run.spectra.eigenvalues] for name in LOCATIONS
+    }
+    widths = {location: max((table.shape[1] for table in of_runs), default=0) for location, of_runs in tables.items()}
     indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= max(widths.values())]
     opacities = dict(zip(indices, np.linspace(1.0, 0.45, len(indices)).round(2).tolist(), strict=True))
     panels = []
     for location in LOCATIONS:
         shown = [j for j in indices if j <= widths[location]]
-        tables = [of_run[location] for of_run in spectra if location in of_run]
-        axis = LOG_AXIS | {"nticks": 6, "range": log_range(table[:, [j - 1 for j in shown if j <= table.shape[1]]] for table in tables)}
-        values = [partial(_eigenvalue_series, location=location, j=j) for j in shown]
-        curves = [Curve(name=f"λ{j} of the {location}", values=of_j, opacity=opacities[j]) for j, of_j in zip(shown, values, strict=True)]
+        curves = [
+            Curve(name=f"λ{j} of the {location}", series=[_eigenvalue_series(run, location, j) for run in runs], opacity=opacities[j])
+            for j in shown
+        ]
+        span = log_range(table[:, [j - 1 for j in shown if j <= table.shape[1]]] for table in tables[location])
         title = f"eigenvalues {', '.join(map(str, shown))}, {location}"
-        panels.append(Panel(title=title, curves=curves, number_format=".3~g", axis=axis))
+        panels.append(Panel(title=title, curves=curves, number_format=".3~g", axis=LOG_AXIS | {"nticks": 6, "range": span}))
     return _stack_panels(runs, panels)
 
 
-def _eigenvalue_series(run: RunSummary, *, location: str, j: int) -> Series:
+def _eigenvalue_series(run: RunSummary, location: str, j: int) -> Series:
     """Return the j-th eigenvalue over the steps; None, which plotly draws as a gap, where it is zero or a rounding error."""
     if run.spectra is None or location not in run.spectra.eigenvalues or run.spectra.eigenvalues[location].shape[1] < j:
         return [], []
@@ -198,7 +200,7 @@ def _panel_traces(runs: Sequence[RunSummary], panel: Panel) -> list[dict[str, An
     traces = []
     for i, run in enumerate(runs):
         for curve in panel.curves:
-            steps, values = curve.values(run)
+            steps, values = curve.series[i]
             if all(value is None for value in values):
                 continue
             kept = spread_indices(len(steps), MAX_POINTS // len(runs))
