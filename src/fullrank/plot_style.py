@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 # Each colour has a contrast above 3:1 (WCAG 1.4.11) with a white page and with the dark page of the report, so that a run keeps its colour.
-COLOURS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
+COLORS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
 DASHES = ("solid", "dash", "dot", "dashdot")
 """Plotly's names of dashes. The runs after the last colour start again at the first colour, with the next dash."""
 
@@ -43,7 +43,7 @@ def run_line(i: int) -> dict[str, str]:
     >>> run_line(8)
     {'color': '#2f7fd1', 'dash': 'dash'}
     """
-    return {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i // len(COLOURS) % len(DASHES)]}
+    return {"color": COLORS[i % len(COLORS)], "dash": DASHES[i // len(COLORS) % len(DASHES)]}
 
 
 def subplots(

@@ -13,7 +13,7 @@ import torch
 from fullrank.conformance import Free, Measured, Report
 from fullrank.conformance.cost import Cost
 from fullrank.monitoring.alarm_messages import alarm_message
-from fullrank.plot_style import COLOURS
+from fullrank.plot_style import COLORS
 from fullrank.report import read_run_summary, write_report
 from fullrank.report.conformance import render
 from fullrank.run.rows import row_to_json
@@ -131,12 +131,12 @@ def test_the_line_of_the_slider_has_the_colour_of_a_run_if_it_is_the_only_one_th
     page = open_page(equal, longer)
     page.locator("#position").fill("4")
     (neutral,) = lines(page).values()
-    assert neutral not in COLOURS
+    assert neutral not in COLORS
     with np.load(longer / "spectrum.npz") as file:
         np.savez(longer / "spectrum.npz", **(dict(file) | {"steps": 2 * file["steps"]}))
     page = open_page(equal, longer)
     page.locator("#position").fill("4")
-    assert lines(page) == {2000: COLOURS[0], 4000: COLOURS[1]}
+    assert lines(page) == {2000: COLORS[0], 4000: COLORS[1]}
 
 
 def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):

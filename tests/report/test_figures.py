@@ -3,7 +3,7 @@ from importlib.resources import files
 
 import pytest
 
-from fullrank.plot_style import COLOURS
+from fullrank.plot_style import COLORS
 from fullrank.report.figures import describe_figure, escape_label, line_trace, round_significant, spread_indices
 
 
@@ -24,7 +24,7 @@ def palette(name: str) -> tuple[str, str]:
     return re.search(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css).groups()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("colour", COLORS)
 def test_colours_of_runs_have_contrast_with_both_pages(colour):
     assert min(contrast(colour, paper) for paper in palette("paper")) >= 3.0
 
@@ -37,8 +37,8 @@ def test_text_has_contrast(ink, paper, scheme):
 
 
 def test_runs_beyond_the_palette_have_other_dashes():
-    styles = {(line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLOURS))}
-    assert len(styles) == 4 * len(COLOURS)
+    styles = {(line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLORS))}
+    assert len(styles) == 4 * len(COLORS)
 
 
 @pytest.mark.parametrize(("n", "at_most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])

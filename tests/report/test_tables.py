@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message
-from fullrank.plot_style import COLOURS, DASHES
+from fullrank.plot_style import COLORS, DASHES
 from fullrank.report import document, read_run_summary, tables
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
@@ -26,7 +26,7 @@ def columns(html):
 
 
 def test_every_run_has_its_own_border():
-    n = len(COLOURS) * len(DASHES)
+    n = len(COLORS) * len(DASHES)
     assert len(document.BORDERS) == len(DASHES)
     assert len({document.label_html(i, "run") for i in range(n)}) == n
 

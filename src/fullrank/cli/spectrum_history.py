@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.plot_style import COLOURS, subplots
+from fullrank.plot_style import COLORS, subplots
 from fullrank.report.figures import mask_rounding_errors, spread_indices
 from fullrank.run import SpectrumHistory
 from fullrank.run.spectrum_history import LOCATIONS
@@ -99,7 +99,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
         models: name, spectra now by location, and spectra over training of each model.
     """
     parts = [part for part in LOCATIONS if any(part in spectra for _, spectra, _ in models)]
-    named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLOURS, strict=False)]
+    named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLORS, strict=False)]
     runs = [(name, history, colour) for name, _, history, colour in named if history]
     heights = len(runs) + bool(runs) + 1
     figure, axes = subplots(heights, len(parts), width=4.5 * len(parts), height=2.6 * heights)

@@ -13,7 +13,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from fullrank.plot_style import COLOURS
+from fullrank.plot_style import COLORS
 from fullrank.report.figures import Figure, describe_figure
 
 BORDERS = ("solid", "double", "dotted", "groove")
@@ -96,7 +96,7 @@ def json_details(title: str, tree: Any) -> str:
 
 def label_html(i: int, label: str) -> str:
     """Return the label of the i-th run after a border in its colour."""
-    style = f"border-color:{COLOURS[i % len(COLOURS)]};border-left-style:{BORDERS[i // len(COLOURS) % len(BORDERS)]}"
+    style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
     return f'<span class="run" style="{style}">{escape(label)}</span>'
 
 
