@@ -111,10 +111,10 @@ def representations_of_views(model: Model, images: MemoryImages, views: tuple[Vi
 
 def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
     """Return every metric of a spectrum, and of views X (n, q, D)."""
-    found = {METRICS[key].name: metric.value for key, metric in compute_metrics(spectrum).items()}
-    found["|α-ReQ − 1|"] = abs(found["α-ReQ"] - 1)
+    metrics = {METRICS[key].name: metric.value for key, metric in compute_metrics(spectrum).items()}
+    metrics["|α-ReQ − 1|"] = abs(metrics["α-ReQ"] - 1)
     deviation = X.flatten(0, 1).std(0).mean()
-    return found | {
+    return metrics | {
         "alignment": alignment(X[:, 0], X[:, 1]),
         "uniformity": uniformity(X[:, 0]),
         "LiDAR": lidar(X),
@@ -152,8 +152,8 @@ def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
     """Return Spearman's ρ with its interval, and the regret: the best accuracy minus that of the run with the best metric."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
-    found = spearman(x[resampled], y[resampled])
-    low, high = np.nanquantile(found, (0.025, 0.975)) if np.isfinite(found).any() else (np.nan, np.nan)
+    resampled_rho = spearman(x[resampled], y[resampled])
+    low, high = np.nanquantile(resampled_rho, (0.025, 0.975)) if np.isfinite(resampled_rho).any() else (np.nan, np.nan)
     rho = spearman(x[None], y[None])[0]
     return {
         "rho": rounded(rho),

@@ -106,8 +106,8 @@ def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: 
     """Take a training step, with its views."""
     optimizer.zero_grad()
     method.train()
-    found = method(views(pixels, views.draw(0, 0, len(pixels))))
-    total(method.terms({name: found[name] for name in method.inputs})).backward()
+    result = method(views(pixels, views.draw(0, 0, len(pixels))))
+    total(method.terms({name: result[name] for name in method.inputs})).backward()
     optimizer.step()
 
 
@@ -137,12 +137,12 @@ def measured_share(run: Run) -> dict[str, Any]:
 def seconds(f: Callable[[], Any], *, repeat: int = 3) -> float:
     """Return the median CPU time of a call, after a warmup call."""
     f()
-    found = []
+    result = []
     for _ in range(repeat):
         started = time.process_time()
         f()
-        found.append(time.process_time() - started)
-    return statistics.median(found)
+        result.append(time.process_time() - started)
+    return statistics.median(result)
 
 
 if __name__ == "__main__":
