@@ -43,9 +43,9 @@ def measure_objective(name: str, objective) -> dict:
     runs = [
         free(objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS
     ]
-    before = [f.before.effective_rank() for f in results]
+    before = [f.before.effective_rank() for f in runs]
     assert all(f.after is not None for f in runs), f"{name} became infinite"
-    after = [f.after.effective_rank() for f in results]
+    after = [f.after.effective_rank() for f in runs]
     first = runs[0].after
     print(f"{name:22} {before} → {after}", flush=True)
     eigenvalues = {
