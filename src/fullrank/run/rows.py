@@ -55,7 +55,7 @@ class SpectrumMetrics:
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
         """Compute the metrics of a spectrum."""
         values: dict[str, Any] = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
-        finite = {name: value if np.isfinite(value) else None for name, value in values.items()}
+        finite: dict[str, Any] = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
