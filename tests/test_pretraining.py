@@ -138,7 +138,7 @@ def test_the_backbone_beats_chance(run):
     model = fullrank.load(run.path)
     splits = train_and_test("digits")
     result = evaluate(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
-    assert result["scores"][0]["accuracy"] > 0.3  # of ten classes
+    assert result.scores[0].accuracy > 0.3  # of ten classes
 
 
 def test_double_precision_reaches_the_objective(small, train, monkeypatch):
@@ -193,7 +193,7 @@ def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
     ("keywords", "message"),
     [
         ({}, "no recipe, expected a Recipe or a name: digits"),
-        ({"recipe": "digit"}, "perhaps you meant 'digits'"),
+        ({"recipe": "digit"}, "did you mean 'digits'"),
         ({"resume": "somewhere", "data": "digits"}, "leave out data, out and overwrite"),
         ({"resume": "somewhere", "out": "elsewhere"}, "leave out data, out and overwrite"),
     ],

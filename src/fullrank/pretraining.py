@@ -73,7 +73,7 @@ def pretrain(
     Raises:
         UserError: a mistake that the user can fix, in one line.
         Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
-        WorkerDied: one of several processes failed.
+        ProcessFailed: one of several processes failed.
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig

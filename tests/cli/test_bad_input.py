@@ -29,20 +29,20 @@ def tree(path):
     ("arguments", "message"),
     [
         ("digit", "'digit' is neither a recipe nor a path that exists; expected a recipe (digits, "),
-        ("digit", "; perhaps you meant 'digits'?"),
+        ("digit", "; did you mean 'digits'?"),
         ("digits --objective vicregg", "unknown objective 'vicregg'; choose from "),
-        ("digits --objective vicregg", "; perhaps you meant 'vicreg'?"),
+        ("digits --objective vicregg", "; did you mean 'vicreg'?"),
         ("digits --objective", "--objective has no value; give one"),
         (
             "digits --backbone.name resnet81",
-            "unknown backbone 'resnet81'; choose a timm model such as resnet18; perhaps you meant 'resnet18'?",
+            "unknown backbone 'resnet81'; choose a timm model such as resnet18; did you mean 'resnet18'?",
         ),
         (
             "digits --backbone.name resnet18d",
             "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
         ),
-        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT"),
-        ("digits --lr 3", "perhaps you meant --optimizer.lr FLOAT or --probe.lr FLOAT?"),
+        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; did you mean --optimizer.lr FLOAT"),
+        ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT?"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance, 4"),
         ("digits again", "unrecognized options: again; see fullrank pretrain digits --help"),
         ("digits --epochs many", "invalid literal for int() with base 10: 'many'; expected --epochs INT"),
@@ -56,7 +56,7 @@ def tree(path):
         ("--epochs 3", "expected a recipe or a path first, got --epochs; such as: fullrank pretrain digits --epochs …"),
         ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
         ("no/such/folder", "such as: fullrank pretrain path/to/photos"),
-        ("digits --objectiv vicreg", "unrecognized options: --objectiv; perhaps you meant --objective?"),
+        ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
         ("digits --optimizer.lr nan", "optimizer.lr is nan, but has to be a finite number of at least 0; change --optimizer.lr"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
         ("digits --data hff:cifar", "unknown kind of source 'hff:' in 'hff:cifar'"),
@@ -107,8 +107,8 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
         ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
         ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
-        ("evaluate nowhere --dimensions foo", "--dimensions foo is no part of a vector, expected START:STOP, such as :360 or 360:"),
-        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not there; choose from auto, cpu"),
+        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, such as :360 or 360:"),
+        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not available; choose from auto, cpu"),
         ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace it with --overwrite"),
         ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz or .json"),
         ("spectrum {run} --out precious.npz", "precious.npz exists already"),
@@ -136,12 +136,12 @@ def test_the_other_verbs_report_mistakes_in_one_line(arguments, message, refused
 
 def test_a_model_without_images_needs_a_source(fullrank, refused, run, tmp_path):
     fullrank("export", run.path, "--out", "a.safetensors")
-    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' brings no images; give --data SOURCE"
+    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' has no images of its own; give --data SOURCE"
 
 
 def test_too_few_photos_are_an_error(refused, photos, tmp_path):
     shutil.copytree(photos / "cat", tmp_path / "cats", ignore=lambda folder, names: sorted(names)[10:])
-    assert "expected at least 32 to learn from" in refused("pretrain", "cats")
+    assert "expected at least 32" in refused("pretrain", "cats")
     shutil.copytree(photos / "cat", tmp_path / "tiny", ignore=lambda folder, names: sorted(names)[3:])
     assert "tiny has 3 images, expected at least 5 to hold out a fifth of them; give more images" in refused("pretrain", "tiny")
 

@@ -103,7 +103,7 @@ def test_the_split_of_a_folder_is_chosen_before_its_images_are_counted(recipe, p
     assert "32 images" in err  # of 40, of which a fifth is held out
     *_, err = recipe(tmp_path / "splits")
     assert "60 images" in err
-    assert "perhaps you meant 'validation'?" in refused("pretrain", tmp_path / "splits", "--split", "validatoin")
+    assert "did you mean 'validation'?" in refused("pretrain", tmp_path / "splits", "--split", "validatoin")
 
 
 def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-from fullrank.errors import Interrupted, UserError, WorkerDied
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.launch import launcher
 from fullrank.launch.launcher import run_workers
 from fullrank.launch.worker import WorkerFiles, WorkerResult, WorkerSpec
@@ -114,7 +114,7 @@ if FIRST == 0: wait_for("complained")
 write("gone", "")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    with pytest.raises(WorkerDied, match=r"process 1 of 2 \(counted from 0\) died of SIGKILL, .*; nothing was written") as caught:
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 \(counted from 0\) died of SIGKILL, .*; nothing was written") as caught:
         run(script.replace("FIRST", str(first)))
     assert not hasattr(caught.value, "__notes__")
 
@@ -137,7 +137,7 @@ report("failed", f"Traceback of {rank}\\nZeroDivisionError: division of {rank}")
 sys.exit(1)
 """
     with pytest.raises(
-        WorkerDied, match=r"process 1 of 2 \(counted from 0\) failed with ZeroDivisionError: division of 1; nothing"
+        ProcessFailed, match=r"process 1 of 2 \(counted from 0\) failed with ZeroDivisionError: division of 1; nothing"
     ) as caught:
         run(script)
     assert caught.value.__notes__ == ["Traceback of 1\nZeroDivisionError: division of 1"]
@@ -154,7 +154,7 @@ wait_for("ready")
 os._exit(3)
 """
     began = time.monotonic()
-    with pytest.raises(WorkerDied, match=r"process 1 of 2 .* died of exit status 3; nothing was written"):
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 .* died of exit status 3; nothing was written"):
         run(script)
     assert time.monotonic() - began < 20
 

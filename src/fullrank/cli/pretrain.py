@@ -14,7 +14,7 @@ from fullrank.cli.flags import parse
 from fullrank.errors import UserError, suggest
 from fullrank.methods import method_builder
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe, resolve_objective, with_objective
+from fullrank.recipes import RECIPES, Recipe, keywords, photos_recipe, read_recipe, resolve_objective, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -102,7 +102,7 @@ def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
         if get_close_matches(argument.partition("=")[0], [flag], cutoff=0.85):
-            raise UserError(f"unrecognized options: {argument}; perhaps you meant {flag}?")
+            raise UserError(f"unrecognized options: {argument}; did you mean {flag}?")
     return None, arguments
 
 
@@ -132,7 +132,7 @@ def resolve_recipe(name: str, *, data: str | None = None, train: str | None = No
 
     from fullrank.images import dataset_info, train_and_test
 
-    return photos(name, dataset_info(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
+    return photos_recipe(name, dataset_info(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:

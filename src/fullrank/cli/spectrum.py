@@ -17,9 +17,9 @@ from torch import nn
 from fullrank.atomic import atomic_write
 from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
+from fullrank.cli.sources import ReadFlags, ReadOptions, open_split, resolve_device
 from fullrank.errors import UserError
-from fullrank.evaluation.features import stream
+from fullrank.evaluation.features import stream_features
 from fullrank.images import DecodeErrors, Images
 from fullrank.loading import Model as Loaded
 from fullrank.loading import load
@@ -54,7 +54,7 @@ def spectrum(
     against: str | None = None,
     split: str | None = None,
     out: Path | None = None,
-    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
+    read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Measure the eigenvalues of the centred covariance of a model's embeddings: backbone, and the projector of a run.
@@ -67,14 +67,14 @@ def spectrum(
         split: name of the split; by default the held-out one.
         out: write the eigenvalues to FILE.npz, everything but the eigenvalues over training to FILE.json, or a drawing to FILE.png.
         overwrite: replace the file.
-        reading: how images are read, and where the backbone runs.
+        read: how images are read, and where the backbone runs.
     """
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a drawing")
     models = [load(name) for name in (model, against) if name is not None]
-    images = images_of(models[0], reading.data, split)
+    images = open_split(models[0], read.data, split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
-        found = [Measured(loaded.name, measure(loaded, images, reading), training_of(loaded.name)) for loaded in models]
+        found = [Measured(loaded.name, measure(loaded, images, read), training_of(loaded.name)) for loaded in models]
         if out and draft:
             WRITERS[out.suffix](draft, found)
     show(found, Console())
@@ -89,15 +89,17 @@ def spectrum(
         console.print(f"written: {out}")
 
 
-def measure(loaded: Loaded, images: Images, reading: Reading) -> dict[str, Spectrum]:
+def measure(loaded: Loaded, images: Images, read: ReadOptions) -> dict[str, Spectrum]:
     """Return the spectra of backbone and projector on these images, which are streamed: any number of them fits into memory."""
-    device = device_of(reading.accelerator)
+    device = resolve_device(read.accelerator)
     parts: dict[str, nn.Module] = {"backbone": nn.Identity()}
     if loaded.projector is not None and len(list(loaded.projector.children())):
         parts["projector"] = loaded.projector.to(device)
     found = {part: Accumulator() for part in parts}
-    decode_errors = DecodeErrors(max_error_fraction=reading.max_error_fraction)
-    for features in stream(loaded.backbone, images, loaded.preprocess, device=device, workers=reading.workers, decode_errors=decode_errors):
+    decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
+    for features in stream_features(
+        loaded.backbone, images, loaded.preprocess, device=device, workers=read.workers, decode_errors=decode_errors
+    ):
         R = features.X.to(device)
         for part, project in parts.items():
             with torch.inference_mode():

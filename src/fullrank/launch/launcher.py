@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.distributed import TCPStore
 
-from fullrank.errors import Interrupted, UserError, WorkerDied
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.launch.signals import StopFlag, stop_on_signals
 from fullrank.launch.worker import WorkerFiles, WorkerResult, WorkerSpec
 from fullrank.run.directory import Run, resume_command
@@ -34,7 +34,7 @@ def run_workers(spec: WorkerSpec, count: int) -> Path:
     Raises:
         UserError: one of them raised it.
         Interrupted: SIGINT or SIGTERM came, here or to one of them; a checkpoint has been written.
-        WorkerDied: one of them was killed, crashed or met a bug of this library.
+        ProcessFailed: one of them was killed, crashed or met a bug of this library.
     """
     with TemporaryDirectory(prefix="fullrank-") as folder:
         files = WorkerFiles(Path(folder))
@@ -114,11 +114,11 @@ def wait_for_processes(processes: list[subprocess.Popen], flag: StopFlag) -> dic
         time.sleep(POLL_INTERVAL)
 
 
-def failure_error(rank: int, count: int, result: WorkerResult | None, exit_status: int, run: Path | None) -> WorkerDied:
+def failure_error(rank: int, count: int, result: WorkerResult | None, exit_status: int, run: Path | None) -> ProcessFailed:
     """Return the error that names the failed process, its cause and how to continue; its traceback, if there is one, is a note."""
     traceback = result.message.rstrip() if result else ""
     failure = f"failed with {traceback.splitlines()[-1]}" if result else f"died of {describe_exit(exit_status)}"
-    error = WorkerDied(f"process {rank} of {count} (counted from 0) {failure}; {describe_progress(run)}")
+    error = ProcessFailed(f"process {rank} of {count} (counted from 0) {failure}; {describe_progress(run)}")
     if traceback:
         error.add_note(traceback)
     return error

@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from fullrank.distributed import world_size
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.assemble import view_sizes
@@ -106,7 +106,7 @@ def count_cost(method: Method, recipe: Recipe) -> RunCost:
 def forward_flops(method: Method, channels: int, side: int, batch: int) -> float:
     """Return the operations that pass one image of a batch through backbone and projector; work that is done once per batch is shared."""
     images = (batch, channels, side, side)
-    with keep_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with restore_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
         method.eval()  # in training mode BatchNorm would count batches
         method.projector(method.backbone(torch.empty(images)))
     return counter.get_total_flops() / batch

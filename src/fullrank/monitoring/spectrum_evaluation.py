@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import Preprocess
 from fullrank.methods import Method
 from fullrank.methods.precision import at_least_float32
@@ -36,7 +36,7 @@ def look(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preproces
     device = next(method.parameters()).device
     spectra = {"backbone": Accumulator(), "projector": Accumulator()}
     features = []
-    with keep_modes(method):
+    with restore_modes(method):
         method.eval()
         for chunk in pixels.split(batch):
             R = method.backbone(preprocess.normalize(chunk.to(device)))
