@@ -124,8 +124,8 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
         pretrain(recipe, out=path, overwrite=path.exists(), console=Console(quiet=True))
         model, splits = load(path), train_and_test(recipe.data.source, seed=seed)
         arguments = model.backbone, model.untrained(), model.preprocess, splits.train, splits.test
-        scores = evaluate(*arguments, seed=seed, probes=("few",), baselines=kind == "healthy")
-        write_json(path / "evaluation.json", scores)
+        scores = evaluate(*arguments, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
+        write_json(path / "evaluation.json", scores.to_json())
     except UserError as error:
         write_json(path / "ended.json", str(error))
     return path

@@ -20,7 +20,7 @@ import torch
 from scipy.stats import rankdata
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate, extract, few_shot, linear_probe, standardize
+from fullrank.evaluation import evaluate, extract_features, few_shot, linear_probe, standardize
 from fullrank.images import MemoryImages, load, train_and_test
 from fullrank.loading import Model, load_run
 from fullrank.recipes.assemble import build_transform
@@ -76,9 +76,9 @@ def main():
 def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
     """Return the accuracies and all label-free metrics of one run."""
     train, test = images_of(model)
-    scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=tuple(PROBES), baselines=False)["scores"]
-    accuracy = {probe: next(row["accuracy"] for row in scores if row["probe"] == name) for probe, name in PROBES.items()}
-    R = extract(model.backbone, train, model.preprocess).X
+    scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+    accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
+    R = extract_features(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))
     views_R = representations_of_views(model, train, views)
     metrics = {}
@@ -187,7 +187,7 @@ def to_json(value: Any) -> Any:
 
 def with_noise(model: Model) -> list[dict[str, float]]:
     """Return ranks and accuracies of one run with white noise on its features."""
-    train, test = (extract(model.backbone, images, model.preprocess) for images in images_of(model))
+    train, test = (extract_features(model.backbone, images, model.preprocess) for images in images_of(model))
     generator = torch.Generator().manual_seed(0)
     rows = []
     for noise in NOISE:

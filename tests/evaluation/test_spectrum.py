@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fullrank import measure_spectrum
-from fullrank.evaluation import extract
+from fullrank.evaluation import extract_features
 from fullrank.images import Preprocess, open_images
 from fullrank.spectrum import Spectrum
 
@@ -21,7 +21,7 @@ def model():
 def test_the_spectra_are_those_of_all_images(model):
     digits = open_images("digits")["all"]
     spectra = measure_spectrum(model, digits, batch=100)
-    R = extract(model.backbone, digits, model.preprocess).X
+    R = extract_features(model.backbone, digits, model.preprocess).X
     with torch.no_grad():
         expected = {"backbone": Spectrum.from_embeddings(R), "projector": Spectrum.from_embeddings(model.projector(R))}
     assert list(spectra) == list(expected)

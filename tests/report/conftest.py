@@ -141,7 +141,7 @@ def write_run(
         "evaluation.json": json.dumps(
             {"model": path.name, "train_images": 50000, "test_images": 10000, "statement": "trained on train, scored on test"}
             | {"scores": [dict(zip(("features", "probe", "accuracy", "sd", "n"), score, strict=True)) for score in scores]}
-            | {"skipped": ["SVM: too slow"]}
+            | {"left_out": ["SVM: too slow"]}
         ),
         "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
     }

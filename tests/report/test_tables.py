@@ -129,7 +129,7 @@ def test_no_text_of_a_run_becomes_markup(make_record):
         environment={"command": HOSTILE},
         train=({"step": 1, "loss": 1.0},),
         warnings=({"step": 1, "alarm": HOSTILE, "message": HOSTILE, "remedy": HOSTILE},),
-        evaluation={"statement": HOSTILE, "scores": [score], "skipped": [HOSTILE]},
+        evaluation={"statement": HOSTILE, "scores": [score], "left_out": [HOSTILE]},
         notes=(HOSTILE,),
     )
     other = make_record(label="other")

@@ -112,7 +112,7 @@ def statements(runs: Sequence[Record]) -> str:
         sizes = [f"{count(n)} {name}" for name in ("train", "test") if (n := look_up(run.evaluation, f"{name}_images")) is not None]
         said += [(i, f"{' and '.join(sizes)} images.")] if sizes else []
         said += [(i, str(statement))] if (statement := look_up(run.evaluation, "statement")) else []
-        said += [(i, f"Left out: {text}") for text in look_up(run.evaluation, "skipped") or []]
+        said += [(i, f"Left out: {text}") for text in look_up(run.evaluation, "left_out") or []]
     return _shared(runs, said)
 
 
