@@ -124,8 +124,8 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
         pretrain(recipe, out=path, overwrite=path.exists(), console=Console(quiet=True))
         model, splits = load(path), train_and_test(recipe.data.source, seed=seed)
         arguments = model.backbone, model.untrained(), model.preprocess, splits.train, splits.test
-        scores = evaluate(*arguments, seed=seed, probes=("few",), baselines=kind == "healthy")
-        write_json(path / "evaluation.json", scores)
+        scores = evaluate(*arguments, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
+        write_json(path / "evaluation.json", scores.to_json())
     except UserError as error:
         write_json(path / "ended.json", str(error))
     return path
@@ -135,8 +135,8 @@ def few_shot_accuracy(path: Path, features: str) -> float | None:
     """Return the accuracy with 2 labels a class on one feature set; None if the run ended early."""
     evaluation = Run(path).evaluation
     scores = evaluation.scores if evaluation else ()
-    found = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
-    return found[0] if found else None
+    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
+    return accuracies[0] if accuracies else None
 
 
 def run_result(path: Path, kind: str, objective: str, seed: int, *, reference: Path) -> dict[str, Any]:
@@ -229,12 +229,12 @@ def main() -> None:
     jobs = list(planned_runs(options.seeds, options.only))
     with ProcessPoolExecutor(options.parallel, mp_context=get_context("spawn")) as pool:
         paths = list(pool.map(partial(train, options.runs), *zip(*jobs, strict=True)))
-    found = {
+    results = {
         (kind, objective, seed): run_result(path, kind, objective, seed, reference=options.runs / f"healthy-{objective}-{seed}")
         for (kind, objective, seed, _), path in zip(jobs, paths, strict=True)
     }
     before = read_json(RESULTS).get("runs", []) if RESULTS.exists() else []
-    rows = list(({(r["kind"], r["objective"], r["seed"]): r for r in before} | found).values())
+    rows = list(({(r["kind"], r["objective"], r["seed"]): r for r in before} | results).values())
     write_json(RESULTS, result(rows))
 
 

@@ -1,7 +1,7 @@
-"""How long a folder of many files takes to give its first training batch: `python benchmarks/folder.py --files 100000`.
+"""The time until a folder of many files gives its first training batch: `python benchmarks/folder.py --files 100000`.
 
-Small PNG files in a hundred class folders are written to a temporary folder; then the folder is opened, split and streamed, as a run
-does it, without a cache. The result goes to `benchmarks/results/folder.json`.
+The script writes small PNG files in a hundred class folders to a temporary folder. Then it opens, splits and streams the folder like a
+run, without a cache. The result goes to `benchmarks/results/folder.json`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ CLASSES = 100
 
 
 def main():
-    from fullrank.run import write_json  # not at the top: workers import this file too, and the command line imports no more than it needs
+    from fullrank.run import write_json  # not at the top: the workers import this file too
     from fullrank.run.environment import hardware
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,8 +31,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), options.files, options.side)
         rounds = [first_batch(folder, workers) for workers in (0, 2)]
-    about = {"date": str(date.today()), "hardware": hardware(), "files": options.files, "side": options.side}
-    write_json(options.out, about | {"rounds": rounds})
+    header = {"date": str(date.today()), "hardware": hardware(), "files": options.files, "side": options.side}
+    write_json(options.out, header | {"rounds": rounds})
     print(options.out.read_text())
 
 
@@ -47,12 +47,12 @@ def write_files(folder: Path, files: int, side: int):
 def first_batch(folder: str, workers: int) -> dict:
     start = time.perf_counter()
     images = train_and_test(folder).train
-    listed = time.perf_counter() - start
+    list_seconds = time.perf_counter() - start
     views = MultiViewTransform(ViewConfig(), mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
     next(stream_batches(images, views, seed=0, batch=256, start_step=0, steps=1, workers=workers))
     return {
         "workers": workers,
-        "seconds_to_list_and_split": round(listed, 2),
+        "seconds_to_list_and_split": round(list_seconds, 2),
         "seconds_to_first_batch": round(time.perf_counter() - start, 2),
     }
 

@@ -70,8 +70,8 @@ def shifted(mean: float, rng: torch.Generator) -> dict[str, float]:
 
 def decaying() -> dict[str, float]:
     eigenvalues = 1 / torch.arange(1, DECAY["D"] + 1, dtype=torch.float64)
-    found = {"effective rank": functional.effective_rank(eigenvalues), "participation ratio": functional.participation_ratio(eigenvalues)}
-    return {name: round(value.item(), 4) for name, value in found.items()}
+    result = {"effective rank": functional.effective_rank(eigenvalues), "participation ratio": functional.participation_ratio(eigenvalues)}
+    return {name: round(value.item(), 4) for name, value in result.items()}
 
 
 def rounded(dtype: torch.dtype, rng: torch.Generator) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
     python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"
 
-Each seed is a whole run of the command line (pretrain, then evaluate), `--parallel` of them at a time; a run that is there already is
-resumed or taken as it is. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`, with recipe,
-hardware, versions and commit.
+Each seed is a complete run of the command line (pretrain, then evaluate); `--parallel` of them run at the same time. An unfinished run
+is resumed, and a finished run is reused. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`,
+with recipe, hardware, versions and commit.
 """
 
 import argparse
@@ -12,10 +12,11 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation import Evaluation
 from fullrank.run import Run, read_json, write_json
 
 ENVIRONMENT = ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
@@ -26,18 +27,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("--data")
-    parser.add_argument("--name", help="what the data are called in tables")
+    parser.add_argument("--name", help="name of the data in tables")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--out", type=Path)
-    options, options.flags = parser.parse_known_args()  # other flags are those of fullrank pretrain
+    options, options.flags = parser.parse_known_args()  # the other flags go to fullrank pretrain
     with ThreadPoolExecutor(options.parallel) as pool:
-        runs = list(pool.map(lambda seed: whole_run(options, seed), options.seeds))
+        runs = list(pool.map(lambda seed: run_seed(options, seed), options.seeds))
     write_json(options.out or Path("results") / f"{options.recipe}.json", collect(runs, options.name))
 
 
-def whole_run(options: argparse.Namespace, seed: int) -> Path:
+def run_seed(options: argparse.Namespace, seed: int) -> Path:
     path = options.runs / f"{options.recipe}-{seed}"
     threads = str(max((os.cpu_count() or 1) // options.parallel, 1))
     environment = os.environ | {"OMP_NUM_THREADS": threads}
@@ -69,17 +70,15 @@ def collect(runs: list[Path], name: str | None) -> dict:
     }
 
 
-def table(evaluations: list[Evaluation]):
-    """Yield mean and sd over seeds; a score that is itself a mean (over draws of labels) counts once a seed."""
-    for row in evaluations[0].scores:
-        same = [s for e in evaluations for s in e.scores if (s.features, s.probe) == (row.features, row.probe)]
-        values = [score.accuracy for score in same]
-        sd = statistics.stdev(values) if len(values) > 1 else None
+def table(evaluations: list[Evaluation]) -> Iterator[dict]:
+    """Yield the mean and the standard deviation of each score over seeds; a score that is itself a mean over draws counts once per seed."""
+    for first in evaluations[0].scores:
+        values = [s.accuracy for e in evaluations for s in e.scores if (s.features, s.probe) == (first.features, first.probe)]
         yield {
-            "features": row.features,
-            "probe": row.probe,
+            "features": first.features,
+            "probe": first.probe,
             "mean": statistics.mean(values),
-            "sd": sd,
+            "sd": statistics.stdev(values) if len(values) > 1 else None,
             "n": len(values),
             "values": values,
         }

@@ -20,7 +20,7 @@ import torch
 from scipy.stats import rankdata
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate, extract, few_shot, linear_probe, standardize
+from fullrank.evaluation import evaluate, extract_features, few_shot, linear_probe, standardize
 from fullrank.images import MemoryImages, load, train_and_test
 from fullrank.loading import Model, load_run
 from fullrank.recipes.assemble import build_transform
@@ -76,9 +76,9 @@ def main():
 def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
     """Return the accuracies and all label-free metrics of one run."""
     train, test = images_of(model)
-    scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=tuple(PROBES), baselines=False)["scores"]
-    accuracy = {probe: next(row["accuracy"] for row in scores if row["probe"] == name) for probe, name in PROBES.items()}
-    R = extract(model.backbone, train, model.preprocess).X
+    scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+    accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
+    R = extract_features(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))
     views_R = representations_of_views(model, train, views)
     metrics = {}
@@ -111,10 +111,10 @@ def representations_of_views(model: Model, images: MemoryImages, views: tuple[Vi
 
 def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
     """Return every metric of a spectrum, and of views X (n, q, D)."""
-    found = {METRICS[key].name: metric.value for key, metric in compute_metrics(spectrum).items()}
-    found["|α-ReQ − 1|"] = abs(found["α-ReQ"] - 1)
+    metrics = {METRICS[key].name: metric.value for key, metric in compute_metrics(spectrum).items()}
+    metrics["|α-ReQ − 1|"] = abs(metrics["α-ReQ"] - 1)
     deviation = X.flatten(0, 1).std(0).mean()
-    return found | {
+    return metrics | {
         "alignment": alignment(X[:, 0], X[:, 1]),
         "uniformity": uniformity(X[:, 0]),
         "LiDAR": lidar(X),
@@ -152,8 +152,8 @@ def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
     """Return Spearman's ρ with its interval, and the regret: the best accuracy minus that of the run with the best metric."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
-    found = spearman(x[resampled], y[resampled])
-    low, high = np.nanquantile(found, (0.025, 0.975)) if np.isfinite(found).any() else (np.nan, np.nan)
+    resampled_rho = spearman(x[resampled], y[resampled])
+    low, high = np.nanquantile(resampled_rho, (0.025, 0.975)) if np.isfinite(resampled_rho).any() else (np.nan, np.nan)
     rho = spearman(x[None], y[None])[0]
     return {
         "rho": rounded(rho),
@@ -187,7 +187,7 @@ def to_json(value: Any) -> Any:
 
 def with_noise(model: Model) -> list[dict[str, float]]:
     """Return ranks and accuracies of one run with white noise on its features."""
-    train, test = (extract(model.backbone, images, model.preprocess) for images in images_of(model))
+    train, test = (extract_features(model.backbone, images, model.preprocess) for images in images_of(model))
     generator = torch.Generator().manual_seed(0)
     rows = []
     for noise in NOISE:

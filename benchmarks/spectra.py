@@ -40,16 +40,16 @@ def main():
 
 
 def measure_objective(name: str, objective) -> dict:
-    found = [
+    runs = [
         free(objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s) for s in SEEDS
     ]
-    before = [f.before.effective_rank() for f in found]
-    assert all(f.after is not None for f in found), f"{name} became infinite"
-    after = [f.after.effective_rank() for f in found]
-    first = found[0].after
+    before = [f.before.effective_rank() for f in runs]
+    assert all(f.after is not None for f in runs), f"{name} became infinite"
+    after = [f.after.effective_rank() for f in runs]
+    first = runs[0].after
     print(f"{name:22} {before} → {after}", flush=True)
     eigenvalues = {
-        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", found[0].before), ("end", first))
+        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", runs[0].before), ("end", first))
     }
     return {"before": before, "after": after, "eigenvalues": eigenvalues}
 

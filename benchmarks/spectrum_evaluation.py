@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from fullrank.methods import Method, ProjectorConfig
-from fullrank.monitoring.evaluation_plan import plan, work_of
+from fullrank.monitoring.evaluation_plan import count_cost, plan_evaluations
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import Run, write_json
@@ -59,7 +59,7 @@ def recipe_of(name: str, D: int) -> Recipe:
 def costs(recipe: Recipe) -> dict[str, Any]:
     """Return CPU seconds of a step and of evaluations, and their shares of runs of many lengths."""
     parts = assemble(recipe)
-    work = work_of(parts.method, recipe)
+    work = count_cost(parts.method, recipe)
     method, most = parts.method.to(memory_format=torch.channels_last), HELD_OUT[recipe.name]
     generator = torch.Generator().manual_seed(0)
     size = max(BATCH, recipe.batch), recipe.data.channels, parts.preprocess.size, parts.preprocess.size
@@ -68,7 +68,7 @@ def costs(recipe: Recipe) -> dict[str, Any]:
     step = seconds(lambda: train(method, optimizer, parts.views, pixels[: recipe.batch]), repeat=STEPS)
     images = parts.preprocess.normalize(pixels[:BATCH])
     forward = seconds(lambda: embeddings(method, images)) / BATCH
-    plans = {steps: plan(work, steps=steps, most=most) for steps in LENGTHS}
+    plans = {steps: plan_evaluations(work, steps=steps, available=most) for steps in LENGTHS}
     spectra = {n: sum(seconds(lambda n=n, D=D: spectrum(n, D)) for D in work.dimensions) for n in {p.samples for p in plans.values()}}
     evaluations = {n: n * forward + spent for n, spent in spectra.items()}
     return {
@@ -79,7 +79,7 @@ def costs(recipe: Recipe) -> dict[str, Any]:
                 "samples": n,
                 "seconds": evaluations[n],
                 "in_steps": evaluations[n] / step,
-                "counted": work.look(n) / work.step,
+                "counted": work.evaluation(n) / work.step,
                 "forward": n * forward / evaluations[n],
             }
             for n in sorted(evaluations)
@@ -106,8 +106,8 @@ def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: 
     """Take a training step, with its views."""
     optimizer.zero_grad()
     method.train()
-    found = method(views(pixels, views.draw(0, 0, len(pixels))))
-    total(method.terms({name: found[name] for name in method.inputs})).backward()
+    result = method(views(pixels, views.draw(0, 0, len(pixels))))
+    total(method.terms({name: result[name] for name in method.inputs})).backward()
     optimizer.step()
 
 
@@ -137,12 +137,12 @@ def measured_share(run: Run) -> dict[str, Any]:
 def seconds(f: Callable[[], Any], *, repeat: int = 3) -> float:
     """Return the median CPU time of a call, after a warmup call."""
     f()
-    found = []
+    result = []
     for _ in range(repeat):
         started = time.process_time()
         f()
-        found.append(time.process_time() - started)
-    return statistics.median(found)
+        result.append(time.process_time() - started)
+    return statistics.median(result)
 
 
 if __name__ == "__main__":

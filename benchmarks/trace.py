@@ -1,11 +1,11 @@
-"""What the flow of the outputs costs: a step of (12) against one of gradient descent (11), and (12) against better ways to its accuracy.
+"""The cost of the flow of the outputs: a step of (12) compared with gradient descent (11), and (12) with more accurate integrators.
 
     python benchmarks/trace.py            # a minute or two
 
-Loss and equations of Esser et al. 2023, C from embedded digits after PCA, two outputs. Times: steps of all widths by turns in one process,
-medians; "gradient" is (11) without its projection. Accuracy: the largest error of qqᵀ at eight times until the loss is all but at its
-minimum, against evaluations of the right-hand side: Euler's method (12), an adaptive one (`integrated`), and, for the canonical flow, its
-closed form. Writes `benchmarks/results/trace.json`.
+Loss and equations of Esser et al. 2023, C from embedded digits after PCA, two outputs. Times: medians over steps, with all widths
+alternating in one process; "gradient" is (11) without its projection. Accuracy: the largest error of qqᵀ at eight times until the loss is
+close to its minimum, against the number of evaluations of the right-hand side: Euler's method (12), an adaptive method (`integrated`), and,
+for the canonical flow, its closed form. Writes `benchmarks/results/trace.json`.
 """
 
 import math
@@ -26,15 +26,15 @@ OUT = Path(__file__).parent / "results" / "trace.json"
 WIDTHS, INPUTS, REPEATS, OUTPUTS = (10, 100, 1000, 10000), (10, 50), 1000, 2
 STEPS = tuple(2**k for k in range(6, 18))
 TOLERANCES = tuple(10.0**-k for k in range(2, 13))
-AIMS = (1e-2, 1e-4, 1e-6)
+ERRORS = (1e-2, 1e-4, 1e-6)
 
 
 def main():
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     images = task(None, Size(components=max(INPUTS)), (4, 9), seed=0).X
-    everything = torch.arange(len(images)).repeat(10)
-    matrices = {d: pairs(images[:, :d], everything, generator) for d in INPUTS}
+    indices = torch.arange(len(images)).repeat(10)
+    matrices = {d: pairs(images[:, :d], indices, generator) for d in INPUTS}
     found = {
         "times": [cost(C, generator) for C in matrices.values()],
         "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
@@ -61,34 +61,34 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
     t = end * torch.linspace(0, 1, 9, dtype=torch.float64)[1:]
     exact = trace.integrated(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
 
-    def error(q: Tensor) -> float:  # qqᵀ, since the closed form leaves the outputs' rotation open
+    def error(q: Tensor) -> float:  # of qqᵀ, because the closed form does not determine the rotation of the outputs
         return (q @ q.mT - exact @ exact.mT).flatten(1).norm(dim=1).max().item()
 
-    def evaluated(solve) -> tuple[int, float]:
+    def count_evaluations(solve) -> tuple[int, float]:
         with mock.patch.object(trace, "output_flow", wraps=trace.output_flow) as field:
             q = solve()
         return field.call_count, error(q)
 
     largest = trace.stable_step(eigenvalues, outputs=OUTPUTS, flow=flow)
     euler = [
-        evaluated(lambda n=n: trace.discretised(q0, eigenvalues, step=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
+        count_evaluations(lambda n=n: trace.discretised(q0, eigenvalues, step=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8])
         for n in STEPS
         if end / n < largest
     ]
-    adaptive = [evaluated(lambda r=r: trace.integrated(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
+    adaptive = [count_evaluations(lambda r=r: trace.integrated(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES]
     methods = {"euler": euler, "adaptive": adaptive}
     if flow == "canonical":
-        methods["closed form"] = [evaluated(lambda: trace.canonical_outputs(q0, eigenvalues, t))]
-    needed = {name: {f"{aim:g}": needs(points, aim) for aim in AIMS} for name, points in methods.items()}
-    print(flow, needed)
-    return {"flow": flow, "methods": methods, "evaluations for an error of": needed}
+        methods["closed form"] = [count_evaluations(lambda: trace.canonical_outputs(q0, eigenvalues, t))]
+    evaluations = {name: {f"{target:g}": evaluations_for(points, target) for target in ERRORS} for name, points in methods.items()}
+    print(flow, evaluations)
+    return {"flow": flow, "methods": methods, "evaluations for an error of": evaluations}
 
 
-def needs(points: list[tuple[int, float]], aim: float) -> int:
-    """Evaluations for this error: of the cheapest run that has it, or else extrapolated at first order, which is Euler's method's."""
-    reached = [n for n, error in points if error <= aim]
+def evaluations_for(points: list[tuple[int, float]], target: float) -> int:
+    """Return the number of evaluations for this error: the smallest that reaches it, or an extrapolation at first order (Euler)."""
+    reached = [n for n, error in points if error <= target]
     n, error = points[-1]
-    return min(reached) if reached else math.ceil(n * error / aim)
+    return min(reached) if reached else math.ceil(n * error / target)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How long a view takes: ours beside torchvision's and lightly's per-image transforms (and kornia's, where it is installed).
+"""The time of a view: fullrank compared with the per-image transforms of torchvision and lightly (and kornia, if it is installed).
 
-`python benchmarks/views.py` runs all contenders in turn on one thread, prints a table and writes `benchmarks/results/views.json`.
-Times are processor seconds of the process, so that what else the machine does counts little; the median of the rounds is
-reported. Everyone ends with float32 batches. Images are made here: their spectrum falls as that of photographs does (1/f).
+`python benchmarks/views.py` runs all pipelines alternately on one thread, prints a table and writes `benchmarks/results/views.json`.
+Times are processor seconds of the process, so that other processes have little influence; the median of the rounds is reported. All
+pipelines return float32 batches. The images are random, with the 1/f spectrum of photographs.
 
 Two tasks. Small: a batch of 256 images of 32 pixels in memory, 2 views, crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
 probability 0.8 and grayscale 0.2. Photos: a batch of 16 JPEG files of 500 × 375 pixels, decoding included, 2 views of 224
@@ -34,8 +34,8 @@ RESULTS = Path(__file__).parent / "results" / "views.json"
 Work = Callable[[], object]
 
 
-def natural(height: int, width: int, *, rng: np.random.Generator) -> Image.Image:
-    """Noise whose amplitude falls as 1/f and whose channels go together."""
+def random_image(height: int, width: int, *, rng: np.random.Generator) -> Image.Image:
+    """Return noise with an amplitude of 1/f and correlated channels."""
     f = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     noise = np.fft.rfft2(rng.standard_normal((height, width, 3)), axes=(0, 1)) / np.maximum(f, 1 / max(height, width))[..., None]
     x = np.fft.irfft2(noise, s=(height, width), axes=(0, 1)) @ np.array([[1, 1, 1], [0.3, -0.1, -0.2], [0.05, -0.15, 0.1]])
@@ -47,7 +47,7 @@ def collate(samples: list[list[torch.Tensor]]) -> list[torch.Tensor]:
 
 
 def small(images: list[Image.Image]) -> dict[str, Work]:
-    """The contenders at 32 pixels; each makes two views of each image."""
+    """Return the pipelines at 32 pixels; each makes two views of each image."""
     size = 32
     spec = ViewConfig(count=2, size=size, jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1))
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).contiguous()
@@ -64,32 +64,32 @@ def small(images: list[Image.Image]) -> dict[str, Work]:
     )
     lightly = SimCLRTransform(size, cj_strength=0.5, cj_sat=0.4, gaussian_blur=0.0)
 
-    def ours(**options) -> Work:
+    def fullrank(**options) -> Work:
         views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
         return lambda: views(pixels, views.draw(0, 0, len(pixels)))
 
-    contenders = {
-        "fullrank": ours(),
-        "fullrank, compiled": ours(compile=True),
+    pipelines = {
+        "fullrank": fullrank(),
+        "fullrank, compiled": fullrank(compile=True),
         "torchvision v2, Pillow": lambda: collate([[reference(image), reference(image)] for image in images]),
         "lightly SimCLRTransform": lambda: collate([lightly(image) for image in images]),
     }
     try:
         import kornia.augmentation as K
     except ImportError:
-        return contenders
+        return pipelines
     steps = (K.RandomResizedCrop((size, size)), K.RandomHorizontalFlip(), K.ColorJitter(0.4, 0.4, 0.2, 0.1, p=0.8))
     batched = K.AugmentationSequential(*steps, K.RandomGrayscale(p=0.2), K.Normalize(MEAN, STD))
-    return contenders | {"kornia": lambda: [batched(pixels / 255), batched(pixels / 255)]}
+    return pipelines | {"kornia": lambda: [batched(pixels / 255), batched(pixels / 255)]}
 
 
 def photos(files: list[Path]) -> dict[str, Work]:
-    """The contenders at 224 pixels, from files."""
+    """Return the pipelines at 224 pixels, from files."""
     jitter, blur = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), BlurConfig(probability=0.5, sigma=(0.1, 2.0))
     spec = ViewConfig(count=2, size=224, jitter=jitter, blur=blur)
     lightly = SimCLRTransform(224)
 
-    def ours(**options) -> Work:
+    def fullrank(**options) -> Work:
         views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
 
         def work():
@@ -100,20 +100,20 @@ def photos(files: list[Path]) -> dict[str, Work]:
         return work
 
     return {
-        "fullrank": ours(),
-        "fullrank, compiled": ours(compile=True),
+        "fullrank": fullrank(),
+        "fullrank, compiled": fullrank(compile=True),
         "lightly SimCLRTransform": lambda: collate([lightly(Image.open(file).convert("RGB")) for file in files]),
         "decoding alone": lambda: [Image.open(file).convert("RGB") for file in files],
     }
 
 
-def measure(contenders: dict[str, Work], *, views: int, rounds: int) -> dict[str, float]:
-    """Median processor time of a view in microseconds; in each round everyone has a turn."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for work in contenders.values():
+def measure(pipelines: dict[str, Work], *, views: int, rounds: int) -> dict[str, float]:
+    """Return the median processor time of a view in microseconds; each round runs every pipeline once."""
+    times: dict[str, list[float]] = {name: [] for name in pipelines}
+    for work in pipelines.values():
         work()
     for _ in range(rounds):
-        for name, work in contenders.items():
+        for name, work in pipelines.items():
             start = time.process_time()
             work()
             times[name].append((time.process_time() - start) / views * 1e6)
@@ -148,12 +148,12 @@ def main(*, images: int = 256, files: int = 16, rounds: int = 15):
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
-    contenders = small([natural(32, 32, rng=rng) for _ in range(images)])
-    rows = {"small": report("32 px, in memory", "torchvision v2, Pillow", measure(contenders, views=2 * images, rounds=rounds))}
+    pipelines = small([random_image(32, 32, rng=rng) for _ in range(images)])
+    rows = {"small": report("32 px, in memory", "torchvision v2, Pillow", measure(pipelines, views=2 * images, rounds=rounds))}
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{i}.jpg" for i in range(files)]
         for path in paths:
-            natural(375, 500, rng=rng).save(path, quality=90)
+            random_image(375, 500, rng=rng).save(path, quality=90)
         times = measure(photos(paths), views=2 * files, rounds=rounds)
     rows["photos"] = report("224 px, from JPEG files", "lightly SimCLRTransform", times)
     header = {

@@ -1,4 +1,4 @@
-"""One small run of a few seconds, shared by every test that needs a run, the comparison of two runs, and how tests start processes."""
+"""A small run of a few seconds for every test that needs one, the comparison of two runs, and helpers that start processes."""
 
 import json
 import os
@@ -14,12 +14,12 @@ import pytest
 import torch
 from rich.console import Console
 
-TIMES = {"images_per_second"}  # what a repeated run measures anew
+TIMES = {"images_per_second"}  # different in each run
 
 
 @pytest.fixture(scope="session")
 def small():
-    """A recipe of 22 steps on the digits, for seconds on one core."""
+    """A recipe of 22 steps on the digits, which takes seconds on one core."""
     from fullrank.methods import BackboneConfig, ProjectorConfig
     from fullrank.recipes import RECIPES, SpectrumConfig
     from fullrank.training import ScheduleConfig
@@ -37,7 +37,7 @@ def small():
 
 @pytest.fixture(scope="session")
 def run(small, tmp_path_factory):
-    """`small`, trained. Tests look at it; one that changes something takes `copy`."""
+    """The run of `small`. A test that changes its files uses `copy`."""
     from fullrank import pretrain
 
     return pretrain(small, out=tmp_path_factory.mktemp("runs") / "small", console=Console(quiet=True))
@@ -51,18 +51,18 @@ def copy(run, tmp_path):
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory):
-    """`train(recipe, path=None)`: the run of a recipe, without a word."""
+    """`train(recipe, path=None)`: the run of a recipe, without output."""
     from fullrank import pretrain
 
-    def silently(recipe, path=None):
+    def train_quietly(recipe, path=None):
         return pretrain(recipe, out=path or tmp_path_factory.mktemp("runs") / "run", console=Console(quiet=True))
 
-    return silently
+    return train_quietly
 
 
 @pytest.fixture(scope="session")
 def assert_same():
-    """`assert_same(one, other)`: two run directories hold the same run, bit for bit, but for the times."""
+    """`assert_same(one, other)`: two run directories hold the same run, bit for bit, except for durations."""
 
     def same(one, other):
         from fullrank.run import Run
@@ -80,9 +80,9 @@ def assert_same():
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """`together(script, world)`: what each of some processes found: `script RANK WORLD FOLDER` saves it as FOLDER/RANK.pt."""
+    """`together(script, world)`: the results of several processes; each runs `script RANK WORLD FOLDER`, which saves FOLDER/RANK.pt."""
 
-    def found(script, world=2):
+    def run_together(script, world=2):
         folder = tmp_path_factory.mktemp("together")
         commands = [[sys.executable, script, str(rank), str(world), folder] for rank in range(world)]
         processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
@@ -95,34 +95,34 @@ def together(tmp_path_factory):
         assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
         return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
 
-    return found
+    return run_together
 
 
 @pytest.fixture(scope="session")
 def start():
-    """`start("digits", …)`: `fullrank pretrain …` in a process of its own; `by` goes before the module's name."""
+    """`start("digits", …)`: start `fullrank pretrain …` in a new process; `by` precedes the name of the module."""
 
-    def command(*arguments, by=()):
+    def start_process(*arguments, by=()):
         environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # the order of a sum is part of its bits
-        whole = [sys.executable, *by, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
-        return subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, *by, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
-    return command
+    return start_process
 
 
 @pytest.fixture(scope="session")
 def stop():
-    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; exit status and standard error."""
+    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return status and stderr."""
 
     def wait_and_send(process, path, step, signum):
         deadline = time.monotonic() + 240
         while f'"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
             assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline, "the run did not come so far"
+            assert time.monotonic() < deadline, "the run did not reach the step"
             time.sleep(0.005)
         process.send_signal(signum)
-        _, said = process.communicate(timeout=120)  # waits for its workers too, which have to go when it is killed
-        return process.returncode, said
+        _, err = process.communicate(timeout=120)  # also waits for its worker processes
+        return process.returncode, err
 
     return wait_and_send
 
@@ -152,7 +152,7 @@ def timeless(run):
 
 
 def equal(one, other):
-    """Equality of nested dicts and lists, of tensors in every digit."""
+    """Whether nested dicts and lists are equal, tensors bit for bit."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -163,7 +163,7 @@ def equal(one, other):
 
 
 def scalars(path):
-    """What the event files of TensorBoard hold: name → (step, value) pairs, times left out."""
+    """The scalars of TensorBoard's event files: name → (step, value) pairs, without durations."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0}).Reload()

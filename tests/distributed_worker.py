@@ -1,7 +1,7 @@
-"""One step of everything that is exact over processes: imported by one process, or run by each of several.
+"""The computations that must not depend on the number of processes: run in one process, or in each of several.
 
-`python distributed_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
-Processes hold different data: the second half of each batch has another mean and scale.
+`python distributed_worker.py RANK WORLD_SIZE FOLDER` writes FOLDER/RANK.pt.
+The processes have different data: the second half of each batch has another mean and scale.
 """
 
 import sys
@@ -20,7 +20,7 @@ from fullrank.images import DecodeErrors, ImageDecodeError
 from fullrank.spectrum import Moments
 
 UNEVEN = (3, 7)
-"""How many of ten samples each of two processes holds."""
+"""The number of samples of each of two processes, of a batch of ten."""
 
 
 def data(*shape, dim):
@@ -30,13 +30,13 @@ def data(*shape, dim):
     return torch.cat([first, 3 * second + 2], dim)
 
 
-def mine(x):
-    """The uneven part of a batch of ten that this process holds."""
+def local_part(x):
+    """Return the part of a batch of ten that belongs to this process."""
     return x.split(UNEVEN)[rank()] if world_size() > 1 else x
 
 
-def train(net):
-    """A module ready to train: the same parameters everywhere, BatchNorm synchronised, gradients averaged."""
+def distribute(net):
+    """Return a module for distributed training: equal parameters, synchronised BatchNorm, averaged gradients."""
     rng = torch.Generator().manual_seed(1)
     for parameter in net.parameters():
         parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
@@ -45,9 +45,9 @@ def train(net):
 
 
 def normalisation(layer, x, *, steps=2):
-    """Outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and what it does in evaluation."""
+    """Return outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and its outputs in eval mode."""
     layer = convert_sync_batchnorm(layer.double())
-    x = mine(x).requires_grad_()
+    x = local_part(x).requires_grad_()
     for _ in range(steps):
         y = layer(x)
     grads = torch.autograd.grad((y.sin() * y.detach().cos()).sum(), [x, *layer.parameters()])
@@ -75,46 +75,46 @@ def layers():
 
 
 def backbone():
-    """Gradients of a small network of timm, whose every BatchNorm carries an activation."""
-    net = train(timm.create_model("test_efficientnet", num_classes=0))
+    """Return gradients of a small timm network; each of its BatchNorm layers includes an activation."""
+    net = distribute(timm.create_model("test_efficientnet", num_classes=0))
     Z = net(data(4, 3, 32, 32, dim=0)[rank_slice(4)])
     gather(Z, dim=0).square().sum().backward()
     return [p.grad for p in net.parameters()]
 
 
-def refusal():
+def indivisible_batch_error():
     try:
         rank_slice(13)
     except UserError as error:
         return str(error)
 
 
-def unreadable():
-    """What all know of the unreadable files that each met alone."""
+def exchange_decode_errors():
+    """Return the decode errors of all processes after the exchange."""
     decode_errors = DecodeErrors()
     decode_errors.add(10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{rank()}.jpg", "no image")])
     decode_errors.exchange()
     return decode_errors.tried, decode_errors.failed, decode_errors.reasons
 
 
-def everything():
-    moments = Moments.from_embeddings(mine(data(10, 4, dim=0))).all_reduce()
+def compute_all():
+    moments = Moments.from_embeddings(local_part(data(10, 4, dim=0))).all_reduce()
     numbers = torch.arange(24.0).view(2, 4, 3)
     return {
         "layers": layers(),
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),
         "gather": [gather(numbers[:, rank_slice(4)]), gather(numbers[rank_slice(2)], dim=0), gather(numbers[:, rank_slice(4)].long())],
-        "refusal": refusal(),
+        "error": indivisible_batch_error(),
         "all_gather_object": all_gather_object({"rank": rank()}),
-        "agree": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
-        "skipped": unreadable(),
+        "all_reduce_max": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
+        "decode_errors": exchange_decode_errors(),
     }
 
 
 if __name__ == "__main__":
-    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    rank_index, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
-    torch.save(everything(), folder / f"{number}.pt")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank_index, world_size=world)
+    torch.save(compute_all(), folder / f"{rank_index}.pt")
     dist.destroy_process_group()

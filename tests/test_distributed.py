@@ -1,4 +1,4 @@
-"""Several processes with different data, in unequal parts where that is allowed, against one process with all of it."""
+"""Several processes, each with its part of the data, compared with one process that has all of it."""
 
 import runpy
 from pathlib import Path
@@ -30,21 +30,21 @@ LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", 
 
 @pytest.fixture(scope="module")
 def two(together):
-    """What each of two processes found."""
+    """The results of two processes."""
     return together(WORKER)
 
 
 @pytest.fixture(scope="module")
 def one():
-    """What one process finds."""
-    return runpy.run_path(str(WORKER))["everything"]()
+    """The results of one process."""
+    return runpy.run_path(str(WORKER))["compute_all"]()
 
 
 @pytest.fixture(scope="module")
 def objectives():
-    """Every objective behind a small network, in groups of 2 and 4 processes against one: the part of `fullrank check` that does it."""
-    numbers = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return exactness([objective_case(f, numbers=numbers.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
+    """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes and in one."""
+    hyper = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
+    return exactness([objective_case(f, numbers=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):
@@ -74,7 +74,7 @@ def test_gradients_of_a_timm_backbone_are_those_of_one_process(one, two):
 
 @pytest.mark.ddp
 @pytest.mark.parametrize("layer", LAYERS)
-def test_batch_norm_of_unequal_parts_is_that_of_the_whole_batch(layer, one, two):
+def test_batchnorm_of_unequal_parts_equals_batchnorm_of_the_whole_batch(layer, one, two):
     expected, parts = one["layers"][layer], [process["layers"][layer] for process in two]
     for i, whole in enumerate(expected["shards"]):
         torch.testing.assert_close(torch.cat([part["shards"][i] for part in parts]), whole, rtol=1e-10, atol=1e-12)
@@ -82,12 +82,12 @@ def test_batch_norm_of_unequal_parts_is_that_of_the_whole_batch(layer, one, two)
         torch.testing.assert_close(sum(part["sums"][i] for part in parts), whole, rtol=1e-10, atol=1e-12)
     for part in parts:
         torch.testing.assert_close(part["same"], expected["same"], rtol=1e-12, atol=1e-14)
-    if layer != "without running statistics":  # which evaluates with the statistics of whatever part it is given
+    if layer != "without running statistics":  # in eval mode, it uses the statistics of its part
         torch.testing.assert_close(torch.cat([part["eval"][0] for part in parts]), expected["eval"][0], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.ddp
-def test_moments_of_unequal_parts_are_those_of_all_embeddings(one, two):
+def test_moments_of_unequal_parts_equal_those_of_all_embeddings(one, two):
     n, mean, scatter = one["moments"]
     for process in two:
         assert process["moments"][0] == n == 10
@@ -96,7 +96,7 @@ def test_moments_of_unequal_parts_are_those_of_all_embeddings(one, two):
 
 
 @pytest.mark.ddp
-def test_gather_undoes_share_along_any_dimension_and_for_integers(one, two):
+def test_gather_is_the_inverse_of_rank_slice(one, two):
     for process in two:
         for found, expected in zip(process["gather"], one["gather"], strict=True):
             assert found.dtype == expected.dtype
@@ -104,31 +104,31 @@ def test_gather_undoes_share_along_any_dimension_and_for_integers(one, two):
 
 
 @pytest.mark.ddp
-def test_a_batch_that_cannot_be_shared_equally_is_refused(two):
-    assert [process["refusal"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
+def test_a_batch_that_cannot_be_divided_is_an_error(two):
+    assert [process["error"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
 
 
 @pytest.mark.ddp
-def test_all_know_what_each_said_and_the_greatest_number(two):
+def test_all_gather_object_and_all_reduce_max(two):
     for process in two:
         assert process["all_gather_object"] == [{"rank": 0}, {"rank": 1}]
-        assert process["agree"] == [0, 15, 2]
+        assert process["all_reduce_max"] == [0, 15, 2]
 
 
 @pytest.mark.ddp
-def test_unreadable_files_of_all_processes_are_listed_and_each_judges_its_own_reads(two):
+def test_unreadable_files_of_all_processes_are_listed(two):
     for process in two:
-        tried, failed, reasons = process["skipped"]
+        tried, failed, reasons = process["decode_errors"]
         assert (tried, failed) == (10, 2)
         assert reasons == {"both.jpg": "empty file", "0.jpg": "no image", "1.jpg": "no image"}
 
 
-def test_without_a_process_group_nothing_happens():
+def test_without_a_process_group_the_functions_are_no_ops():
     Z = torch.randn(2, 4, 3)
     assert gather(Z) is Z
     assert all_reduce_sum(Z) is Z
     assert (rank(), world_size(), local_world_size(), rank_slice(7)) == (0, 1, 1, slice(0, 7))
-    assert (all_gather_object("mine"), all_reduce_max(15)) == (["mine"], 15)
+    assert (all_gather_object("a"), all_reduce_max(15)) == (["a"], 15)
 
 
 def network():
@@ -143,7 +143,7 @@ def network():
     )
 
 
-def test_synchronise_keeps_numbers_names_and_parameters():
+def test_conversion_keeps_outputs_names_and_parameters():
     plain, converted = network(), network()
     before = dict(converted.named_parameters())
     assert convert_sync_batchnorm(converted) is converted
@@ -151,27 +151,27 @@ def test_synchronise_keeps_numbers_names_and_parameters():
     assert converted.state_dict().keys() == plain.state_dict().keys()
     for training in (True, False):
         plain.train(training), converted.train(training)
-        for branch, x in (("one", torch.randn(8, 3)), ("two", torch.randn(4, 1, 6, 6))):
-            assert torch.equal(plain[branch](x), converted[branch](x))
+        for name, x in (("one", torch.randn(8, 3)), ("two", torch.randn(4, 1, 6, 6))):
+            assert torch.equal(plain[name](x), converted[name](x))
     for name, value in plain.state_dict().items():
         assert torch.equal(value, converted.state_dict()[name])
 
 
-def test_synchronise_converts_every_batch_norm_once():
-    kinds = [
+def test_conversion_is_idempotent():
+    types = [
         type(m).__name__
         for m in convert_sync_batchnorm(convert_sync_batchnorm(network())).modules()
         if isinstance(m, nn.modules.batchnorm._BatchNorm)
     ]
-    assert kinds == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
+    assert types == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
     assert isinstance(convert_sync_batchnorm(nn.BatchNorm1d(3).eval()), SyncBatchNorm)
     assert not convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training
 
 
-def test_synchronise_refuses_a_layer_that_it_would_change():
+def test_a_batchnorm_with_its_own_forward_is_an_error():
     class Twice(nn.BatchNorm1d):
         def forward(self, input):
             return 2 * super().forward(input)
 
-    with pytest.raises(UserError, match="cannot synchronise Twice"):
+    with pytest.raises(UserError, match="cannot convert Twice"):
         convert_sync_batchnorm(nn.Sequential(Twice(3)))

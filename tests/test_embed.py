@@ -9,7 +9,7 @@ from torch import nn
 
 from fullrank.embed import embed
 from fullrank.errors import UserError
-from fullrank.evaluation import extract
+from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, load, open_images
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
@@ -25,7 +25,7 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
     out = tmp_path / "new folder" / "digits.parquet"
     assert embed(backbone, digits, GREY, out, batch=30) == 100
-    table, features = pq.read_table(out), extract(backbone, digits, GREY, batch=30)
+    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch=30)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
     assert table.schema.field("label").type == pa.int64()
     assert table["name"].to_pylist() == features.names
@@ -45,7 +45,7 @@ def test_images_in_memory_give_the_same_table(tmp_path, digits):
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
 
 
-def test_unlabelled_images_have_null_and_unreadable_ones_no_row(tmp_path):
+def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_path):
     for i in range(12):
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
@@ -57,7 +57,7 @@ def test_unlabelled_images_have_null_and_unreadable_ones_no_row(tmp_path):
     assert list(decode_errors.reasons) == [name for name in decode_errors.reasons if name.endswith("05.png")] != []
 
 
-def test_a_failure_half_way_leaves_no_file(tmp_path, digits):
+def test_a_failure_leaves_no_file(tmp_path, digits):
     class Fails(nn.Module):
         calls = 0
 
@@ -72,7 +72,7 @@ def test_a_failure_half_way_leaves_no_file(tmp_path, digits):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_backbone_that_changes_itself_leaves_no_file(tmp_path, digits):
+def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):
     class Drifts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -87,16 +87,16 @@ def test_a_backbone_that_changes_itself_leaves_no_file(tmp_path, digits):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_never_overwritten_unasked(tmp_path, digits):
+def test_a_table_is_not_overwritten_by_default(tmp_path, digits):
     out = tmp_path / "a.parquet"
-    out.write_text("precious")
+    out.write_text("old")
     with pytest.raises(UserError, match="exists already"):
         embed(nn.Flatten(), digits, GREY, out)
-    assert out.read_text() == "precious"
+    assert out.read_text() == "old"
     assert embed(nn.Flatten(), digits, GREY, out, overwrite=True) == 100
 
 
-def test_no_readable_image_leaves_no_file(tmp_path):
+def test_without_readable_images_there_is_no_file(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     with pytest.raises(UserError, match="none of the 1 images can be read"):
         embed(

@@ -13,7 +13,7 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
-from fullrank.loading import metadata_of
+from fullrank.loading import export_metadata
 from fullrank.methods import feature_dim
 
 
@@ -31,7 +31,7 @@ def standard(small, train, photos):
     return train(replace(small, data=data, backbone=backbone, views=(replace(small.views[0], size=24),), batch=24, epochs=1, checkpoints=1))
 
 
-def test_a_run_gives_its_newest_backbone_in_eval_mode(run, small):
+def test_a_run_loads_its_newest_checkpoint_in_eval_mode(run, small):
     model = fullrank.load(run.path)
     weights = run.checkpoint().weights()
     assert all(torch.equal(weights[f"backbone.{name}"], tensor) for name, tensor in model.backbone.state_dict().items())
@@ -42,7 +42,7 @@ def test_a_run_gives_its_newest_backbone_in_eval_mode(run, small):
     assert (model.preprocess.size, model.preprocess.mean) == (8, run.recipe.data.mean)
 
 
-def test_a_step_of_a_run_gives_that_checkpoint(run):
+def test_a_step_of_a_run_loads_that_checkpoint(run):
     first = run.checkpoints[0]
     model = fullrank.load(f"{run.path}@{first.step}")
     assert torch.equal(model.backbone.conv1.weight, first.weights()["backbone.conv1.weight"])
@@ -50,21 +50,21 @@ def test_a_step_of_a_run_gives_that_checkpoint(run):
     assert model.name == f"{run.path}@{first.step}"
 
 
-def test_a_path_may_hold_an_at_sign(run, tmp_path):
+def test_a_path_may_contain_an_at_sign(run, tmp_path):
     path = shutil.copytree(run.path, tmp_path / "me@home")
     assert fullrank.load(path).recipe == run.recipe
     step = run.checkpoints[0].step
     assert torch.equal(fullrank.load(f"{path}@{step}").backbone.conv1.weight, fullrank.load(f"{run.path}@{step}").backbone.conv1.weight)
 
 
-def test_the_untrained_network_is_the_one_that_the_run_began_with(run):
+def test_the_untrained_network_has_the_initial_weights_of_the_run(run):
     from fullrank.recipes import build_method
 
-    began = build_method(run.recipe).backbone.state_dict()
-    assert all(torch.equal(began[name], tensor) for name, tensor in fullrank.load(run.path).untrained().state_dict().items())
+    initial = build_method(run.recipe).backbone.state_dict()
+    assert all(torch.equal(initial[name], tensor) for name, tensor in fullrank.load(run.path).untrained().state_dict().items())
 
 
-def test_features_of_pictures_are_those_of_the_backbone(run, digits):
+def test_features_of_images_are_those_of_the_backbone(run, digits):
     model = fullrank.load(run.path)
     features = model.features(digits)
     assert features.shape == (5, 16)
@@ -74,23 +74,23 @@ def test_features_of_pictures_are_those_of_the_backbone(run, digits):
     assert not features.requires_grad
 
 
-def test_features_take_pictures_of_any_size_and_kind(run):
+def test_features_accept_images_of_any_size_and_mode(run):
     pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
     assert fullrank.load(run.path).features(pictures).isfinite().all()
 
 
-def test_a_timm_model_brings_its_weights_and_its_preprocessing(monkeypatch):
-    asked = {}
+def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
+    requested = {}
     create = timm.create_model
 
     def offline(name, *, pretrained=False, **keywords):
-        asked[name] = pretrained
+        requested[name] = pretrained
         return create(name, pretrained=False, **keywords)
 
     monkeypatch.setattr("fullrank.loading.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     model = fullrank.load("timm:test_resnet")
-    assert asked == {"test_resnet": True}
+    assert requested == {"test_resnet": True}
     assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
     assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
     assert model.features([Image.new("RGB", (200, 170))]).shape == (1, feature_dim(model.backbone))
@@ -100,24 +100,23 @@ def test_a_timm_model_brings_its_weights_and_its_preprocessing(monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch, tmp_path):
+def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
     def no_network(*arguments, **keywords):
         raise ConnectionError("Name or service\nnot known")
 
     def never(*arguments, **keywords):
-        pytest.fail("timm asks again and again")
+        pytest.fail("timm repeats the request")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("fullrank.loading.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
-    said = r"the weights of timm:test_resnet cannot be had \(Name or service not known\); load it once with a network, .* a RUN or file:"
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"):
         fullrank.load("timm:test_resnet")
 
 
-def test_weights_that_are_cached_need_no_network(monkeypatch, tmp_path):
+def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
     def never(*arguments, **keywords):
-        pytest.fail("the hub is asked")
+        pytest.fail("the hub is contacted")
 
     create = timm.create_model
     cached = tmp_path / f"models--{timm.get_pretrained_cfg('test_resnet').hf_hub_id.replace('/', '--')}"
@@ -133,19 +132,19 @@ def test_weights_that_are_cached_need_no_network(monkeypatch, tmp_path):
 def test_an_exported_file_gives_the_same_features(run, tmp_path, digits, capsys):
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(run.path), "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert f"fullrank.load('file:{out}')" in said
-    assert "timm.create_model" not in said  # which knows no small stem
+    message = capsys.readouterr().err
+    assert f"fullrank.load('file:{out}')" in message
+    assert "timm.create_model" not in message  # timm has no small stem
     before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
     assert torch.equal(before.features(digits), after.features(digits))
     assert (after.spec, after.preprocess, after.recipe) == (before.spec, before.preprocess, None)
 
 
-def test_plain_timm_loads_a_standard_stem_as_the_command_says(standard, tmp_path, capsys):
+def test_plain_timm_loads_a_standard_stem_by_the_printed_command(standard, tmp_path, capsys):
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(standard.path), "--out", str(out)]) == 0
-    said = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
-    network = eval(said.removesuffix(".load_state_dict(…)"), {"timm": timm})
+    message = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    network = eval(message.removesuffix(".load_state_dict(…)"), {"timm": timm})
     network.load_state_dict(load_file(out))
     model = fullrank.load(standard.path)
     images = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
@@ -153,27 +152,27 @@ def test_plain_timm_loads_a_standard_stem_as_the_command_says(standard, tmp_path
         assert torch.equal(network.eval()(images), model.backbone(images))
 
 
-def test_an_export_says_how_grey_images_are_built(run, tmp_path, small, train, capsys):
+def test_the_command_for_timm_has_the_channels_of_grey_images(run, tmp_path, small, train, capsys):
     grey = train(replace(small, backbone=replace(small.backbone, stem="standard"), views=(replace(small.views[0], size=32),), epochs=1))
     out = tmp_path / "grey.safetensors"
     assert main(["export", str(grey.path), "--out", str(out)]) == 0
-    said = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
-    eval(said.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
+    message = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    eval(message.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
 
 
-def test_an_export_without_the_last_shortcut_comes_back_without_it(tmp_path, small, train, capsys, digits):
+def test_an_export_without_the_last_shortcut_is_loaded_without_it(tmp_path, small, train, capsys, digits):
     backbone = replace(small.backbone, stem="standard", last_residual=False)
     run = train(replace(small, backbone=backbone, views=(replace(small.views[0], size=32),), epochs=1))
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(run.path), "--out", str(out)]) == 0
-    assert "timm.create_model" not in capsys.readouterr().err  # which would add it
+    assert "timm.create_model" not in capsys.readouterr().err  # it would add the shortcut
     before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
     assert after.spec == before.spec == backbone
     assert torch.equal(before.features(digits), after.features(digits))
 
 
-def test_what_a_file_says_of_itself_is_all_that_it_takes(run):
-    metadata = metadata_of(fullrank.load(run.path))
+def test_the_metadata_of_a_file_is_complete(run):
+    metadata = export_metadata(fullrank.load(run.path))
     assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess"}
     assert all(isinstance(value, str) for value in metadata.values())
     assert json.loads(metadata["preprocess"])["size"] == 8
@@ -188,29 +187,29 @@ def test_what_a_file_says_of_itself_is_all_that_it_takes(run):
         ("{run}@7", "has no checkpoint of step 7; it has 6, 11, 16, 22"),
         ("{run}@first", "the step is 'first', expected a number, such as .*@1000"),
         ("{run}@", "the step is '', expected a number"),
-        ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; perhaps you meant 'resnet18'"),
-        ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); perhaps you meant 'mobilevit_s"),
+        ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
+        ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s"),
         ("timm:", "expected RUN, RUN@STEP, timm:NAME or file:PATH"),
-        ("file:nowhere", "no file nowhere; expected what `fullrank export RUN --out FILE.safetensors` wrote"),
-        ("file:{file}", "is no safetensors file .*; expected what `fullrank export"),
-        ("file:{empty}", "is no safetensors file .*; expected what `fullrank export"),
-        ("file:{foreign}", "does not say which backbone it holds; expected the metadata that `fullrank export` writes"),
-        ("file:{other}", r"do not fit its own metadata .*; export it again"),
+        ("file:nowhere", "no file nowhere; expected a file of `fullrank export"),
+        ("file:{file}", "is no safetensors file .*; expected a file of `fullrank export"),
+        ("file:{empty}", "is no safetensors file .*; expected a file of `fullrank export"),
+        ("file:{foreign}", "has no metadata of a backbone"),
+        ("file:{other}", r"do not match its metadata"),
     ],
 )
-def test_every_wrong_model_is_one_clear_line(model, message, run, tmp_path):
+def test_a_wrong_model_is_an_error_of_one_line(model, message, run, tmp_path):
     paths = {"run": run.path, "file": tmp_path / "note.txt", "empty": tmp_path / "empty"}
     paths |= {name: tmp_path / f"{name}.safetensors" for name in ("foreign", "other")}
     paths["file"].write_text("a note")
     paths["empty"].mkdir()
     save_file({"w": torch.ones(2)}, paths["foreign"])
-    save_file({"w": torch.ones(2)}, paths["other"], metadata=metadata_of(fullrank.load(run.path)))
+    save_file({"w": torch.ones(2)}, paths["other"], metadata=export_metadata(fullrank.load(run.path)))
     with pytest.raises(UserError, match=message) as error:
         fullrank.load(model.format(**paths))
     assert "\n" not in str(error.value)
 
 
-def test_a_damaged_checkpoint_is_named(copy):
+def test_a_damaged_checkpoint_is_an_error(copy):
     weights = copy / "checkpoints" / "step-00000022" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
     with pytest.raises(UserError, match=r"step-00000022/model\.safetensors cannot be read"):
@@ -218,24 +217,24 @@ def test_a_damaged_checkpoint_is_named(copy):
     assert fullrank.load(f"{copy}@16").backbone is not None
 
 
-def test_weights_of_another_network_are_named(copy):
+def test_weights_of_another_network_are_an_error(copy):
     path = copy / "recipe.json"
     path.write_text(path.read_text().replace("16,\n", "32,\n"))
-    with pytest.raises(UserError, match=r"does not fit .*recipe\.json .*size mismatch"):
+    with pytest.raises(UserError, match=r"does not match .*recipe\.json .*size mismatch"):
         fullrank.load(copy)
 
 
-def test_a_run_with_an_objective_of_the_users_own_is_loaded_where_that_is_not_to_be_had(small, train, tmp_path, monkeypatch):
-    (tmp_path / "mine_to_load.py").write_text(
+def test_a_run_is_loaded_without_the_users_objective(small, train, tmp_path, monkeypatch):
+    (tmp_path / "custom_to_load.py").write_text(
         "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    run = train(replace(small, epochs=1, objective="mine_to_load:loss", hyper={"weight": 3.0}, method={}))
+    run = train(replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={}))
     monkeypatch.undo()
-    sys.modules.pop("mine_to_load")
+    sys.modules.pop("custom_to_load")
     assert run.recipe.hyper == {"weight": 3.0}
     model = fullrank.load(run.path)
     weights = run.checkpoint().weights()
     assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
-    with pytest.raises(UserError, match="'mine_to_load:loss': No module named 'mine_to_load'"):
+    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
         fullrank.pretrain(resume=run.path)

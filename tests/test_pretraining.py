@@ -18,10 +18,10 @@ from fullrank import data as run_data
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.images import train_and_test
+from fullrank.methods import BackboneConfig
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
 from fullrank.recipes import ProbeConfig, SpectrumConfig, from_dict
-from fullrank.report import read_run_summary
 
 
 def same_weights(one, other):
@@ -29,7 +29,7 @@ def same_weights(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_run_directory_holds_what_the_architecture_promises(run):
+def test_a_run_directory_has_the_documented_files(run):
     text = Path("docs/architecture.md").read_text()
     promised = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
     assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(promised)
@@ -41,7 +41,7 @@ def test_a_run_directory_holds_what_the_architecture_promises(run):
     assert not list(run.path.rglob("*draft*"))
 
 
-def test_the_stored_recipe_is_complete_and_comes_back_equal(run, small):
+def test_the_stored_recipe_is_complete_and_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
     assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust_coefficient", "trust_clip"}
@@ -51,7 +51,7 @@ def test_the_stored_recipe_is_complete_and_comes_back_equal(run, small):
     assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
 
 
-def test_the_environment_tells_on_what_it_ran_and_not_who_ran_it(run):
+def test_the_environment_has_no_user_and_no_host(run):
     text = (run.path / "environment.json").read_text()
     environment = json.loads(text)
     assert environment["torch"] == torch.__version__.partition("+")[0]
@@ -62,20 +62,18 @@ def test_the_environment_tells_on_what_it_ran_and_not_who_ran_it(run):
         assert private not in text
 
 
-def test_the_log_has_a_row_for_every_step_and_the_report_reads_them(run):
-    summary = read_run_summary(run.path)
-    assert [row.step for row in summary.train] == list(range(1, 23))
-    assert [note.partition(" is")[0] for note in summary.notes] == ["evaluation.json"]
-    for row in summary.train:
+def test_the_log_has_a_row_for_every_step(run):
+    metrics = run.metrics
+    assert [row.step for row in metrics.train] == list(range(1, 23))
+    for row in metrics.train:
         assert row.loss == pytest.approx(sum(row.terms.values()))
         assert row.terms.keys() == {"invariance", "variance"}
-        assert None not in (row.epoch, row.lr, row.images_per_second, row.probe_loss, row.probe_train_accuracy)
-    measured = [row for row in summary.train if row.leading_eigenvalues]
-    assert [row.step for row in measured] == [5, 10, 15, 20]
-    assert all(row.effective_rank <= row.max_rank + 1 for row in measured)
-    for row in summary.spectrum:
-        assert row.backbone.dimensions == 16
-        assert row.projector.dimensions == 24
+        assert None not in (row.probe_loss, row.probe_train_accuracy)
+    with_spectrum = [row for row in metrics.train if row.leading_eigenvalues]
+    assert [row.step for row in with_spectrum] == [5, 10, 15, 20]
+    assert all(row.effective_rank <= row.max_rank + 1 for row in with_spectrum)
+    for row in metrics.spectrum:
+        assert (row.backbone.dimensions, row.projector.dimensions) == (16, 24)
         assert 0 <= row.probe_accuracy <= 1
 
 
@@ -91,7 +89,7 @@ def test_a_run_of_twenty_steps_has_twenty_spectra(run):
     assert set(spectra.samples.tolist()) == {100}
 
 
-def test_the_views_are_shown(run):
+def test_the_views_are_drawn(run):
     with Image.open(run.path / "views.png") as picture:
         assert picture.width > 2 * 96  # image and two views
         assert len(picture.getcolors(1 << 20)) > 10
@@ -115,7 +113,7 @@ def test_labels_never_reach_the_weights(run, small, train, monkeypatch):
     assert same_weights(run, blind)
 
 
-def test_looking_and_probing_otherwise_does_not_change_the_weights(run, small, train):
+def test_logging_probing_and_evaluating_do_not_change_the_weights(run, small, train):
     assert run.spectra.steps.tolist() == list(range(23))
     other = train(
         replace(small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=SpectrumConfig(every=9, samples=30, batch_every=1))
@@ -128,7 +126,7 @@ def test_the_seed_decides_the_weights(run, small, train):
     assert not same_weights(run, train(replace(small, seed=1)))
 
 
-def test_a_run_leaves_global_randomness_alone(small, train):
+def test_a_run_does_not_change_the_global_random_state(small, train):
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -140,7 +138,7 @@ def test_the_backbone_beats_chance(run):
     model = fullrank.load(run.path)
     splits = train_and_test("digits")
     result = evaluate(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
-    assert result["scores"][0]["accuracy"] > 0.3  # of ten classes
+    assert result.scores[0].accuracy > 0.3  # of ten classes
 
 
 def test_double_precision_reaches_the_objective(small, train, monkeypatch):
@@ -149,18 +147,18 @@ def test_double_precision_reaches_the_objective(small, train, monkeypatch):
     seen = set()
     terms = JointEmbedding.terms
 
-    def look(self, embeddings):
-        if not isinstance(embeddings["Z"], FakeTensor):  # of the rehearsal
+    def record_dtype(self, embeddings):
+        if not isinstance(embeddings["Z"], FakeTensor):  # of the dry run
             seen.add(embeddings["Z"].dtype)
         return terms(self, embeddings)
 
-    monkeypatch.setattr(JointEmbedding, "terms", look)
+    monkeypatch.setattr(JointEmbedding, "terms", record_dtype)
     run = train(replace(small, epochs=1, machine=replace(small.machine, precision="64-true")))
     assert seen == {torch.float64}
     assert run.checkpoint().weights()["backbone.conv1.weight"].dtype == torch.float64
 
 
-def test_a_data_set_without_class_names_has_its_probe(small, train, tmp_path):
+def test_a_dataset_without_class_names_has_a_probe(small, train, tmp_path):
     import datasets
     from sklearn.datasets import load_digits
 
@@ -176,12 +174,12 @@ def test_a_data_set_without_class_names_has_its_probe(small, train, tmp_path):
 
 def test_a_preview_is_drawn_without_training(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for _ in range(2):  # it is looked at again and again
+    for _ in range(2):  # the second overwrites the first
         assert preview(small, console=Console(quiet=True)) == Path("views.png")
     assert [path.name for path in tmp_path.iterdir()] == ["views.png"]
 
 
-def test_a_preview_replaces_no_other_file_unasked(small, tmp_path):
+def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
     holiday = tmp_path / "holiday.png"
     holiday.write_text("precious")
     with pytest.raises(UserError, match="exists already"):
@@ -195,19 +193,26 @@ def test_a_preview_replaces_no_other_file_unasked(small, tmp_path):
     ("keywords", "message"),
     [
         ({}, "no recipe, expected a Recipe or a name: digits"),
-        ({"recipe": "digit"}, "perhaps you meant 'digits'"),
+        ({"recipe": "digit"}, "did you mean 'digits'"),
         ({"resume": "somewhere", "data": "digits"}, "leave out data, out and overwrite"),
         ({"resume": "somewhere", "out": "elsewhere"}, "leave out data, out and overwrite"),
     ],
 )
-def test_arguments_that_do_not_fit_are_answered(keywords, message):
+def test_contradicting_arguments_are_an_error(keywords, message):
     with pytest.raises(UserError, match=message):
         fullrank.pretrain(**keywords)
 
 
-def test_a_batch_that_processes_cannot_share_is_refused_before_anything_is_written(small, tmp_path):
+def test_a_batch_that_processes_cannot_share_is_an_error(small, tmp_path):
     with pytest.raises(UserError, match=r"batch of 128 cannot be shared by 3 devices; give --batch a multiple of 3"):
         fullrank.pretrain(small, out=tmp_path / "run", devices=3)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_misspelt_backbone_is_found_before_any_image_is_read(small, tmp_path):
+    recipe = replace(small, backbone=BackboneConfig(name="resnet81"), data=replace(small.data, source="folder:/nowhere"))
+    with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
+        fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()
 
 
@@ -226,7 +231,7 @@ def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def remote(small, tmp_path, monkeypatch):
-    """A recipe whose images arrive one after the other, from local files."""
+    """A recipe with streamed images, from local files."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # it would wait five seconds at the end of a stream
@@ -241,30 +246,30 @@ def remote(small, tmp_path, monkeypatch):
 
 
 def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_path, monkeypatch):
-    said = io.StringIO()
-    after = RunLogger.after
+    output = io.StringIO()
+    after_step = RunLogger.after_step
 
     def cut(self, step, **keywords):
-        after(self, step, **keywords)
+        after_step(self, step, **keywords)
         if step.step == 8:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after", cut)
+        patch.setattr(RunLogger, "after_step", cut)
         with pytest.raises(KeyboardInterrupt):
-            fullrank.pretrain(remote, out=tmp_path / "run", console=Console(file=said, soft_wrap=True, markup=False))
+            fullrank.pretrain(remote, out=tmp_path / "run", console=Console(file=output, soft_wrap=True, markup=False))
     assert (
         f"train with {tmp_path / 'set'} [train] as it arrives (64 images an epoch), evaluate the spectrum on 30 images of [test]"
-        in said.getvalue()
+        in output.getvalue()
     )
-    assert "a run that resumes begins a new epoch of the stream" in said.getvalue()
+    assert "a run that resumes begins a new epoch of the stream" in output.getvalue()
     run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
     assert [row.step for row in run.metrics.train] == list(range(1, 13))
     assert all(row.probe_loss is not None for row in run.metrics.train)
     assert run.checkpoint().step == 12
 
 
-def test_a_stream_has_to_say_how_long_an_epoch_is(remote, tmp_path):
-    with pytest.raises(UserError, match=r"arrives without a length; give the images of an epoch with --data\.num_images"):
+def test_a_stream_needs_the_length_of_an_epoch(remote, tmp_path):
+    with pytest.raises(UserError, match=r"has no known length; give the images of an epoch with --data\.num_images"):
         fullrank.pretrain(replace(remote, data=replace(remote.data, num_images=0)), out=tmp_path / "run", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""A run on two processes is the run on one, however it is started, stopped, killed and resumed."""
+"""A run on two processes equals the run on one, also when it is stopped, killed and resumed."""
 
 import json
 import os
@@ -26,11 +26,11 @@ STEPS = 22
 
 
 @pytest.fixture(scope="module")
-def calm(small):
-    """`calm(precision)`: steps so small that they do not amplify rounding.
+def small_steps(small):
+    """`small_steps(precision)`: a recipe with steps so small that they do not amplify rounding.
 
-    At the recipe's own rate it grows up to tenfold a step, between two ways to run one process, too. These steps are large enough: half
-    as long again, they move the loss by 1e-3.
+    At the learning rate of the recipe, rounding errors grow up to tenfold a step, also on one process. These steps are still large
+    enough: steps half as large again change the loss by 1e-3.
     """
 
     def recipe(precision):
@@ -41,9 +41,9 @@ def calm(small):
 
 
 @pytest.fixture(scope="module")
-def whole(calm, train):
-    """`calm` in double precision, on one process."""
-    return train(calm("64-true"))
+def whole(small_steps, train):
+    """`small_steps` in double precision, on one process."""
+    return train(small_steps("64-true"))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def assert_same_but_for_rounding(run, other, tolerance):
 
 
 def when_logged(path, step, act):
-    """Act in another thread as soon as the run at `path` has logged `step`; return that thread."""
+    """Call `act` in another thread when the run at `path` has logged `step`; return the thread."""
 
     def wait():
         while f'"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
@@ -85,17 +85,17 @@ def when_logged(path, step, act):
 
 
 def kill_rank_1():
-    """Kill that one of the processes which this one has started."""
+    """Kill the process of rank 1 that this process has started."""
     children = Path(f"/proc/{os.getpid()}/task/{threading.main_thread().native_id}/children").read_text().split()
     (pid,) = (pid for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
     os.kill(int(pid), signal.SIGKILL)
 
 
-def test_the_command_line_makes_one_run_with_one_log(calm, train, as_json, tmp_path, capfd):
-    recipe = calm("32-true")
+def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_json, tmp_path, capfd):
+    recipe = small_steps("32-true")
     path = tmp_path / "runs" / "two"
     assert main(["pretrain", str(as_json(recipe)), "--devices", "2", "--out", str(path)]) == 0
-    out, said = capfd.readouterr()
+    out, err = capfd.readouterr()
     assert out == ""
     assert_same_but_for_rounding(Run(path), train(recipe), 1e-5)
     assert [entry.name for entry in path.parent.iterdir()] == ["two"]
@@ -104,34 +104,34 @@ def test_the_command_line_makes_one_run_with_one_log(calm, train, as_json, tmp_p
     assert Run(path).recipe.machine.devices == 2
     assert json.loads((path / "environment.json").read_text())["processes"] == 2
     assert (path / "report.html").exists()
-    lines = said.splitlines()
+    lines = err.splitlines()
     assert lines[0].startswith("digits has no split to test with")
     assert [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")] == list(range(1, STEPS + 1))
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
-    assert len(lines) == 1 + STEPS + 1 + 3, "a forecast, and no word of a launcher"
+    assert len(lines) == 1 + STEPS + 1 + 3, "a forecast, and no line of a launcher"
 
 
-def test_torchrun_makes_the_same_run(whole, calm, as_json, tmp_path, start):
+def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, start):
     path = tmp_path / "run"
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-    process = start(as_json(calm("64-true")), "--out", path, by=torchrun)
-    _, said = process.communicate(timeout=240)
-    assert process.returncode == 0, said
+    process = start(as_json(small_steps("64-true")), "--out", path, by=torchrun)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
     assert_same_but_for_rounding(Run(path), whole, 1e-12)
-    assert said.count(f"step {STEPS}/{STEPS} ") == said.count(f"run: {path}") == 1
+    assert err.count(f"step {STEPS}/{STEPS} ") == err.count(f"run: {path}") == 1
 
 
-def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, calm, as_json, tmp_path, capfd):
+def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, small_steps, as_json, tmp_path, capfd):
     path = tmp_path / "run"
     killer = when_logged(path, 7, kill_rank_1)
-    assert main(["pretrain", str(as_json(calm("64-true"))), "--devices", "2", "--out", str(path)]) == 1
+    assert main(["pretrain", str(as_json(small_steps("64-true"))), "--devices", "2", "--out", str(path)]) == 1
     killer.join()
-    said = capfd.readouterr().err
+    err = capfd.readouterr().err
     named = r"fullrank: process 1 of 2 \(counted from 0\) died of SIGKILL, as a system short of memory sends it; "
     saved = Run(path).checkpoint().step
-    told = rf"the checkpoint of step {saved} is whole; continue with: fullrank pretrain --resume {path}"
-    assert re.fullmatch(named + told, said.splitlines()[-1])
-    assert "Traceback" not in said
+    continued = rf"the checkpoint of step {saved} is complete; continue with: fullrank pretrain --resume {path}"
+    assert re.fullmatch(named + continued, err.splitlines()[-1])
+    assert "Traceback" not in err
 
     reached = max(row.step for row in Run(path).metrics)
     assert saved <= reached < STEPS - 2
@@ -146,12 +146,12 @@ def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(
     assert_same_but_for_rounding(Run(path), whole, 1e-12)
 
 
-def test_what_one_process_alone_meets_is_told_and_leaves_nothing(small, tmp_path, monkeypatch):
+def test_a_user_error_of_one_process_is_raised_and_writes_nothing(small, tmp_path, monkeypatch):
     (tmp_path / "losses.py").write_text(
         "from fullrank.distributed import rank\nfrom fullrank.errors import UserError\nfrom fullrank.objectives import frossl\n"
-        "def loss(Z):\n    if rank() == 1:\n        raise UserError('not here; mend it')\n    return frossl(Z)\n"
+        "def loss(Z):\n    if rank() == 1:\n        raise UserError('not here; fix it')\n    return frossl(Z)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"^not here; mend it$"):
+    with pytest.raises(UserError, match=r"^not here; fix it$"):
         fullrank.pretrain(with_objective(small, "losses:loss"), out=tmp_path / "run", devices=2, console=Console(quiet=True))
     assert not (tmp_path / "run").exists()

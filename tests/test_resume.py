@@ -1,4 +1,4 @@
-"""A run that was stopped, whenever and however, ends with the bits of one that was not."""
+"""A run that is stopped and resumed ends with the same bits as one that is not."""
 
 import re
 import shutil
@@ -23,30 +23,30 @@ QUIET = Console(quiet=True)
 
 
 class PowerCut(BaseException):
-    """Ends the process as far as the run can tell."""
+    """Ends the run as a killed process would."""
 
 
 @contextmanager
 def power_cut(monkeypatch, *, after):
-    """Let the run within end between two steps, with its log written and no checkpoint."""
-    look = RunLogger.after
+    """End the run inside the context between two steps, with its log written and no checkpoint."""
+    after_step = RunLogger.after_step
 
     def cut(self, step, **keywords):
-        look(self, step, **keywords)
+        after_step(self, step, **keywords)
         if step.step == after:
             raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after", cut)
+        patch.setattr(RunLogger, "after_step", cut)
         with pytest.raises(PowerCut):
             yield
 
 
 def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run, recipe_json, tmp_path, start, stop, assert_same):
     path = tmp_path / "run"
-    status, said = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
+    status, err = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
     assert status == 143
-    last = said.splitlines()[-1]
+    last = err.splitlines()[-1]
     assert re.fullmatch(rf"fullrank: stopped after step \d+ of 22; continue with: fullrank pretrain --resume {path}", last)
     assert 4 <= Run(path).checkpoint().step < 22
     status, _ = stop(start("--resume", path), path, 13, signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run
 
 
 @pytest.mark.parametrize("objective", ["moco", "dino"])
-def test_targets_queues_prototypes_and_centres_are_resumed_too(objective, small, train, tmp_path, monkeypatch, assert_same):
+def test_teachers_queues_prototypes_and_centres_are_resumed(objective, small, train, tmp_path, monkeypatch, assert_same):
     recipe = replace(with_objective(small, objective), epochs=1)
     with power_cut(monkeypatch, after=7):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=QUIET)
@@ -96,7 +96,7 @@ def test_a_killed_stream_ends_with_the_same_bits_whatever_the_number_of_workers(
 
 
 @pytest.mark.parametrize("precision", ["auto", "64-true"])
-def test_dropout_goes_on_as_it_would_have(precision, small, train, tmp_path, monkeypatch, assert_same):
+def test_dropout_continues_with_the_same_random_numbers(precision, small, train, tmp_path, monkeypatch, assert_same):
     arguments = small.backbone.arguments | {"drop_rate": 0.2, "drop_path_rate": 0.3}
     backbone, machine = replace(small.backbone, arguments=arguments), replace(small.machine, precision=precision)
     dropping = replace(small, epochs=1, checkpoints=3, backbone=backbone, machine=machine)
@@ -107,23 +107,23 @@ def test_dropout_goes_on_as_it_would_have(precision, small, train, tmp_path, mon
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     assert_same(whole.path, tmp_path / "run")
     layers = {type(layer).__name__ for layer in fullrank.load(whole.path).backbone.modules()}
-    assert "DropPath" in layers, "nothing is dropped, so nothing is shown"
+    assert "DropPath" in layers, "the backbone has no dropout, so that the test shows nothing"
 
 
 @pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_between_two_steps_and_says_how_to_go_on(
+def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
     signum, expected, run, recipe_json, tmp_path, monkeypatch, capsys, assert_same
 ):
     path = tmp_path / "a run"
-    look = RunLogger.after
+    after_step = RunLogger.after_step
 
     def interrupted(self, step, **keywords):
-        look(self, step, **keywords)
+        after_step(self, step, **keywords)
         if step.step == 9:
             signal.raise_signal(signum)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after", interrupted)
+        patch.setattr(RunLogger, "after_step", interrupted)
         assert main(["pretrain", str(recipe_json), "--out", str(path)]) == expected
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"fullrank: stopped after step 9 of 22; continue with: fullrank pretrain --resume '{path}'"
@@ -133,7 +133,7 @@ def test_a_signal_stops_between_two_steps_and_says_how_to_go_on(
     assert (path / "report.html").exists()
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_anew(run, small, train, tmp_path, monkeypatch, assert_same):
+def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(run, small, train, tmp_path, monkeypatch, assert_same):
     with power_cut(monkeypatch, after=3):
         train(small, tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints == []
@@ -146,7 +146,7 @@ def test_resuming_a_finished_run_changes_nothing(run, copy, assert_same):
     assert_same(run.path, copy)
 
 
-def test_a_half_written_last_row_is_mended(run, copy, assert_same):
+def test_an_incomplete_last_row_is_dropped(run, copy, assert_same):
     shutil.rmtree(run_step(copy, 22))
     with (copy / "metrics.jsonl").open("a") as log:
         log.write('{"step": 23, "ki')
@@ -154,7 +154,7 @@ def test_a_half_written_last_row_is_mended(run, copy, assert_same):
     assert_same(run.path, copy)
 
 
-def test_the_time_of_all_parts_is_added_up(copy):
+def test_the_durations_of_all_parts_are_added(copy):
     before = Run(copy).path.joinpath("environment.json").read_text()
     shutil.rmtree(run_step(copy, 22))
     fullrank.pretrain(resume=copy, console=QUIET)
@@ -162,11 +162,11 @@ def test_the_time_of_all_parts_is_added_up(copy):
     assert seconds[1] > seconds[0]
 
 
-def test_the_run_s_own_recipe_may_stand_beside_it(run, copy, small):
+def test_resume_accepts_the_recipe_of_the_run(run, copy, small):
     assert fullrank.pretrain(small, resume=copy, console=QUIET).path == copy
 
 
-def test_a_run_may_go_on_with_the_devices_of_a_recipe_beside_it(run, copy, small, assert_same):
+def test_a_run_continues_on_the_devices_of_the_given_recipe(run, copy, small, assert_same):
     path = copy / "recipe.json"
     path.write_text(path.read_text().replace('"devices": 1', '"devices": 2'))
     shutil.rmtree(run_step(copy, 22))
@@ -174,20 +174,20 @@ def test_a_run_may_go_on_with_the_devices_of_a_recipe_beside_it(run, copy, small
     assert_same(run.path, copy)
 
 
-def test_another_recipe_is_refused_with_what_differs(copy, small):
+def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
     other = replace(small, epochs=3, optimizer=replace(small.optimizer, lr=0.5))
     with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3; optimizer\.lr 0\.005 → 0\.5\); resume it without a recipe"):
         fullrank.pretrain(other, resume=copy, console=QUIET)
 
 
-def test_a_recipe_that_was_edited_is_noticed(copy):
+def test_an_edited_recipe_is_an_error(copy):
     path = copy / "recipe.json"
     path.write_text(path.read_text().replace('"epochs": 2', '"epochs": 3'))
     with pytest.raises(UserError, match=r"step-00000022 belongs to another recipe than .*recipe\.json; restore that file"):
         fullrank.pretrain(resume=copy, console=QUIET)
 
 
-def test_images_that_have_gone_are_noticed(streamed, photos, train, tmp_path):
+def test_missing_images_are_an_error(streamed, photos, train, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
     data = replace(streamed.data, source=str(tmp_path / "photos"), workers=0)
     run = train(replace(streamed, data=data, epochs=1), tmp_path / "run")
@@ -198,7 +198,7 @@ def test_images_that_have_gone_are_noticed(streamed, photos, train, tmp_path):
 
 
 @pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("state.pt", 1000), ("meta.json", 5)])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumes(run, copy, file, length, assert_same):
+def test_a_damaged_checkpoint_is_named_and_the_one_before_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
     damaged.write_bytes(damaged.read_bytes()[:length])
     with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .* remove its folder to fall back"):
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_resumes(run, copy, 
     assert_same(run.path, copy)
 
 
-def test_a_damaged_log_is_named_by_its_line_and_left_alone(copy):
+def test_a_damaged_log_is_an_error_with_its_line_and_is_not_changed(copy):
     path = copy / "metrics.jsonl"
     lines = path.read_text().splitlines()
     lines[6] = lines[6][:20]

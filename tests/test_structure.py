@@ -26,14 +26,14 @@ class Outer:
     anything: dict[str, Any] = field(default_factory=dict)
 
 
-def test_what_fits_is_built():
+def test_builds_nested_dataclasses():
     values = {"inner": {"rate": 2}, "several": [{"kind": "b"}], "widths": [3, 4], "name": "x", "anything": {"k": [1, {"l": None}]}}
     expected = Outer(inner=Inner(rate=2.0), several=(Inner(kind="b"),), widths=(3, 4), name="x", anything={"k": [1, {"l": None}]})
     assert structure(values, Outer, "it") == expected
     assert isinstance(structure(values, Outer, "it").inner.rate, float)
 
 
-def test_what_is_left_out_takes_its_default():
+def test_missing_fields_take_their_defaults():
     assert structure({}, Outer, "it") == Outer()
 
 
@@ -51,18 +51,18 @@ def test_what_is_left_out_takes_its_default():
         ({"widths": [1, 2.5]}, "it.widths[1]: got 2.5, expected int"),
         ({"widths": [True]}, "it.widths[0]: got True, expected int"),
         ({"name": 3}, "it.name: got 3, expected str"),
-        ({"innner": {}}, "it: there is no field 'innner'; perhaps you meant 'inner'?"),
-        ({"inner": {"rat": 1.0}}, "it.inner: there is no field 'rat'; perhaps you meant 'rate'?"),
+        ({"innner": {}}, "it: there is no field 'innner'; did you mean 'inner'?"),
+        ({"inner": {"rat": 1.0}}, "it.inner: there is no field 'rat'; did you mean 'rate'?"),
         ({"zebra": 1, "xylophone": 2}, "it: there is no field 'xylophone'; there is no field 'zebra'"),
         ({"widths": [0.5], "name": 1}, "it.widths[0]: got 0.5, expected int; it.name: got 1, expected str"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(values, expected):
+def test_the_error_names_the_path_of_each_problem(values, expected):
     with pytest.raises(UserError) as caught:
         structure(values, Outer, "it")
     assert str(caught.value) == expected
 
 
-def test_a_scalar_alone_is_named_as_it_is_called():
+def test_the_error_of_a_scalar_names_it():
     with pytest.raises(UserError, match=r"^weight: got 'x', expected float$"):
         structure("x", float, "weight")

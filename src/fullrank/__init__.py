@@ -1,6 +1,6 @@
-"""Self-supervised learning of images by joint embedding, seen through the spectrum of the embeddings.
+"""Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
 
-The public names are imported when they are first used, so that `import fullrank` costs nothing.
+Each public name is imported when it is first used, so that `import fullrank` is fast.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""All that knows about processes: gathering and summing over them with gradient, and BatchNorm over the whole batch.
+"""Distributed training: gathering and summing over processes with gradient, and BatchNorm over the whole batch.
 
-Gather the embeddings, then call the objective on the whole batch: loss and gradient are those of one process, with any objective and
-any number of processes, under DistributedDataParallel, which averages gradients. Without a process group, nothing here does anything.
+Gather the embeddings, then call the objective on the whole batch. Under DistributedDataParallel, which averages gradients, loss and
+gradient then equal those of one process, for any objective and any number of processes. Without a process group, all functions are no-ops.
 """
 
 import os
@@ -19,40 +19,40 @@ T = TypeVar("T")
 
 
 def rank() -> int:
-    """Index of this process; 0 without a process group."""
+    """Return the index of this process; 0 without a process group."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """Number of processes; 1 without a process group."""
+    """Return the number of processes; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def local_world_size() -> int:
-    """Number of processes on this machine, as their launcher says; 1 without a process group."""
+    """Return the number of processes on this machine, which the launcher sets; 1 without a process group."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
 def rank_slice(n: int) -> slice:
-    """The rows of a batch of n that are this process's: consecutive, equal in number, in the order in which `gather` joins them.
+    """Return the rows of a batch of n that belong to this process: consecutive, equal in number, in the order of `gather`.
 
     Raises:
-        UserError: n is no multiple of the number of processes.
+        UserError: n is not a multiple of the number of processes.
 
     >>> rank_slice(256)
     slice(0, 256, None)
     """
-    each, left = divmod(n, world_size())
-    if left:
+    count, remainder = divmod(n, world_size())
+    if remainder:
         raise UserError(f"a batch of {n} cannot be shared equally by {world_size()} processes; choose a multiple of {world_size()}")
-    return slice(rank() * each, (rank() + 1) * each)
+    return slice(rank() * count, (rank() + 1) * count)
 
 
 def gather(Z: Tensor, dim: int = 1) -> Tensor:
-    """Join the tensors of all processes along `dim` in the order of their ranks, with gradient; every process brings the same shape.
+    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; all have the same shape.
 
-    Each process takes the whole loss L of the whole batch. Backward sums the gradients of all W losses, W ∂L/∂Z for this process's
-    part, and DistributedDataParallel's average over W processes then makes ∂L/∂θ of it.
+    Each process computes the loss L of the whole batch. Backward sums the gradients of all W losses, which gives W ∂L/∂Z for the rows of
+    this process; DistributedDataParallel's average over W processes then gives ∂L/∂θ.
 
     >>> gather(torch.ones(2, 4, 3)).shape
     torch.Size([2, 4, 3])
@@ -61,7 +61,7 @@ def gather(Z: Tensor, dim: int = 1) -> Tensor:
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """Sum of the tensors of all processes, on each of them, with gradient.
+    """Return the sum of the tensors of all processes, with gradient.
 
     >>> all_reduce_sum(torch.ones(2))
     tensor([1., 1.])
@@ -69,29 +69,29 @@ def all_reduce_sum(x: Tensor) -> Tensor:
     return x if world_size() == 1 else _Sum.apply(x)
 
 
-def all_gather_object(thing: T) -> list[T]:
-    """Return the things of all processes, in the order of their ranks; anything that can be pickled.
+def all_gather_object(obj: T) -> list[T]:
+    """Return the objects of all processes, in the order of their ranks. The objects must be picklable.
 
-    >>> all_gather_object("mine")
-    ['mine']
+    >>> all_gather_object("a")
+    ['a']
     """
-    things: list[Any] = [thing] * world_size()
+    objects: list[Any] = [obj] * world_size()
     if world_size() > 1:
-        dist.all_gather_object(things, thing)
-    return things
+        dist.all_gather_object(objects, obj)
+    return objects
 
 
 def all_reduce_max(number: int) -> int:
-    """Return the greatest of all processes' numbers, of which each then knows: cheap enough for every step, and waits for no device.
+    """Return the maximum of the numbers of all processes. It is cheap enough for every step and waits for no device.
 
     >>> all_reduce_max(15)
     15
     """
     if world_size() == 1:
         return number
-    greatest = torch.tensor(number)  # on the CPU: a process group of several devices carries it by gloo
-    dist.all_reduce(greatest, dist.ReduceOp.MAX)
-    return int(greatest)
+    maximum = torch.tensor(number)  # on the CPU, where the process group uses gloo
+    dist.all_reduce(maximum, dist.ReduceOp.MAX)
+    return int(maximum)
 
 
 class _Gather(torch.autograd.Function):
@@ -124,35 +124,35 @@ def _reduce(x: Tensor) -> Tensor:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm whose statistics are those of the whole batch over all processes, which may hold different numbers of samples.
+    """BatchNorm with the statistics of the whole batch over all processes, which may have different numbers of samples.
 
-    It runs on every device; torch's module of this name refuses the CPU. With one process it is `nn.BatchNorm1d`, 2d and 3d.
+    It runs on every device; torch's module of this name does not run on the CPU. With one process it equals `nn.BatchNorm1d`, 2d and 3d.
 
     >>> SyncBatchNorm(3)(torch.randn(8, 3)).shape
     torch.Size([8, 3])
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Take any number of dimensions, (N, C, …)."""
+        """Accept any number of dimensions, (N, C, …)."""
 
     def forward(self, input: Tensor) -> Tensor:
         if world_size() == 1 or not self.training:
             return super().forward(input)
-        x = input.to(torch.promote_types(input.dtype, torch.float32))  # statistics of bfloat16 activations need more digits
-        here = x.numel() // x.shape[1]
+        x = input.to(torch.promote_types(input.dtype, torch.float32))  # bfloat16 is too coarse for statistics
+        local_n = x.numel() // x.shape[1]
         local_var, local_mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-        total, n = all_reduce_sum(torch.cat([here * local_mean, x.new_full((1,), here)])).split([x.shape[1], 1])
+        total, n = all_reduce_sum(torch.cat([local_n * local_mean, x.new_full((1,), local_n)])).split([x.shape[1], 1])
         mean = total / n
-        var = all_reduce_sum(here * (local_var + (local_mean - mean).square())) / n
-        self._track(mean.detach(), var.detach() * n / (n - 1))
+        var = all_reduce_sum(local_n * (local_var + (local_mean - mean).square())) / n
+        self._update_running_stats(mean.detach(), var.detach() * n / (n - 1))
         scale = (var + self.eps).rsqrt() if self.weight is None else (var + self.eps).rsqrt() * self.weight
         shift = -mean * scale if self.bias is None else self.bias - mean * scale
         channels = (1, -1) + (1,) * (x.ndim - 2)
         return (x * scale.view(channels) + shift.view(channels)).to(input.dtype)
 
     @torch.no_grad()
-    def _track(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics by `momentum`, or to the average over all batches where it is None."""
+    def _update_running_stats(self, mean: Tensor, var: Tensor) -> None:
+        """Update the running statistics by `momentum`, or to the average over all batches if it is None."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1
@@ -162,7 +162,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class SyncBatchNormAct(SyncBatchNorm):
-    """`SyncBatchNorm` followed by the `drop` and `act` of timm's `BatchNormAct2d`."""
+    """A `SyncBatchNorm` followed by the `drop` and `act` of timm's `BatchNormAct2d`."""
 
     def __init__(self, *args: Any, drop: nn.Module, act: nn.Module):
         super().__init__(*args)
@@ -175,30 +175,30 @@ class SyncBatchNormAct(SyncBatchNorm):
 def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
     """Replace every BatchNorm of a module by a `SyncBatchNorm` with the same parameters, buffers and names; return the module.
 
-    Call it before or after the process group starts, on one process or many; optimizers and state dicts stay valid.
+    It can be called before or after the process group starts, with one process or many. Optimizers and state dicts stay valid.
 
     Raises:
-        UserError: a layer derives from BatchNorm with a forward of its own, which would silently stay local.
+        UserError: a subclass of BatchNorm overrides `forward`, so that its statistics would silently stay local.
 
     >>> [type(layer).__name__ for layer in convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))).children()]
     ['Linear', 'SyncBatchNorm']
     """
     for name, child in module.named_children():
         setattr(module, name, convert_sync_batchnorm(child))
-    return _synchronised(module) if isinstance(module, _BatchNorm) else module
+    return _to_sync_batchnorm(module) if isinstance(module, _BatchNorm) else module
 
 
-def _synchronised(old: _BatchNorm) -> nn.Module:
+def _to_sync_batchnorm(old: _BatchNorm) -> nn.Module:
     if isinstance(old, SyncBatchNorm | nn.SyncBatchNorm):
         return old
-    timm = sys.modules.get("timm.layers.norm_act")  # a layer of timm exists only where timm is imported already
-    numbers = old.num_features, old.eps, old.momentum, old.affine, old.track_running_stats
+    timm = sys.modules.get("timm.layers.norm_act")  # timm is not imported here: a module can only have its layers if it is imported already
+    arguments = old.num_features, old.eps, old.momentum, old.affine, old.track_running_stats
     if timm is not None and isinstance(old, timm.BatchNormAct2d):
-        new = SyncBatchNormAct(*numbers, drop=old.get_submodule("drop"), act=old.get_submodule("act"))
+        new = SyncBatchNormAct(*arguments, drop=old.get_submodule("drop"), act=old.get_submodule("act"))
     elif type(old).forward is _BatchNorm.forward:
-        new = SyncBatchNorm(*numbers)
+        new = SyncBatchNorm(*arguments)
     else:
-        raise UserError(f"cannot synchronise {type(old).__name__} over processes; expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d")
+        raise UserError(f"cannot convert {type(old).__name__} to SyncBatchNorm; expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d")
     new.weight, new.bias = old.weight, old.bias
     new.running_mean, new.running_var, new.num_batches_tracked = old.running_mean, old.running_var, old.num_batches_tracked
     return new.train(old.training)

@@ -1,4 +1,4 @@
-"""The embeddings of a set of images as one Parquet table, written while they are computed."""
+"""The embeddings of images as one Parquet table, written while they are computed."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fullrank.atomic import atomic_write
-from fullrank.evaluation.features import Features, stream
+from fullrank.evaluation.features import Features, stream_features
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
@@ -24,21 +24,21 @@ def embed(
     decode_errors: DecodeErrors | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Write a row for each readable image, in order, and return how many there are.
+    """Write one row for each readable image, in order, and return the number of rows.
 
-    The columns are `name` (text), `label` (int64, null where there is none) and `embedding` (a list of D float32). Each batch becomes
-    a row group, so that memory holds one batch; the file takes its name when it is complete.
+    The columns are `name` (text), `label` (int64, null if there is none) and `embedding` (a list of D float32). Each batch becomes
+    a row group, so that only one batch is in memory. The file appears when it is complete.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); proved frozen, as by `extract`.
-        images: a source, or images in memory.
-        preprocess: of the backbone.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); verified to be unchanged, as in `extract_features`.
+        images: images of a source, or in memory.
+        preprocess: the preprocessing of the backbone.
         out: the Parquet file.
-        batch: images a forward pass, and rows a group.
+        batch: images per forward pass, and rows per row group.
         device: where the backbone runs.
-        workers: processes that decode; 0 is this one.
-        decode_errors: counts and records the images that cannot be read; by default a new one, which stops past a tenth.
-        overwrite: replace a file that is there.
+        workers: processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
+        overwrite: replace an existing file.
 
     Raises:
         UserError: the file exists or cannot be written, too many images cannot be read, or none can.
@@ -52,11 +52,12 @@ def embed(
     ['name', 'label', 'embedding']
     """
     rows, writer = 0, None
-    with atomic_write(Path(out), overwrite=overwrite) as draft:
+    with atomic_write(Path(out), overwrite=overwrite) as temporary:
         try:
-            for part in stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors):
-                group = to_table(part)
-                writer = writer or pq.ParquetWriter(draft, group.schema)
+            reading = {"batch": batch, "device": device, "workers": workers, "decode_errors": decode_errors}
+            for features in stream_features(backbone, images, preprocess, **reading):
+                group = to_table(features)
+                writer = writer or pq.ParquetWriter(temporary, group.schema)
                 writer.write_table(group)
                 rows += len(group)
         finally:
@@ -65,8 +66,8 @@ def embed(
     return rows
 
 
-def to_table(part: Features) -> pa.Table:
+def to_table(features: Features) -> pa.Table:
     """Return features as rows of a table."""
-    labels = part.labels.numpy()
-    embedding = pa.FixedSizeListArray.from_arrays(pa.array(part.X.numpy().ravel()), part.X.shape[1])
-    return pa.table({"name": pa.array(part.names, pa.string()), "label": pa.array(labels, mask=labels < 0), "embedding": embedding})
+    labels = features.labels.numpy()
+    embedding = pa.FixedSizeListArray.from_arrays(pa.array(features.X.numpy().ravel()), features.X.shape[1])
+    return pa.table({"name": pa.array(features.names, pa.string()), "label": pa.array(labels, mask=labels < 0), "embedding": embedding})

@@ -1,4 +1,4 @@
-"""What ends a command otherwise than by its end: a mistake that the user can mend, the wish to stop, the death of a process."""
+"""Exceptions that stop a command: a mistake that the user can fix, an interruption, the failure of a process."""
 
 import difflib
 from collections.abc import Mapping
@@ -8,42 +8,42 @@ T = TypeVar("T")
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: one line that says what was received, what was expected, and the remedy.
+    """A mistake that the user can fix. The message is one line: what was received, what was expected, and the remedy.
 
-    The command line prints the line alone and exits with status 2. Every other exception is our own bug and keeps its traceback.
+    The command line prints only this line and exits with status 2. Every other exception is a bug of fullrank and keeps its traceback.
     """
 
 
 class Interrupted(Exception):
-    """The user asked to stop, by signal `signum`. The message says what was saved and how to go on; the exit status is 128 + signum."""
+    """A stop by signal `signum`. The message says what was saved and how to continue; the exit status is 128 + signum."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
         self.signum = signum
 
 
-class WorkerDied(Exception):
-    """One of several processes died. The message names it and says how to go on; the exit status is 1.
+class ProcessFailed(Exception):
+    """The failure of one of several processes. The message names the process and says how to continue; the exit status is 1.
 
-    Where it was our own bug, that process's traceback is a note of the exception.
+    If the cause is a bug of fullrank, the traceback of that process is a note of the exception.
     """
 
 
 def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
-    """Return `; perhaps you meant 'x'?` for the nearest option, or an empty string.
+    """Return `; did you mean 'x'?` for the nearest option, or an empty string.
 
     >>> suggest("vicregg", ["simclr", "vicreg"])
-    "; perhaps you meant 'vicreg'?"
+    "; did you mean 'vicreg'?"
     """
-    near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
-    return f"; perhaps you meant '{near[0]}'?" if near else ""
+    matches = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
 
 
 def pick(name: str, options: Mapping[str, T], what: str) -> T:
-    """Look `name` up in `options`.
+    """Return `options[name]`.
 
     Raises:
-        UserError: no such name; the line lists the options and suggests the nearest one.
+        UserError: there is no such name; the message lists the options and suggests the nearest one.
     """
     if name in options:
         return options[name]

@@ -1,4 +1,4 @@
-"""From a MODEL to a frozen backbone and its preprocessing: a run, one of its checkpoints, a timm model, or an exported file."""
+"""Loading of a MODEL (a run, one of its checkpoints, a timm model, or an exported file) as a frozen backbone with its preprocessing."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -26,21 +26,21 @@ from fullrank.run import Run
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone in eval mode, and what it takes to use it: `model.features([Image.open("a.jpg")])`."""
+    """A backbone in eval mode with its preprocessing: `model.features([Image.open("a.jpg")])`."""
 
     name: str
-    """As the user wrote it."""
+    """The MODEL, as the user wrote it."""
     backbone: nn.Module
-    """float32 images (n, C, S, S), normalised, to features (n, D)."""
+    """Maps normalised float32 images (n, C, S, S) to features (n, D)."""
     preprocess: Preprocess
     spec: BackboneConfig
-    """How timm builds it."""
+    """The arguments with which timm builds the backbone."""
     untrained: Callable[[], nn.Module]
-    """The same network with fresh weights: those that a run began with."""
+    """Builds the same network with fresh weights; for a run, with its initial weights."""
     projector: nn.Module | None = None
-    """A run's projector."""
+    """The projector of a run."""
     recipe: Recipe | None = None
-    """A run's recipe."""
+    """The recipe of a run."""
 
     @torch.inference_mode()
     def features(self, images: Sequence[Picture]) -> Float[Tensor, "n D"]:
@@ -52,15 +52,15 @@ class Model:
 def load(model: str | Path) -> Model:
     """Load a MODEL.
 
-    | MODEL | what |
+    | MODEL | meaning |
     |---|---|
     | `RUN` | the newest checkpoint of a run directory |
-    | `RUN@STEP` | that of a step |
+    | `RUN@STEP` | the checkpoint of that step |
     | `timm:NAME` | a timm model with its pretrained weights |
-    | `file:PATH` | what `fullrank export` wrote as safetensors |
+    | `file:PATH` | a safetensors file of `fullrank export` |
 
     Raises:
-        UserError: no such model, or a damaged file.
+        UserError: there is no such model, or a file is damaged.
 
     >>> load("no/such/run")
     Traceback (most recent call last):
@@ -84,22 +84,22 @@ def load(model: str | Path) -> Model:
 
 
 def load_run(path: Path, step: int | None = None, *, name: str | None = None) -> Model:
-    """Load the backbone and projector of a run's newest checkpoint, or of that of `step`."""
+    """Load the backbone and the projector from the newest checkpoint of a run, or from the checkpoint of `step`."""
     run = Run(path)
     recipe, checkpoint = run.recipe, run.checkpoint(step)
-    branch, weights = build_encoder(recipe), checkpoint.weights()
+    encoder, weights = build_encoder(recipe), checkpoint.weights()
     try:
-        for part, network in (("backbone.", branch.backbone), ("projector.", branch.projector)):
-            network.load_state_dict({name.removeprefix(part): tensor for name, tensor in weights.items() if name.startswith(part)})
+        for prefix, network in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
+            network.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)})
     except RuntimeError as error:
-        raise UserError(f"checkpoint {checkpoint.path} does not fit {path / 'recipe.json'} ({_summary(error)}); restore both") from error
+        raise UserError(f"checkpoint {checkpoint.path} does not match {path / 'recipe.json'} ({_summary(error)}); restore both") from error
     return Model(
         name=name or str(path),
-        backbone=branch.backbone.eval(),
+        backbone=encoder.backbone.eval(),
         preprocess=build_preprocess(recipe),
         spec=recipe.backbone,
         untrained=lambda: build_encoder(recipe).backbone,
-        projector=branch.projector.eval(),
+        projector=encoder.projector.eval(),
         recipe=recipe,
     )
 
@@ -107,33 +107,33 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
 def load_timm(name: str) -> Model:
     """Load a timm model with its pretrained weights.
 
-    Size, mean and std are timm's. Images are resized to just that size, bilinearly: timm's own evaluation may resize to a larger one
-    first, or by another filter.
+    Size, mean and std are those of timm. Images are resized to this size by a bilinear filter; timm's own evaluation may first resize to
+    a larger size, or use another filter.
     """
     if not timm.is_model(name):
         raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
     if not timm.is_model_pretrained(name):
-        near = suggest(name, timm.list_pretrained())
-        raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){near}")
+        hint = suggest(name, timm.list_pretrained())
+        raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){hint}")
     try:
-        _ask_the_hub(name)
+        _check_hub(name)
         network = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:  # the hub answers with a dozen types
+    except Exception as error:  # the hub raises exceptions of many types
         raise UserError(
-            f"the weights of timm:{name} cannot be had ({_summary(error)}); "
-            "load it once with a network, so that they are cached, or give a RUN or file:PATH"
+            f"the weights of timm:{name} are not available ({_summary(error)}); "
+            "connect to the internet once so that they are cached, or give a RUN or file:PATH"
         ) from error
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
     preprocess = Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
     spec = BackboneConfig(name=name)
-    return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, channels))
+    return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, channels))
 
 
-def _ask_the_hub(name: str) -> None:
-    """Ask the hub, once, for weights that are not cached; without a network, timm would repeat its own request for a minute."""
+def _check_hub(name: str) -> None:
+    """Request the weights from the hub once if they are not cached; without internet, timm would repeat its request for a minute."""
     cfg = timm.get_pretrained_cfg(name)
-    if cfg is None or cfg.hf_hub_id is None:  # they come from elsewhere
+    if cfg is None or cfg.hf_hub_id is None:  # the weights are not on the hub
         return
     try:
         snapshot_download(cfg.hf_hub_id, local_files_only=True)
@@ -142,16 +142,16 @@ def _ask_the_hub(name: str) -> None:
 
 
 def load_file(path: Path) -> Model:
-    """Load what `fullrank export` wrote: weights, with name, arguments, stem and preprocessing in the metadata."""
+    """Load a file of `fullrank export`: weights, with name, arguments, stem and preprocessing in the metadata."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  a method of the file, not a dict
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
     except FileNotFoundError:
-        raise UserError(f"no file {path}; expected what `fullrank export RUN --out FILE.safetensors` wrote") from None
+        raise UserError(f"no file {path}; expected a file of `fullrank export RUN --out FILE.safetensors`") from None
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"{path} is no safetensors file ({_summary(error)}); expected what `fullrank export RUN --out FILE.safetensors` wrote"
+            f"{path} is no safetensors file ({_summary(error)}); expected a file of `fullrank export RUN --out FILE.safetensors`"
         ) from error
     try:
         spec = BackboneConfig(
@@ -163,29 +163,29 @@ def load_file(path: Path) -> Model:
         values = json.loads(metadata["preprocess"])
         preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
     except (KeyError, ValueError, TypeError):
-        raise UserError(f"{path} does not say which backbone it holds; expected the metadata that `fullrank export` writes") from None
-    network = _fresh(spec, preprocess.channels)
+        raise UserError(f"{path} has no metadata of a backbone; expected the metadata that `fullrank export` writes") from None
+    network = _build_untrained(spec, preprocess.channels)
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise UserError(f"the weights in {path} do not fit its own metadata ({_summary(error)}); export it again") from error
-    return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_fresh, spec, preprocess.channels))
+        raise UserError(f"the weights in {path} do not match its metadata ({_summary(error)}); export it again") from error
+    return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, preprocess.channels))
 
 
-def _fresh(spec: BackboneConfig, channels: int) -> nn.Module:
-    """Build the network with fresh weights, always the same, and leave torch's global generator alone."""
+def _build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
+    """Build the network with fresh weights, the same at each call, without a change of torch's global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return build_backbone(spec, channels=channels)
 
 
 def _summary(error: Exception) -> str:
-    """Return what an error says, in part of a line, or its type where it says nothing."""
+    """Return a short message of an error, or its type if it has no message."""
     return shorten(str(error), 160, placeholder=" …") or type(error).__name__
 
 
-def metadata_of(model: Model) -> dict[str, str]:
-    """Return what an exported file says of itself, as `load` reads it."""
+def export_metadata(model: Model) -> dict[str, str]:
+    """Return the metadata of an exported file, which `load` reads."""
     return {
         "name": model.spec.name,
         "arguments": json.dumps(model.spec.arguments),

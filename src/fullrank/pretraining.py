@@ -1,41 +1,47 @@
-"""A whole run, from recipe to run directory: probe, watch, log, checkpoints and signals around the generator of `training`."""
+"""A whole run, in the order of time: configuration, processes, images, networks, training, run directory."""
 
 import errno
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
-from typing import TypeVar
+from typing import Any
 
 import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
 from fullrank.atomic import atomic_write
-from fullrank.data import TrainingData, batches_of, prepare, write_preview
-from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, rank
+from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, write_preview
+from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch import launch_fabric, resolve_devices, stop_on_signals
-from fullrank.launch.devices import launched_world_size, resolve_precision
+from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
 from fullrank.launch.launcher import run_workers
-from fullrank.launch.messages import Task
+from fullrank.launch.signals import stop_on_signals
+from fullrank.launch.worker import WorkerSpec
 from fullrank.methods import Method, TrainingLength, feature_dim
-from fullrank.monitoring.null_logger import NullLogger
-from fullrank.monitoring.progress import Waiting
-from fullrank.monitoring.run_logger import RunLogger
-from fullrank.recipes import RECIPES, Assembly, Recipe, check, differences, read_recipe, to_dict, with_devices
-from fullrank.run import Run, create, describe, resume_command, run_lock, write_json
+from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
+from fullrank.recipes import (
+    RECIPES,
+    Assembly,
+    Recipe,
+    assemble,
+    build_method,
+    check,
+    differences,
+    dry_run,
+    read_recipe,
+    to_dict,
+    with_devices,
+)
+from fullrank.run import Run, create, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, factor, fit
-from fullrank.training.memory import within_memory
-from fullrank.views.draw import mix
-
-T = TypeVar("T")
-DROPOUT = 1  # a word of its own beside seed and step, so that a network's dropout is not drawn from the numbers of the views
+from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
 def pretrain(
@@ -51,23 +57,23 @@ def pretrain(
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
 
-    On several devices, one process trains on each: those that torchrun has started already, or else those that this function starts.
-    They take together the steps that one process would.
+    On several devices, one process trains on each: those that torchrun has started, or else those that this function starts.
+    Together they take the same steps as one process would.
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
         data: source of the images, in place of the recipe's own.
         out: run directory; None: the next free `runs/NAME`.
-        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given beside it has to be its own.
-        overwrite: replace the run that `out` holds.
-        devices: in place of the recipe's own number; a run may go on with another number than it began with.
+        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with it must be the run's own.
+        overwrite: replace the run in `out`.
+        devices: number of devices, in place of the recipe's own; a run may continue on another number.
         wandb: log to Weights & Biases too.
-        console: where to print; None: standard error, where processes that are started here always print, unless the console is quiet.
+        console: where to print; None: standard error. Processes that are started here print to standard error unless the console is quiet.
 
     Raises:
-        UserError: anything that the user can mend, in one line.
+        UserError: a mistake that the user can fix, in one line.
         Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
-        WorkerDied: one of several processes died.
+        ProcessFailed: one of several processes failed.
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig
@@ -76,13 +82,14 @@ def pretrain(
     >>> run.checkpoint().step, run.metrics[-1].kind
     (11, 'spectrum')
     """
+    # Configuration
     console = console or stderr()
     if resume is not None and (data is not None or out is not None or overwrite):
         raise UserError(f"a resumed run has its own images and folder, got resume={resume} with others; leave out data, out and overwrite")
     if isinstance(recipe, str):
         recipe = pick(recipe, RECIPES, "recipe")
     if resume is not None:
-        out, recipe = resume, _own_recipe(Path(resume), recipe)
+        out, recipe = resume, _stored_recipe(Path(resume), recipe)
     elif recipe is None:
         raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
     elif data is not None:
@@ -91,10 +98,12 @@ def pretrain(
     recipe = resolve_devices(recipe, devices)
     check(recipe)
     if path is not None and resume is None:
-        validate_output_dir(path, overwrite=overwrite)  # before the images are read
+        validate_output_dir(path, overwrite=overwrite)
+
+    # Processes
     if recipe.machine.devices == 1 or launched_world_size():
         return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
-    task = Task(
+    spec = WorkerSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
         resume=resume is not None,
@@ -103,7 +112,7 @@ def pretrain(
         quiet=console.quiet,
         argv=sys.argv,
     )
-    return Run(run_workers(task, recipe.machine.devices))
+    return Run(run_workers(spec, recipe.machine.devices))
 
 
 def train_on_rank(
@@ -114,63 +123,152 @@ def train_on_rank(
     overwrite: bool,
     wandb: bool,
     console: Console,
-    announce: Callable[[Path], None] = lambda path: None,
+    on_path: Callable[[Path], None] = lambda path: None,
 ) -> Run:
-    """Train in this process, alone or as one of those that were started together.
+    """Train in this process, which may be one of several.
 
     Args:
-        recipe: checked, and placed on the processes that there are.
-        path: of the run; None: the next free `runs/NAME`.
-        resume: continue the run at `path`.
-        overwrite: replace it.
+        recipe: checked, with the number of devices that there are processes for.
+        path: run directory; None: the next free `runs/NAME`.
+        resume: continue the run in `path`.
+        overwrite: replace the run in `path`.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
-        announce: told the path on the first process, before the first step.
+        on_path: called with the run directory on the first process, before the first step.
     """
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
-    if resume:
-        assert path is not None, "a run that is resumed is somewhere"
-        if fabric.is_global_zero:
-            announce(path)
-        _continue(path, recipe, fabric, wandb=wandb, console=console)
-        return Run(path)
-    recipe, assembly, prepared = prepare(recipe, say=console.print)
-    all_reduce_max(0)  # nothing is written before all have read their images
-    path = all_gather_object(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
-    with _held(path):
-        if fabric.is_global_zero:
-            announce(path)
-            write_json(path / "recipe.json", to_dict(recipe))
-            write_json(path / "environment.json", describe(recipe))
-            write_preview(path / "views.png", recipe, assembly.views, prepared)
-        _train(path, recipe, assembly, prepared, fabric, start=None, wandb=wandb, console=console)
+    with ExitStack() as stack:
+        # Checkpoint
+        checkpoint = None
+        if resume:
+            assert path is not None, "a resumed run has a path"
+            if fabric.is_global_zero:
+                on_path(path)
+            stack.enter_context(_lock_on_rank_zero(path))
+            checkpoint = _newest_checkpoint(path, recipe)
+
+        # Networks, images, views: in this order, because a wrong backbone or objective is found without reading an image
+        method = _build_method(recipe, notify=console.print)
+        recipe, data = open_data(recipe, method, notify=console.print)
+        assembly = assemble(recipe, method)
+
+        # Run directory
+        if resume:
+            _check_same_images(checkpoint, recipe, data)
+        else:
+            all_reduce_max(0)  # nothing is written before all processes have read their images
+            path = all_gather_object(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
+            stack.enter_context(_lock_on_rank_zero(path))
+            if fabric.is_global_zero:
+                on_path(path)
+                write_json(path / "recipe.json", to_dict(recipe))
+                write_json(path / "environment.json", describe_environment(recipe))
+                write_preview(path / "views.png", recipe, assembly.views, data)
+        assert path is not None, "create returns a path"
+
+        # Training
+        with _global_state(path, recipe, fabric.device):
+            _train(path, recipe, assembly, data, fabric, checkpoint=checkpoint, wandb=wandb, console=console)
     return Run(path)
 
 
+def _train(
+    path: Path,
+    recipe: Recipe,
+    assembly: Assembly,
+    data: TrainingData,
+    fabric: Fabric,
+    *,
+    checkpoint: Checkpoint | None,
+    wandb: bool,
+    console: Console,
+) -> None:
+    """Train from `checkpoint`, or from the first step, to the end of the run or to a signal."""
+    # Method and optimizer
+    method = assembly.method
+    convert_sync_batchnorm(method)
+    method.to(fabric.device, torch.get_default_dtype())  # before its optimizer, whose state is restored together with the weights
+    if recipe.machine.channels_last:
+        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    optimizer = build_optimizer(recipe.optimizer, method)
+    probe = OnlineProbe(feature_dim(method.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
+    start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
+    if recipe.machine.compile:
+        method.compile()
+    ddp_method, ddp_optimizer = fabric.setup(method, optimizer)
+
+    # Length, learning rate, batches, logger
+    steps_per_epoch = data.num_images // recipe.batch
+    total = recipe.epochs * steps_per_epoch
+    method.training_length = TrainingLength(steps_per_epoch, total)
+
+    def learning_rate(step: int) -> float:
+        return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+
+    views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
+    batches = SeededBatches(views, seed=recipe.seed, start=start)
+    run = TrainingRun(
+        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, start=start, total=total
+    )
+    logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
+
+    # The loop
+    micro_batch, share = recipe.machine.micro_batch, recipe.batch // fabric.world_size
+    signum, reached = 0, start
+    with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
+        if start == 0:
+            logger.evaluate_spectrum(0)
+        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, start=start, micro_batch=micro_batch):
+            logger.after_step(step, wait_seconds=batches.wait_seconds)
+            reached = step.step
+            if reached < total and (signum := all_reduce_max(flag.signum)):
+                logger.save_checkpoint(reached)
+                break
+    all_reduce_max(0)  # the processes end together: a launcher may kill those that still write when the first has ended
+    if signum:
+        raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
+
+
 def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
-    """Write a grid of images and their views, without training.
+    """Write a grid of images and their views, without training, and return its path.
 
     Args:
-        recipe: whose views.
-        out: a PNG file; None: views.png here, which is replaced.
+        recipe: the recipe of the views.
+        out: a PNG file; None: views.png in the working directory, which is replaced.
         overwrite: replace `out`.
         console: where to print; None: standard error.
 
     Raises:
-        UserError: anything that the user can mend, in one line.
+        UserError: a mistake that the user can fix, in one line.
     """
     path = out or Path("views.png")
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
+    notify = (console or stderr()).print
+    check(recipe)
     with atomic_write(path, overwrite=overwrite or out is None) as draft:
-        recipe, assembly, prepared = prepare(recipe, say=(console or stderr()).print)
-        write_preview(draft, recipe, assembly.views, prepared)
+        method = _build_method(recipe, notify=notify)
+        recipe, data = open_data(recipe, method, notify=notify)
+        write_preview(draft, recipe, assemble(recipe, method).views, data)
     return path
 
 
-def _own_recipe(path: Path, recipe: Recipe | None) -> Recipe:
-    """Return the recipe of a run, for the devices of the one beside it. Raises UserError where that is another in anything else."""
+def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
+    """Build the method of a checked recipe and try its objective once on tensors of the right shapes."""
+    method = build_method(recipe)
+    dry_run(method, recipe)
+    if warning := micro_batch_warning(method, recipe.batch // world_size(), recipe.machine.micro_batch):
+        notify(warning)
+    return method
+
+
+def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
+    """Return the recipe of the run in `path`, on the devices of `recipe` if it is given.
+
+    Raises:
+        UserError: `recipe` differs from the run's in anything else.
+    """
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
         measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
@@ -182,96 +280,42 @@ def _own_recipe(path: Path, recipe: Recipe | None) -> Recipe:
     return stored
 
 
-def _continue(path: Path, recipe: Recipe, fabric: Fabric, *, wandb: bool, console: Console) -> None:
-    with _held(path):
-        # A run that was stopped before its first checkpoint begins anew, and takes the steps that it took.
-        checkpoint = Run(path).checkpoint() if Run(path).checkpoints else None
-        meta = checkpoint.meta() if checkpoint else {}
-        if checkpoint and meta.get("recipe") != recipe.fingerprint:
-            raise UserError(
-                f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
-            )
-        same, assembly, prepared = prepare(recipe, say=console.print)
-        if checkpoint and meta.get("images") != prepared.num_images:
-            raise UserError(
-                f"{path} was trained on {meta.get('images')} images, and {recipe.data.source} now has {prepared.num_images}; "
-                "restore them, or start a new run"
-            )
-        _train(path, same, assembly, prepared, fabric, start=checkpoint, wandb=wandb, console=console)
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Let the first process hold the run directory, for all."""
-    with run_lock(path) if rank() == 0 else nullcontext():
-        yield
-
-
-def _train(
-    path: Path,
-    recipe: Recipe,
-    assembly: Assembly,
-    data: TrainingData,
-    fabric: Fabric,
-    *,
-    start: Checkpoint | None,
-    wandb: bool,
-    console: Console,
-) -> None:
-    """Run the recipe from `start`, or from the first step, to its end."""
-    with _surroundings(path, recipe, fabric.device):
-        bare = assembly.method
-        convert_sync_batchnorm(bare)
-        bare.to(fabric.device, torch.get_default_dtype())  # before its optimizer, whose state a resumed run loads beside the weights
-        if recipe.machine.channels_last:
-            bare.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        bare_optimizer = build_optimizer(recipe.optimizer, bare)
-        probe = OnlineProbe(feature_dim(bare.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
-        done = restore(start, bare, bare_optimizer, probe) if start else 0
-        if recipe.machine.compile:
-            bare.compile()
-        method, optimizer = fabric.setup(bare, bare_optimizer)
-
-        steps_per_epoch = data.num_images // recipe.batch
-        total = recipe.epochs * steps_per_epoch
-        bare.training_length = TrainingLength(steps_per_epoch, total)
-        waiting = Waiting()
-        batches = batches_of(recipe, assembly.views, data, fabric.device, start=done, stop=total)
-
-        def learning_rate(step: int) -> float:
-            return recipe.optimizer.lr * factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
-
-        recorder = (
-            RunLogger(path, recipe, fabric, bare, bare_optimizer, probe, data, done=done, total=total, wandb=wandb, console=console)
-            if fabric.is_global_zero
-            else NullLogger(recipe, data, total=total)
-        )
-        signum, reached = 0, done
-        with recorder, stop_on_signals() as flag:
-            if not done:
-                recorder.watch(0)
-            fed = waiting.over(seeded(batches, recipe.seed, done))
-            micro_batch = recipe.machine.micro_batch
-            steps = fit(fabric, method, optimizer, fed, learning_rate, start=done, micro_batch=micro_batch)
-            for step in within_memory(steps, bare, recipe.batch // fabric.world_size, micro_batch):
-                recorder.after(step, waited=waiting.seconds)
-                reached = step.step
-                if reached < total and (signum := all_reduce_max(flag.signum)):
-                    recorder.checkpoint(reached)
-                    break
-        all_reduce_max(0)  # all leave together: a launcher would end those that are still writing when the first is gone
-        if signum:
-            raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
-
-
-@contextmanager
-def _surroundings(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Set the global state that a run needs, and put it back: torch's generators, which a run seeds, and the default type of numbers.
-
-    Fabric casts what a module returns to the default type, so that '64-true' without it is single precision.
+def _newest_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
+    """Return the newest checkpoint of a run, or None if it was stopped before the first; the run then starts again.
 
     Raises:
-        UserError: the disk is full, whichever file of the run met its end first.
+        UserError: the checkpoint was made with another recipe.
+    """
+    run = Run(path)
+    checkpoint = run.checkpoint() if run.checkpoints else None
+    if checkpoint and checkpoint.meta().get("recipe") != recipe.fingerprint:
+        raise UserError(
+            f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
+        )
+    return checkpoint
+
+
+def _check_same_images(checkpoint: Checkpoint | None, recipe: Recipe, data: TrainingData) -> None:
+    if checkpoint and (trained_on := checkpoint.meta().get("images")) != data.num_images:
+        raise UserError(
+            f"{checkpoint.path} was trained on {trained_on} images, and {recipe.data.source} now has {data.num_images}; "
+            "restore them, or start a new run"
+        )
+
+
+def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:
+    """Return the lock of the run directory, which the first process holds for all."""
+    return run_lock(path) if rank() == 0 else nullcontext()
+
+
+@contextmanager
+def _global_state(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
+    """Set the global state of a run inside the context, and restore it afterwards: torch's generators and default dtype.
+
+    Fabric casts the outputs of a module to the default dtype, so that without it '64-true' would be single precision.
+
+    Raises:
+        UserError: the disk is full.
     """
     dtype = torch.get_default_dtype()
     try:
@@ -287,10 +331,10 @@ def _surroundings(path: Path, recipe: Recipe, device: torch.device) -> Iterator[
 
 
 def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
-    """Load a checkpoint into method, optimizer and probe; return the number of steps it stands at.
+    """Load a checkpoint into method, optimizer and probe, and return its number of steps.
 
     Raises:
-        UserError: the checkpoint is damaged, or does not fit the recipe's networks.
+        UserError: the checkpoint is damaged, or does not fit the networks of the recipe.
     """
     weights, state = checkpoint.weights(), checkpoint.state()
     try:
@@ -303,11 +347,3 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
             f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run"
         ) from error
     return checkpoint.step
-
-
-def seeded(batches: Iterable[T], seed: int, start: int) -> Iterator[T]:
-    """Seed torch's global generator before each step, so that a network's own dropout is a function of (seed, step, rank) too."""
-    process = (rank(),) if rank() else ()
-    for step, batch in enumerate(batches, start=start):
-        torch.manual_seed(mix(seed, step, DROPOUT, *process))
-        yield batch

@@ -1,4 +1,4 @@
-"""From what JSON holds to typed values, strictly: nothing is rounded, parsed or guessed, and a field that does not exist is an error."""
+"""Strict conversion of JSON values to typed values: nothing is rounded, parsed or guessed, and an unknown field is an error."""
 
 import dataclasses
 from typing import Any, Literal, get_args, get_origin
@@ -9,15 +9,15 @@ from fullrank.errors import UserError, suggest
 
 
 def structure(value: Any, kind: Any, what: str) -> Any:
-    """Return `value` as `kind`: a scalar, a tuple, a dataclass, or these in one another.
+    """Return `value` as an instance of `kind`: a scalar, a tuple, a dataclass, or a nesting of these.
 
     Args:
-        value: of dicts, lists, strings, numbers, booleans and None.
-        kind: what it has to be; an integer may stand for a float.
-        what: how an error calls the value.
+        value: dicts, lists, strings, numbers, booleans and None.
+        kind: the expected type; an integer is accepted as a float.
+        what: the name of the value in errors.
 
     Raises:
-        UserError: the value does not fit; the line lists every place where.
+        UserError: the value has another type; the message lists every path at which it differs.
 
     >>> structure([1, 2], tuple[float, ...], "milestones")
     (1.0, 2.0)
@@ -25,15 +25,15 @@ def structure(value: Any, kind: Any, what: str) -> Any:
     try:
         return _converter.structure(value, kind)
     except cattrs.BaseValidationError as error:
-        found = (line.rpartition(" @ ") for line in cattrs.transform_error(error, path=what, format_exception=_say))
-        raise UserError("; ".join(f"{path}: {problem}" for problem, _, path in found)) from error
+        problems = (line.rpartition(" @ ") for line in cattrs.transform_error(error, path=what, format_exception=_format_error))
+        raise UserError("; ".join(f"{path}: {problem}" for problem, _, path in problems)) from error
     except UserError as error:
         raise UserError(f"{what}: {error}") from error
 
 
 def _scalar(value: Any, kind: type) -> Any:
     accepted = (int, float) if kind is float else kind
-    if isinstance(value, accepted) and isinstance(value, bool) == (kind is bool):  # to Python, True is an int
+    if isinstance(value, accepted) and isinstance(value, bool) == (kind is bool):  # in Python, True is an int
         return kind(value)
     raise UserError(f"got {value!r}, expected {kind.__name__}")
 
@@ -44,8 +44,8 @@ def _literal(value: Any, kind: Any) -> Any:
     raise UserError(f"got {value!r}, expected one of {', '.join(map(repr, get_args(kind)))}")
 
 
-def _say(error: BaseException, kind: Any) -> str:
-    """Put one of cattrs' errors into words."""
+def _format_error(error: BaseException, kind: Any) -> str:
+    """Return the message of an error of cattrs."""
     match error:
         case UserError():
             return str(error)

@@ -1,4 +1,4 @@
-"""Where the words for the user of a command go: to standard error, as they stand."""
+"""The console for messages to the user of a command: standard error, without markup."""
 
 import os
 
@@ -6,9 +6,9 @@ from rich.console import Console
 
 
 def stderr() -> Console:
-    """Return a console that interprets nothing and wraps nothing: brackets in a path are no markup, a line of a log stays one line.
+    """Return a console without markup or wrapping: brackets in a path are printed, and a line of a log stays one line.
 
-    Of several processes that one launcher started, the first alone is heard.
+    If a launcher started several processes, only the first one prints.
 
     >>> stderr().soft_wrap
     True
@@ -17,7 +17,7 @@ def stderr() -> Console:
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is the only one, or the first of those that one launcher started.
+    """Return whether this process is the only one, or the first of several processes of a launcher.
 
     >>> is_rank_zero()
     True

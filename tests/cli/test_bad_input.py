@@ -1,4 +1,4 @@
-"""What the user can mend: exit status 2, one line on standard error with received, expected and remedy, and nothing overwritten."""
+"""Mistakes of the user: exit status 2, one line on standard error with received, expected and remedy, and nothing overwritten."""
 
 import errno
 import json
@@ -29,20 +29,20 @@ def tree(path):
     ("arguments", "message"),
     [
         ("digit", "'digit' is neither a recipe nor a path that exists; expected a recipe (digits, "),
-        ("digit", "; perhaps you meant 'digits'?"),
+        ("digit", "; did you mean 'digits'?"),
         ("digits --objective vicregg", "unknown objective 'vicregg'; choose from "),
-        ("digits --objective vicregg", "; perhaps you meant 'vicreg'?"),
-        ("digits --objective", "--objective has no value, expected one behind it"),
+        ("digits --objective vicregg", "; did you mean 'vicreg'?"),
+        ("digits --objective", "--objective has no value; give one"),
         (
             "digits --backbone.name resnet81",
-            "unknown backbone 'resnet81'; choose a timm model such as resnet18; perhaps you meant 'resnet18'?",
+            "unknown backbone 'resnet81'; choose a timm model such as resnet18; did you mean 'resnet18'?",
         ),
         (
             "digits --backbone.name resnet18d",
             "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
         ),
-        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; perhaps you meant --optimizer.lr FLOAT"),
-        ("digits --lr 3", "perhaps you meant --optimizer.lr FLOAT or --probe.lr FLOAT?"),
+        ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; did you mean --optimizer.lr FLOAT"),
+        ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT?"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance, 4"),
         ("digits again", "unrecognized options: again; see fullrank pretrain digits --help"),
         ("digits --epochs many", "invalid literal for int() with base 10: 'many'; expected --epochs INT"),
@@ -56,7 +56,7 @@ def tree(path):
         ("--epochs 3", "expected a recipe or a path first, got --epochs; such as: fullrank pretrain digits --epochs …"),
         ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
         ("no/such/folder", "such as: fullrank pretrain path/to/photos"),
-        ("digits --objectiv vicreg", "unrecognized options: --objectiv; perhaps you meant --objective?"),
+        ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
         ("digits --optimizer.lr nan", "optimizer.lr is nan, but has to be a finite number of at least 0; change --optimizer.lr"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
         ("digits --data hff:cifar", "unknown kind of source 'hff:' in 'hff:cifar'"),
@@ -71,7 +71,7 @@ def tree(path):
         ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
         (
             "digits --machine.accelerator tpu9",
-            "--machine.accelerator tpu9 is not to be had on this machine; choose auto",
+            "--machine.accelerator tpu9 is not available on this machine; choose auto",
         ),
         ("digits --machine.devices 0", "machine.devices is 0, but has to be at least 1"),
         ("digits --devices 3", "batch of 128 cannot be shared by 3 devices; give --batch a multiple of 3"),
@@ -79,20 +79,20 @@ def tree(path):
         ("digits --devices two", "error parsing --devices"),
         ("digits --data.storage streaming", "give the images of an epoch with --data.num_images"),
         ("digits --data.storage streaming --data.num_images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
-        ("digits --out texts", "texts holds other files already, and is never overwritten unasked; give another --out"),
-        ("digits --out texts --overwrite", "texts holds other files already, and is never overwritten unasked; give another --out"),
+        ("digits --out texts", "texts already holds other files, and only a run can be overwritten; give another --out"),
+        ("digits --out texts --overwrite", "texts already holds other files, and only a run can be overwritten; give another --out"),
         ("digits --out texts/a.txt", "--out texts/a.txt is a file; give a folder that does not exist yet"),
         (
             "digits --out texts/a.txt/run",
-            "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give an --out that you may",
+            "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give a writable --out",
         ),
-        ("--resume", "--resume has no value, expected one behind it"),
+        ("--resume", "--resume has no value; give one"),
         ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` made"),
-        ("--resume texts --epochs 9", "--resume texts continues a run as it began, got --epochs 9 beside it; leave that out"),
+        ("--resume texts --epochs 9", "--resume texts continues a run with its own recipe, got --epochs 9; leave it out"),
         ("--resume texts digits --out other", "--resume texts continues in that folder; leave out --out, --overwrite and --preview"),
     ],
 )
-def test_pretrain_refuses_in_one_line(arguments, message, refused, tmp_path):
+def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("precious")
@@ -107,8 +107,8 @@ def test_pretrain_refuses_in_one_line(arguments, message, refused, tmp_path):
         ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
         ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
-        ("evaluate nowhere --dimensions foo", "--dimensions foo is no part of a vector, expected START:STOP, such as :360 or 360:"),
-        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not there; choose from auto, cpu"),
+        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, such as :360 or 360:"),
+        ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not available; choose from auto, cpu"),
         ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace it with --overwrite"),
         ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz or .json"),
         ("spectrum {run} --out precious.npz", "precious.npz exists already"),
@@ -124,7 +124,7 @@ def test_pretrain_refuses_in_one_line(arguments, message, refused, tmp_path):
         ("recipes digit", "unknown recipe 'digit'; choose from "),
     ],
 )
-def test_the_other_verbs_refuse_in_one_line(arguments, message, refused, tmp_path, run):
+def test_the_other_verbs_report_mistakes_in_one_line(arguments, message, refused, tmp_path, run):
     files = {name: b"precious" for name in ("precious.npz", "precious.safetensors", "precious.txt")}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -134,22 +134,22 @@ def test_the_other_verbs_refuse_in_one_line(arguments, message, refused, tmp_pat
     assert tree(run.path) == before
 
 
-def test_a_model_without_images_asks_for_some(fullrank, refused, run, tmp_path):
+def test_a_model_without_images_needs_a_source(fullrank, refused, run, tmp_path):
     fullrank("export", run.path, "--out", "a.safetensors")
-    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' brings no images; give --data SOURCE"
+    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' has no images of its own; give --data SOURCE"
 
 
-def test_few_photos_are_too_few(refused, photos, tmp_path):
+def test_too_few_photos_are_an_error(refused, photos, tmp_path):
     shutil.copytree(photos / "cat", tmp_path / "cats", ignore=lambda folder, names: sorted(names)[10:])
-    assert "expected at least 32 to learn from" in refused("pretrain", "cats")
+    assert "expected at least 32" in refused("pretrain", "cats")
     shutil.copytree(photos / "cat", tmp_path / "tiny", ignore=lambda folder, names: sorted(names)[3:])
     assert "tiny has 3 images, expected at least 5 to hold out a fifth of them; give more images" in refused("pretrain", "tiny")
 
 
-def test_a_run_is_never_overwritten_unasked(refused, copy):
+def test_a_run_is_not_overwritten_by_default(refused, copy):
     before = tree(copy)
     line = refused("pretrain", "digits", "--out", copy)
-    assert f"{copy} holds a run already" in line
+    assert f"{copy} already holds a run" in line
     assert f"continue it with --resume {copy}, replace it with --overwrite, or give another --out" in line
     assert tree(copy) == before
 
@@ -161,7 +161,7 @@ def test_a_run_is_not_overwritten_for_a_recipe_that_cannot_run(refused, copy):
     assert tree(copy) == before
 
 
-def test_a_run_that_is_overwritten_leaves_nothing_of_itself(fullrank, copy, recipe_json):
+def test_overwriting_removes_all_files_of_the_old_run(fullrank, copy, recipe_json):
     (copy / "evaluation.json").write_text("{}")
     (copy / "mine.txt").write_text("precious")
     status, _, _ = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", copy, "--overwrite")
@@ -171,7 +171,7 @@ def test_a_run_that_is_overwritten_leaves_nothing_of_itself(fullrank, copy, reci
     assert (copy / "mine.txt").read_text() == "precious"
 
 
-def test_a_run_in_use_is_left_alone(refused, copy):
+def test_a_run_in_use_is_not_changed(refused, copy):
     hold = f"import filelock; lock = filelock.FileLock({str(copy / '.lock')!r}); lock.acquire(); print('held', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
@@ -184,7 +184,7 @@ def test_a_run_in_use_is_left_alone(refused, copy):
 
 
 def nan_at(step):
-    """An objective that breaks after `step` steps."""
+    """An objective that returns NaN after `step` steps."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     from fullrank.objectives import frossl
@@ -192,14 +192,14 @@ def nan_at(step):
     taken = []
 
     def broken(self, embeddings):
-        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the rehearsal is no step
+        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the dry run is no step
         terms = frossl(embeddings["Z"])
         return terms | {"variance": terms["variance"] * float("nan")} if len(taken) > step else terms
 
     return broken
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fullrank, recipe_json, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(fullrank, recipe_json, tmp_path, monkeypatch):
     from fullrank.methods import JointEmbedding
 
     monkeypatch.setattr(JointEmbedding, "terms", nan_at(13))
@@ -207,7 +207,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fu
     assert status == 2
     assert err.splitlines()[-1] == (
         "fullrank: the loss is not finite at step 14: term 'variance' is nan; probably steps that are too large; start a new run "
-        "with a lower --optimizer.lr (now 0.005) or a longer --schedule.warmup (now 0.5 epochs); the checkpoint of step 11 is whole"
+        "with a lower --optimizer.lr (now 0.005) or a longer --schedule.warmup (now 0.5 epochs); the checkpoint of step 11 is complete"
     )
     run = Run(Path("run"))
     assert run.checkpoint().step == 11
@@ -217,7 +217,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_last_checkpoint_stays(fu
     assert all(weight.isfinite().all() for weight in run.checkpoint().weights().values())
 
 
-def test_an_absurd_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_json):
+def test_a_huge_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_json):
     status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--optimizer.name", "sgd", "--optimizer.lr", "1e30")
     last = err.splitlines()[-1]
     assert status == 2
@@ -226,23 +226,23 @@ def test_an_absurd_learning_rate_ends_in_one_line_with_the_remedy(fullrank, reci
     assert sum(line.startswith("fullrank: ") for line in err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("broken", "every"), [(11, 100), (9, 9)], ids=["at a checkpoint", "at a look"])
-def test_broken_weights_are_never_saved(broken, every, fullrank, recipe_json, monkeypatch):
-    """A finite loss may have an infinite gradient: the step that it drives breaks the weights, and the next loss alone would tell."""
-    after = RunLogger.after
+@pytest.mark.parametrize(("broken", "every"), [(11, 100), (9, 9)], ids=["at a checkpoint", "at an evaluation"])
+def test_weights_that_are_not_finite_are_never_saved(broken, every, fullrank, recipe_json, monkeypatch):
+    """A finite loss may have an infinite gradient: its step makes the weights infinite, which only the next loss would show."""
+    after = RunLogger.after_step
 
     def poisoned(self, step, **keywords):
         if step.step == broken:
             with torch.no_grad():
-                self.method.backbone.conv1.weight[0, 0, 0, 0] = float("inf")
+                self.run.method.backbone.conv1.weight[0, 0, 0, 0] = float("inf")
         after(self, step, **keywords)
 
-    monkeypatch.setattr(RunLogger, "after", poisoned)
+    monkeypatch.setattr(RunLogger, "after_step", poisoned)
     status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--spectrum.every", every)
     assert status == 2
     last = err.splitlines()[-1]
     assert f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably steps that are too large" in last
-    assert last.endswith("the checkpoint of step 6 is whole")
+    assert last.endswith("the checkpoint of step 6 is complete")
     assert [checkpoint.step for checkpoint in Run(Path("run")).checkpoints] == [6]
 
 
@@ -250,20 +250,18 @@ def full_disk(*arguments, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_later(
-    fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same
-):
-    checkpoint = RunLogger.checkpoint
+def test_after_a_full_disk_the_run_continues_from_the_checkpoint_before(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
+    save_checkpoint = RunLogger.save_checkpoint
 
     def full_later(self, step):
         with monkeypatch.context() as patch:
             if step == 16:
                 patch.setattr(Path, "write_bytes", full_disk)
                 patch.setattr(Path, "write_text", full_disk)
-            checkpoint(self, step)
+            save_checkpoint(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "checkpoint", full_later)
+        patch.setattr(RunLogger, "save_checkpoint", full_later)
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     last = err.splitlines()[-1]
@@ -274,7 +272,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_and_goes_on_l
     assert_same(run.path, "run")
 
 
-def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
+def test_a_disk_that_is_full_at_a_row_is_reported_in_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
     row = RunLogger.log_train
     with monkeypatch.context() as patch:
         patch.setattr(RunLogger, "log_train", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
@@ -287,7 +285,7 @@ def test_a_disk_that_is_full_at_a_row_is_one_line(fullrank, recipe_json, run, mo
     assert_same(run.path, "run")
 
 
-def test_too_many_broken_images_stop_the_run_before_it_begins(fullrank, photos, tmp_path):
+def test_too_many_decode_errors_stop_the_run_before_it_begins(fullrank, photos, tmp_path):
     folder = Path(shutil.copytree(photos, tmp_path / "photos"))
     for path in sorted((folder / "cat").iterdir())[:20]:
         path.write_bytes(path.read_bytes()[:40])

@@ -55,7 +55,7 @@ def test_a_loss_that_breaks_the_contract_ends_with_status_1_and_a_remedy(mine, f
 
 def test_what_cannot_be_examined_is_refused(mine, refused):
     assert "has no function nothing" in refused("check", "mine_of_check:nothing")
-    assert "perhaps you meant 'frossl'" in refused("check", "frosl")
+    assert "did you mean 'frossl'" in refused("check", "frosl")
     assert "--processes 0" in refused("check", "frossl", "--processes", "0")
     assert "--hyper.invariance" in refused("check", "frossl", "--hyper.invarianc", "2")
     assert "the objective stands first" in refused("check", "--processes", "2", "frossl")

@@ -11,7 +11,7 @@ from fullrank.errors import UserError
 @dataclass(frozen=True)
 class Inner:
     learning_rate: float = 1.0
-    """A long explanation, that takes more than one row of a box of eighty columns, so that it has to be folded somewhere."""
+    """A long explanation, which needs more than one row in a box of eighty columns, so that it must be wrapped somewhere."""
     name: Literal["a", "b"] = "a"
 
 
@@ -33,11 +33,11 @@ def measured(model: Model, /, *, out: Path, count: int = 3) -> tuple[str, Path, 
     return model, out, count
 
 
-def test_a_dataclass_is_parsed_over_its_default():
+def test_flags_override_the_default_of_a_dataclass():
     assert parse(Flags, ["--inner.learning-rate", "3"], verb="x", default=Flags(scale=(0.5, 0.5))) == Flags(Inner(3.0), (0.5, 0.5))
 
 
-def test_a_function_is_called_with_what_it_is_given(capsys):
+def test_a_function_is_called_with_the_parsed_arguments(capsys):
     assert call(measured, ["run", "--out", "file"], verb="x") == ("run", Path("file"), 3)
     assert capsys.readouterr().out == "to standard output\n"
 
@@ -55,15 +55,15 @@ def test_the_help_of_a_function_is_its_docstring(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; perhaps you meant --inner.learning-rate FLOAT?"),
+        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; did you mean --inner.learning-rate FLOAT?"),
         (["--inner.learning-rate", "x"], "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
         (["--inner.name", "c"], "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
         (["--scale", "1"], "missing value for argument '--scale'. Expected 2 values"),
         (["thing"], "unrecognized options: thing"),
     ],
 )
-def test_a_mistake_is_answered_in_one_line(arguments, message, tty, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: tty)  # where tyro would draw frames, in colours
+def test_a_mistake_is_an_error_of_one_line(arguments, message, tty, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: tty)  # on a terminal, tyro draws coloured frames
     monkeypatch.setenv("TERM", "xterm-256color")
     with pytest.raises(UserError) as error:
         parse(Flags, arguments, verb="x")
@@ -71,12 +71,12 @@ def test_a_mistake_is_answered_in_one_line(arguments, message, tty, monkeypatch)
     assert str(error.value).isprintable()
 
 
-def test_what_is_missing_is_named():
+def test_missing_arguments_are_named():
     with pytest.raises(UserError, match=r"^missing from fullrank x: MODEL --out PATH; see fullrank x --help$"):
         call(measured, [], verb="x")
 
 
-def test_errors_of_the_function_are_its_own():
+def test_exceptions_of_the_function_pass_through():
     def broken(count: int = 1) -> None:
         raise KeyError(count)
 

@@ -10,7 +10,7 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_the_help_is_there_at_once_without_torch_and_tyro():
+def test_the_help_imports_neither_torch_nor_tyro():
     heavy = "{'torch', 'tyro', 'numpy', 'rich', 'timm', 'lightning'}"
     done = python(
         f"import sys; from fullrank.cli import main; status = main(['--help']); print(sorted({heavy} & set(sys.modules)), status)"
@@ -18,34 +18,34 @@ def test_the_help_is_there_at_once_without_torch_and_tyro():
     assert done.returncode == 0, done.stderr
     *help_text, last = done.stdout.splitlines()
     assert last == "[] 0"
-    for verb, what in VERBS.items():
-        assert any(line.split() == [verb, *what.split()] for line in help_text)
+    for verb, summary in VERBS.items():
+        assert any(line.split() == [verb, *summary.split()] for line in help_text)
 
 
-def test_no_arguments_mean_help(fullrank):
+def test_no_arguments_print_the_help(fullrank):
     status, out, err = fullrank()
     assert (status, err) == (0, "")
     assert "fullrank pretrain digits" in out
 
 
-def test_the_version_is_told(fullrank):
+def test_the_version_is_printed(fullrank):
     status, out, _ = fullrank("--version")
     assert status == 0
     assert out.startswith("fullrank 0.")
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb, fullrank):
+def test_every_verb_has_help(verb, fullrank):
     status, out, err = fullrank(verb, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"usage: fullrank {verb}")
 
 
-def test_an_unknown_verb_is_answered_with_the_nearest(refused):
-    assert "perhaps you meant 'pretrain'?" in refused("pretrian", "digits")
+def test_an_unknown_verb_suggests_the_nearest(refused):
+    assert "did you mean 'pretrain'?" in refused("pretrian", "digits")
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_pipe_is_no_error():
     code = (
         "import sys, types; from fullrank.cli import main; verb = types.ModuleType('verb'); "
         "verb.run = lambda arguments: [print(k, flush=True) for k in range(100_000)]; "
@@ -56,7 +56,7 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_an_error_of_several_lines_is_told_in_one(refused, monkeypatch):
+def test_an_error_of_several_lines_is_printed_as_one(refused, monkeypatch):
     from fullrank.cli import recipes
     from fullrank.errors import UserError
 
@@ -67,7 +67,7 @@ def test_an_error_of_several_lines_is_told_in_one(refused, monkeypatch):
     assert refused("recipes") == "first second"
 
 
-def test_our_own_bugs_keep_their_traceback(fullrank, monkeypatch):
+def test_other_exceptions_keep_their_traceback(fullrank, monkeypatch):
     from fullrank.cli import recipes
 
     monkeypatch.setattr(recipes, "run", lambda arguments: 1 / 0)

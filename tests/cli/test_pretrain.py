@@ -12,31 +12,31 @@ TINY = ("--epochs", "1", "--projector.widths", "16", "8", "--backbone.arguments"
 
 @pytest.fixture
 def recipe(fullrank, tmp_path, monkeypatch):
-    """`recipe("digits", …)`: the recipe that a command line asks for, and what is said; nothing is trained."""
+    """`recipe("digits", …)`: the recipe of a command line, the keywords of `pretrain`, and the printed lines; nothing is trained."""
     from fullrank import pretraining
     from fullrank.cli import pretrain
 
     monkeypatch.chdir(tmp_path)
     seen = []
     monkeypatch.setattr(pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(tmp_path))
-    monkeypatch.setattr(pretrain, "finish", lambda path, console: None)
+    monkeypatch.setattr(pretrain, "finish_run", lambda path, console: None)
 
-    def asked(*arguments):
+    def parse(*arguments):
         status, _, err = fullrank("pretrain", *arguments)
         assert status == 0, err
         recipe, keywords = seen.pop()
         return recipe, keywords, err
 
-    return asked
+    return parse
 
 
-def test_alone_it_shows_its_help_with_the_digits(fullrank):
+def test_without_arguments_it_shows_its_help(fullrank):
     status, out, err = fullrank("pretrain")
     assert (status, err) == (0, "")
     assert "fullrank pretrain digits  " in out
 
 
-def test_the_help_of_a_recipe_lists_the_numbers_of_its_objective(fullrank):
+def test_the_help_of_a_recipe_lists_the_hyperparameters_of_its_objective(fullrank):
     status, out, _ = fullrank("pretrain", "digits", "--objective", "vicreg", "--help")
     assert status == 0
     assert "--hyper.covariance FLOAT" in out
@@ -61,7 +61,7 @@ def test_typed_flags_reach_the_recipe(recipe):
     assert keywords["overwrite"] is True
 
 
-def test_flags_that_are_not_given_leave_the_recipe_as_it_is(recipe):
+def test_without_flags_the_recipe_is_unchanged(recipe):
     from fullrank.recipes import RECIPES
 
     for name in RECIPES:
@@ -70,7 +70,7 @@ def test_flags_that_are_not_given_leave_the_recipe_as_it_is(recipe):
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
 
 
-def test_another_objective_brings_its_own_numbers(recipe):
+def test_another_objective_has_its_own_hyperparameters(recipe):
     got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
     assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})
     got, *_ = recipe("stl10", "--objective=simclr")  # whose own number, invariance 1.4, is FroSSL's
@@ -84,7 +84,7 @@ def test_the_json_of_a_recipe_is_a_recipe(recipe, fullrank, tmp_path):
     assert (got.name, got.epochs, got.batch, got.hyper["invariance"]) == ("stl10", 7, 64, 1.4)
 
 
-def test_a_folder_of_photos_gets_a_general_recipe_that_is_explained(recipe, photos):
+def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):
     got, _, err = recipe(photos, "--epochs", "1")
     assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch) == ("photos", str(photos), 3, 1, 16)
     choices, *rows = err.splitlines()
@@ -94,7 +94,7 @@ def test_a_folder_of_photos_gets_a_general_recipe_that_is_explained(recipe, phot
         assert any(flag in row for row in rows)
 
 
-def test_the_split_of_a_folder_is_chosen_before_it_is_looked_at(recipe, photos, tmp_path, refused):
+def test_the_split_of_a_folder_is_chosen_before_its_images_are_counted(recipe, photos, tmp_path, refused):
     for split in ("train", "validation"):
         shutil.copytree(photos, tmp_path / "splits" / split)
     for path in (tmp_path / "splits" / "validation").rglob("*.jpg"):
@@ -103,10 +103,10 @@ def test_the_split_of_a_folder_is_chosen_before_it_is_looked_at(recipe, photos, 
     assert "32 images" in err  # of 40, of which a fifth is held out
     *_, err = recipe(tmp_path / "splits")
     assert "60 images" in err
-    assert "perhaps you meant 'validation'?" in refused("pretrain", tmp_path / "splits", "--split", "validatoin")
+    assert "did you mean 'validation'?" in refused("pretrain", tmp_path / "splits", "--split", "validatoin")
 
 
-def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_path, monkeypatch):
+def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path(shutil.copytree(photos, "photos"))
     for file in ("a.jpg", "b.png"):
@@ -115,7 +115,7 @@ def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
     assert "photos has no split to test with" in err
-    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.storage memory holds them)" in err
+    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.storage memory loads them into memory)" in err
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3
     decode_errors = [json.loads(line) for line in (run.path / "decode_errors.jsonl").read_text().splitlines()]
@@ -124,12 +124,12 @@ def test_a_folder_of_photos_is_trained_on_from_end_to_end(fullrank, photos, tmp_
     assert "2 images could not be read; listed in runs/photos/decode_errors.jsonl" in err
 
 
-def test_each_run_of_a_name_gets_a_folder_of_its_own(recipe, fullrank, tmp_path):
+def test_a_run_without_out_has_a_new_directory(recipe, fullrank, tmp_path):
     (tmp_path / "runs").mkdir()
     assert recipe("digits")[1]["out"] is None  # `create` finds the next free one
 
 
-def test_a_preview_is_drawn_where_it_is_asked(fullrank, tmp_path, refused):
+def test_a_preview_is_written_to_out(fullrank, tmp_path, refused):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert status == 0
     assert err.endswith(f"views: {tmp_path / 'look.png'}\n")
@@ -137,14 +137,14 @@ def test_a_preview_is_drawn_where_it_is_asked(fullrank, tmp_path, refused):
     assert "exists already" in refused("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
 
 
-def test_brackets_in_a_path_are_no_markup(fullrank, recipe_json, tmp_path):
+def test_brackets_in_a_path_are_printed(fullrank, recipe_json, tmp_path):
     path = tmp_path / "[bold]run :smile:" / ("long " * 20).strip()
     status, _, err = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", path)
     assert status == 0
     assert f"run: {path}\n" in err
 
 
-def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(fullrank, recipe_json, tmp_path):
+def test_without_a_terminal_progress_is_plain_lines(fullrank, recipe_json, tmp_path):
     _, _, err = fullrank("pretrain", recipe_json, "--out", tmp_path / "run")
     steps = [line for line in err.splitlines() if line.startswith("step ")]
     assert 11 <= len(steps) <= 22

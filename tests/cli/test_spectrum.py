@@ -66,11 +66,11 @@ def test_shows_and_writes_the_spectra_over_training(fullrank, run, tmp_path):
 
 
 def test_other_arrays_in_the_file_of_spectra_are_ignored(copy, run):
-    kept = Run(run.path).spectra
-    np.savez(copy / "spectrum.npz", steps=kept.steps, samples=kept.samples, **kept.eigenvalues, backbone_extra=np.ones((2, 16)))
-    found, expected = Run(copy).spectra, Run(run.path).spectra
-    assert list(found.eigenvalues) == ["backbone", "projector"]
-    np.testing.assert_array_equal(found.eigenvalues["backbone"], expected.eigenvalues["backbone"])
+    history = Run(run.path).spectra
+    np.savez(copy / "spectrum.npz", steps=history.steps, samples=history.samples, **history.eigenvalues, backbone_extra=np.ones((2, 16)))
+    read, expected = Run(copy).spectra, Run(run.path).spectra
+    assert list(read.eigenvalues) == ["backbone", "projector"]
+    np.testing.assert_array_equal(read.eigenvalues["backbone"], expected.eigenvalues["backbone"])
 
 
 def rising(D=128, T=20):

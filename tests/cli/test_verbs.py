@@ -12,7 +12,7 @@ import fullrank as package
 from fullrank.recipes import RECIPES, from_dict, to_dict
 
 
-def test_evaluate_scores_a_run_beside_its_baselines(fullrank, copy):
+def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     status, out, err = fullrank("evaluate", copy, "--probes", "linear", "knn")
     assert status == 0
     result = json.loads((copy / "evaluation.json").read_text())
@@ -25,11 +25,11 @@ def test_evaluate_scores_a_run_beside_its_baselines(fullrank, copy):
     assert "digits has no split to test with: 20 % of its images are held out" in err
     assert f"scores: {copy / 'evaluation.json'}\n" in err
     assert "linear (full batch)" in (copy / "report.html").read_text()
-    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0  # its own file, which is derived, it replaces
+    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0  # evaluation.json is replaced without --overwrite
     assert {score["probe"] for score in json.loads((copy / "evaluation.json").read_text())["scores"]} == {"kNN"}
 
 
-def test_evaluate_writes_elsewhere_when_asked(fullrank, copy, tmp_path):
+def test_evaluate_writes_to_the_file_of_out(fullrank, copy, tmp_path):
     arguments = ("--probes", "knn", "--no-baselines", "--out", tmp_path / "scores.json")
     assert fullrank("evaluate", f"{copy}@6", *arguments)[0] == 0
     assert json.loads((tmp_path / "scores.json").read_text())["model"] == f"{copy}@6"
@@ -37,7 +37,7 @@ def test_evaluate_writes_elsewhere_when_asked(fullrank, copy, tmp_path):
     assert not (copy / "evaluation.json").exists()
 
 
-def test_evaluate_leaves_a_run_as_it_is_when_it_judges_one_of_its_steps(fullrank, copy):
+def test_evaluate_of_a_step_writes_nothing_into_the_run(fullrank, copy):
     before = sorted(path.name for path in copy.iterdir())
     status, out, _ = fullrank("evaluate", f"{copy}@6", "--probes", "knn", "--no-baselines")
     assert status == 0
@@ -45,7 +45,7 @@ def test_evaluate_leaves_a_run_as_it_is_when_it_judges_one_of_its_steps(fullrank
     assert sorted(path.name for path in copy.iterdir()) == before
 
 
-def test_evaluate_judges_a_part_of_the_representation_and_leaves_the_scores_of_the_run_alone(fullrank, copy, tmp_path):
+def test_evaluate_of_some_dimensions_writes_nothing_into_the_run(fullrank, copy, tmp_path):
     arguments = ("--probes", "knn", "--dimensions")
     before = sorted(path.name for path in copy.iterdir())
     status, out, _ = fullrank("evaluate", copy, *arguments, "4:", "--out", tmp_path / "scores.json")
@@ -54,13 +54,13 @@ def test_evaluate_judges_a_part_of_the_representation_and_leaves_the_scores_of_t
     features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["scores"]]
     assert features == ["backbone[4:]", "raw pixels", "untrained backbone[4:]"]
     assert sorted(path.name for path in copy.iterdir()) == before
-    for text, said in (("360", "--dimensions 360 is no part of a vector"), (":17", "dimensions :17 of features that have 16")):
+    for text, message in (("360", "--dimensions 360 is not a range"), (":17", "dimensions :17 of features that have 16")):
         status, _, err = fullrank("evaluate", copy, *arguments, text)
         assert status == 2
-        assert said in err
+        assert message in err
 
 
-def test_embed_writes_a_row_for_each_image(fullrank, run, tmp_path):
+def test_embed_writes_one_row_per_image(fullrank, run, tmp_path):
     status, out, err = fullrank("embed", run.path, "--out", tmp_path / "digits.parquet")
     assert (status, out) == (0, "")
     assert err == f"1,797 embeddings of digits: {tmp_path / 'digits.parquet'}\n"
@@ -72,7 +72,7 @@ def test_embed_writes_a_row_for_each_image(fullrank, run, tmp_path):
     np.testing.assert_allclose(table["embedding"][0].as_py(), first[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_embed_passes_over_broken_files_and_names_them(fullrank, run, photos, tmp_path):
+def test_embed_skips_broken_files_and_names_them(fullrank, run, photos, tmp_path):
     folder = shutil.copytree(photos, tmp_path / "photos")
     (folder / "cat" / "broken [1].png").write_bytes(b"")
     status, _, err = fullrank("embed", run.path, "--data", folder, "--out", tmp_path / "photos.parquet")
@@ -81,7 +81,7 @@ def test_embed_passes_over_broken_files_and_names_them(fullrank, run, photos, tm
     assert "skipped cat/broken [1].png: " in err
 
 
-def test_embed_asks_for_a_split_where_there_are_several(refused, run, photos, tmp_path):
+def test_embed_needs_a_split_if_there_are_several(refused, run, photos, tmp_path):
     for split in ("train", "test"):
         shutil.copytree(photos, tmp_path / "splits" / split)
     line = refused("embed", run.path, "--data", tmp_path / "splits", "--out", tmp_path / "a.parquet")
@@ -100,7 +100,7 @@ def test_export_writes_onnx(fullrank, run, tmp_path):
         np.testing.assert_allclose(features, package.load(run.path).backbone(images).numpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_report_lays_two_runs_over_each_other(fullrank, run, copy, tmp_path):
+def test_report_compares_two_runs(fullrank, run, copy, tmp_path):
     out_file = tmp_path / "compare.html"
     status, out, _ = fullrank("report", run.path, copy, "--out", out_file)
     assert (status, out) == (0, f"{out_file}\n")
@@ -113,7 +113,7 @@ def test_report_lays_two_runs_over_each_other(fullrank, run, copy, tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_recipes_prints_json_that_is_that_recipe(fullrank, name):
+def test_recipes_prints_a_recipe_as_json(fullrank, name):
     status, out, err = fullrank("recipes", name)
     assert (status, err) == (0, "")
     assert from_dict(json.loads(out)) == RECIPES[name]

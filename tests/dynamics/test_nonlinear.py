@@ -145,7 +145,7 @@ def test_after_training_the_rate_of_tanh_is_one_and_relu_keeps_half():
 
 
 def test_bad_input_is_refused_with_a_remedy():
-    with pytest.raises(UserError, match=r"unknown activation 'tang'; choose from .*; perhaps you meant 'tanh'"):
+    with pytest.raises(UserError, match=r"unknown activation 'tang'; choose from .*; did you mean 'tanh'"):
         outputs(torch.eye(2), torch.eye(2), torch.eye(2), activation="tang")
     with pytest.raises(UserError, match=r"1 hidden units, of which no average is taken; take at least 2"):
         initial_difference("tanh", norm=1.0, hidden=1, outputs=1)

@@ -323,7 +323,7 @@ def test_bad_input_is_refused_with_a_remedy(rng):
         discretised(numbers(2)[:, None], numbers(-1), step=0.1, steps=1)
     with pytest.raises(UserError, match=r"times must .*ascend"):
         integrated(numbers(0.5)[:, None], numbers(1), numbers(1, 0.5))
-    with pytest.raises(UserError, match=r"unknown flow 'polr'; choose from canonical, horizontal, polar; perhaps you meant 'polar'"):
+    with pytest.raises(UserError, match=r"unknown flow 'polr'; choose from canonical, horizontal, polar; did you mean 'polar'"):
         output_flow(numbers(0.5)[:, None], numbers(-1), flow="polr")
 
 

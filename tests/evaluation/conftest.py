@@ -9,7 +9,7 @@ from fullrank.images import MemoryImages, Preprocess, load, open_images
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Small problems: where cores are shared, threads that wait for one another cost fifty times what they gain."""
+    """Use one thread: for small problems on shared cores, several threads are up to fifty times slower."""
     torch.set_num_threads(1)
     with threadpool_limits(1):
         yield
@@ -27,13 +27,13 @@ def preprocess() -> Preprocess:
 
 @pytest.fixture(scope="session")
 def halves(digits):
-    """300 digits to train on, and 300 others to test with."""
+    """300 training images and 300 test images of digits."""
     return take(digits, range(300)), take(digits, range(300, 600))
 
 
 @pytest.fixture
 def clusters():
-    """Three clusters in ten dimensions, 120 points to train on and 60 to test with: X, y, X_test, y_test."""
+    """Three clusters in ten dimensions, with 120 training and 60 test points: X, y, X_test, y_test."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(180) % 3
     X = 0.6 * torch.randn(3, 10, generator=generator, dtype=torch.float64)[y] + torch.randn(

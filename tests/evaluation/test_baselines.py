@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from fullrank.evaluation import calibrate_batchnorm, extract, fingerprint, raw_pixels
+from fullrank.evaluation import calibrate_batchnorm, extract_features, raw_pixels, state_hash
 from fullrank.images import Preprocess, open_images
 
 
@@ -26,11 +26,11 @@ def test_raw_pixels_are_the_normalised_pixels(digits, preprocess):
 def test_raw_pixels_of_large_images_are_resized(digits):
     large, small = Preprocess(1, 40, (0.3,), (0.4,)), Preprocess(1, 32, (0.3,), (0.4,))
     features = raw_pixels(open_images("digits")["all"].subset(range(5)), large)
-    assert torch.equal(features.X, extract(nn.Flatten(), open_images("digits")["all"].subset(range(5)), small).X)
+    assert torch.equal(features.X, extract_features(nn.Flatten(), open_images("digits")["all"].subset(range(5)), small).X)
 
 
-def test_calibrated_statistics_are_those_of_the_data(digits, preprocess):
-    """One batch that holds all images: the average over batches is then the statistics themselves, up to Bessel's factor."""
+def test_calibrated_statistics_equal_those_of_the_data(digits, preprocess):
+    """One batch holds all images, so that the average over batches equals the statistics, up to Bessel's factor."""
     backbone = network()
     conv, norm, *_ = backbone
     calibrate_batchnorm(backbone, digits, preprocess, batch=len(digits), generator=seeded())
@@ -42,21 +42,21 @@ def test_calibrated_statistics_are_those_of_the_data(digits, preprocess):
 
 def test_calibrated_features_are_normalised_in_eval_mode(digits, preprocess):
     backbone = calibrate_batchnorm(network(), digits, preprocess, generator=seeded())
-    maps = extract(backbone, digits, preprocess).X.view(len(digits), 6, -1)
+    maps = extract_features(backbone, digits, preprocess).X.view(len(digits), 6, -1)
     assert maps.mean((0, 2)).abs().max() < 0.1
     assert (maps.var((0, 2)) - 1).abs().max() < 0.2
-    raw = extract(network(), digits, preprocess).X.view(len(digits), 6, -1)
+    raw = extract_features(network(), digits, preprocess).X.view(len(digits), 6, -1)
     assert (raw.var((0, 2)) - 1).abs().max() > 0.5  # which it would not be without
 
 
-def test_a_set_sorted_by_class_gives_the_statistics_of_the_whole(digits, preprocess):
+def test_images_sorted_by_class_give_the_statistics_of_all_images(digits, preprocess):
     rows = digits.labels.argsort(stable=True)
     ordered = replace(digits, pixels=digits.pixels[rows], labels=digits.labels[rows])
     a, b = (calibrate_batchnorm(network(), images, preprocess, batch=128, generator=seeded()) for images in (digits, ordered))
     torch.testing.assert_close(a[5].running_var, b[5].running_var, rtol=0.05, atol=0)
 
 
-def test_weights_modes_and_momenta_stay_as_they_were(digits, preprocess):
+def test_weights_modes_and_momenta_do_not_change(digits, preprocess):
     backbone = network().train()
     backbone[1].eval()
     weights = {name: value.clone() for name, value in backbone.named_parameters()}
@@ -68,14 +68,14 @@ def test_weights_modes_and_momenta_stay_as_they_were(digits, preprocess):
 
 def test_calibration_is_a_function_of_the_generator(digits, preprocess):
     a, b, c = (calibrate_batchnorm(network(), digits, preprocess, sample=200, batch=50, generator=seeded(s)) for s in (0, 0, 1))
-    assert fingerprint(a) == fingerprint(b) != fingerprint(c)
+    assert state_hash(a) == state_hash(b) != state_hash(c)
 
 
-def test_statistics_from_before_leave_no_trace(digits, preprocess):
+def test_previous_statistics_have_no_effect(digits, preprocess):
     backbone = network()
     for _ in range(2):
         calibrate_batchnorm(backbone, digits, preprocess, generator=seeded())
-    assert fingerprint(backbone) == fingerprint(calibrate_batchnorm(network(), digits, preprocess, generator=seeded()))
+    assert state_hash(backbone) == state_hash(calibrate_batchnorm(network(), digits, preprocess, generator=seeded()))
 
 
 def test_fewer_images_than_a_batch_are_one_batch(digits, preprocess):
@@ -89,14 +89,14 @@ def test_an_incomplete_last_batch_is_left_out(digits, preprocess):
     assert backbone[1].num_batches_tracked == 2
 
 
-def test_a_network_without_batchnorm_is_left_alone(digits, preprocess):
+def test_a_network_without_batchnorm_does_not_change(digits, preprocess):
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    before = fingerprint(backbone)
+    before = state_hash(backbone)
     assert calibrate_batchnorm(backbone, digits, preprocess, generator=seeded()) is backbone
-    assert fingerprint(backbone) == before
+    assert state_hash(backbone) == before
 
 
-def test_calibration_reads_a_source_too(digits, preprocess):
+def test_calibration_works_on_a_source(digits, preprocess):
     a = calibrate_batchnorm(network(), open_images("digits")["all"], preprocess, generator=seeded())
     b = calibrate_batchnorm(network(), digits, preprocess, generator=seeded())
-    assert fingerprint(a) == fingerprint(b)
+    assert state_hash(a) == state_hash(b)

@@ -9,14 +9,14 @@ from rich.console import Console
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation import calibrate_batchnorm, evaluate, extract, fingerprint, knn, table
+from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate, extract_features, knn, state_hash, table
 from fullrank.images import DecodeErrors, Preprocess, open_images
 
 PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels a class"]
 
 
-def small():
-    """A little untrained network for digits, with statistics of BatchNorm as at its construction."""
+def small_network():
+    """A small untrained network for digits, with the initial statistics of BatchNorm."""
     torch.manual_seed(0)
     first = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()
     second = nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()
@@ -31,126 +31,111 @@ def unlabelled(images, rows=slice(None)):
 
 @pytest.fixture(scope="module")
 def result(halves, preprocess):
-    return evaluate(small(), small(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test")
+    return evaluate(small_network(), small_network(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test")
 
 
 def test_result_is_the_content_of_evaluation_json(result):
-    assert set(result) == {"model", "train_images", "test_images", "statement", "scores", "skipped"}
-    assert (result["model"], result["train_images"], result["test_images"]) == ("runs/digits", 300, 300)
-    assert (result["statement"], result["skipped"]) == ("300 train, 300 test", [])
-    assert json.loads(json.dumps(result)) == result
-    for score in result["scores"]:
-        assert set(score) == {"features", "probe", "accuracy", "sd", "n"}
-        assert 0 <= score["accuracy"] <= 1
-        assert (score["n"], score["sd"] is None) == ((20, False) if "labels" in score["probe"] else (1, True))
+    assert (result.model, result.train_images, result.test_images) == ("runs/digits", 300, 300)
+    assert (result.statement, result.left_out) == ("300 train, 300 test", ())
+    assert Evaluation.from_json(json.loads(json.dumps(result.to_json()))) == result
+    for score in result.scores:
+        assert 0 <= score.accuracy <= 1
+        assert (score.n, score.sd is None) == ((20, False) if "labels" in score.probe else (1, True))
 
 
-def test_every_probe_scores_every_kind_of_features(result):
-    pairs = [(score["features"], score["probe"]) for score in result["scores"]]
+def test_every_probe_scores_every_feature_set(result):
+    pairs = [(score.features, score.probe) for score in result.scores]
     assert pairs == [(features, probe) for features in ("backbone", "raw pixels", "untrained backbone") for probe in PROBE_NAMES]
 
 
-def test_raw_pixels_of_digits_are_told_apart_well(result):
-    scores = {score["probe"]: score["accuracy"] for score in result["scores"] if score["features"] == "raw pixels"}
+def test_raw_pixels_of_digits_have_a_plausible_accuracy(result):
+    scores = {score.probe: score.accuracy for score in result.scores if score.features == "raw pixels"}
     assert all(0.75 < scores[probe] < 0.97 for probe in PROBE_NAMES[:3])
     assert 0.4 < scores[PROBE_NAMES[3]] < 0.85
 
 
-def test_the_untrained_backbone_is_calibrated_and_the_judged_one_is_not(halves, preprocess):
-    judged, untrained = small(), small()
-    before = fingerprint(judged)
-    result = evaluate(judged, untrained, preprocess, *halves, probes=("knn",))
-    assert fingerprint(judged) == before
-    expected = calibrate_batchnorm(small(), halves[0], preprocess, batch=512, generator=torch.Generator().manual_seed(0))
-    assert fingerprint(untrained) == fingerprint(expected) != before
-    scores = {score["features"]: score["accuracy"] for score in result["scores"]}
-    features = [extract(expected, images, preprocess) for images in halves]
+def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
+    backbone, untrained = small_network(), small_network()
+    before = state_hash(backbone)
+    result = evaluate(backbone, untrained, preprocess, *halves, probes=("knn",))
+    assert state_hash(backbone) == before
+    expected = calibrate_batchnorm(small_network(), halves[0], preprocess, batch=512, generator=torch.Generator().manual_seed(0))
+    assert state_hash(untrained) == state_hash(expected) != before
+    scores = {score.features: score.accuracy for score in result.scores}
+    features = [extract_features(expected, images, preprocess) for images in halves]
     assert scores["untrained backbone"] == knn(*(tensor for half in features for tensor in (half.X, half.labels))).accuracy
 
 
 def test_is_a_function_of_the_seed(halves, preprocess):
     def run(seed):
-        return evaluate(small(), small(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few"))["scores"]
+        return evaluate(small_network(), small_network(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few-shot")).scores
 
     assert run(1) == run(1) != run(2)
 
 
-def test_only_the_probes_and_features_that_are_asked_for(halves, preprocess):
-    told = []
-    scores = evaluate(nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=told.append)["scores"]
-    assert [(score["features"], score["probe"]) for score in scores] == [("backbone", "kNN")]
-    assert told == ["features of the backbone", "knn: backbone"]
+def test_probes_and_baselines_are_selected(halves, preprocess):
+    lines = []
+    scores = evaluate(nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=lines.append).scores
+    assert [(score.features, score.probe) for score in scores] == [("backbone", "kNN")]
+    assert lines == ["features of the backbone", "knn: backbone"]
 
 
-def test_an_unknown_probe_is_answered_before_any_work(halves, preprocess):
-    with pytest.raises(UserError, match="unknown probe 'kn'; choose from few, knn, linear, linear-sgd"):
+def test_an_unknown_probe_is_an_error(halves, preprocess):
+    with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, knn, linear, linear-sgd"):
         evaluate(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
 
 
-def test_a_model_without_a_recipe_says_that_it_has_no_untrained_twin(halves, preprocess):
+def test_without_an_untrained_backbone_that_baseline_is_left_out(halves, preprocess):
     result = evaluate(nn.Flatten(), None, preprocess, *halves, probes=("knn",))
-    assert {score["features"] for score in result["scores"]} == {"backbone", "raw pixels"}
-    assert [note for note in result["skipped"] if note.startswith("untrained backbone")] == result["skipped"] != []
+    assert {score.features for score in result.scores} == {"backbone", "raw pixels"}
+    (note,) = result.left_out
+    assert note.startswith("untrained backbone")
 
 
-def test_without_training_labels_everything_is_skipped_with_the_reason(halves, preprocess):
+def test_without_training_labels_all_scores_are_left_out(halves, preprocess):
     train, test = halves
     result = evaluate(nn.Flatten(), None, preprocess, unlabelled(train), test)
-    assert result["scores"] == []
-    assert result["skipped"] == ["all scores: the training images have no labels"]
+    assert result.scores == ()
+    assert result.left_out == ("all scores: the training images have no labels",)
 
 
-def test_without_test_labels_everything_is_skipped_with_the_reason(halves, preprocess):
+def test_without_test_labels_all_scores_are_left_out(halves, preprocess):
     train, test = halves
-    assert evaluate(nn.Flatten(), None, preprocess, train, unlabelled(test))["skipped"] == ["all scores: the test images have no labels"]
+    assert evaluate(nn.Flatten(), None, preprocess, train, unlabelled(test)).left_out == ("all scores: the test images have no labels",)
 
 
-def test_one_class_is_skipped_with_the_reason(halves, preprocess):
+def test_with_one_class_all_scores_are_left_out(halves, preprocess):
     train, test = halves
     one = replace(train, labels=torch.zeros_like(train.labels))
-    assert "all of one class" in evaluate(nn.Flatten(), None, preprocess, one, test)["skipped"][0]
+    assert "all of one class" in evaluate(nn.Flatten(), None, preprocess, one, test).left_out[0]
 
 
-def test_unlabelled_images_are_named_and_not_counted_as_wrong(halves, preprocess):
+def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, preprocess):
     train, test = halves
-    options = {"probes": ("linear", "knn", "few"), "baselines": False}
-    partly = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
-    assert partly["skipped"] == ["7 of 300 training images: they have no label", "250 of 300 test images: they have no label"]
-    rest = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:])
-    whole = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), rest, **options)
-    for a, b in zip(partly["scores"], whole["scores"], strict=True):
-        assert a["accuracy"] == pytest.approx(b["accuracy"])
-    assert partly["scores"][1]["accuracy"] > 0.7
+    options = {"probes": ("linear", "knn", "few-shot"), "baselines": False}
+    partial = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
+    assert partial.left_out == ("7 of 300 training images: they have no label", "250 of 300 test images: they have no label")
+    labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:])
+    whole = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
+    for a, b in zip(partial.scores, whole.scores, strict=True):
+        assert a.accuracy == pytest.approx(b.accuracy)
+    assert partial.scores[1].accuracy > 0.7
 
 
-def test_a_backbone_that_changes_itself_is_refused(halves, preprocess):
-    class Drifts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(64))
-
-        def forward(self, images):
-            self.mean.lerp_(images.flatten(1).mean(0), 0.1)
-            return images.flatten(1) - self.mean
-
-    with pytest.raises(AssertionError, match="Drifts changed its own"):
-        evaluate(Drifts(), None, preprocess, *halves)
+def test_the_name_of_resized_raw_pixels_has_their_size(halves):
+    scores = evaluate(nn.Flatten(), None, Preprocess(1, 40, (0.3,), (0.4,)), *halves, probes=("knn",)).scores
+    assert [score.features for score in scores] == ["backbone", "raw pixels (32 px)"]
 
 
-def test_raw_pixels_of_large_images_say_their_size(halves):
-    scores = evaluate(nn.Flatten(), None, Preprocess(1, 40, (0.3,), (0.4,)), *halves, probes=("knn",))["scores"]
-    assert [score["features"] for score in scores] == ["backbone", "raw pixels (32 px)"]
-
-
-def test_top_five_is_a_score_of_its_own_where_there_are_many_classes(halves, preprocess):
+def test_top_five_is_a_separate_score_for_many_classes(halves, preprocess):
     train, test = (replace(images, labels=images.labels + 10 * (torch.arange(300) % 2)) for images in halves)
-    scores = evaluate(nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False)["scores"]
-    found = {score["probe"]: score["accuracy"] for score in scores}
+    scores = evaluate(nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False).scores
+    found = {score.probe: score.accuracy for score in scores}
     assert list(found) == ["linear (full batch)", "linear (full batch), top 5", "kNN", "kNN, top 5"]
-    assert found["kNN"] < 0.7 < 0.85 < found["kNN, top 5"]  # each digit has two names, drawn by lot
+    assert found["kNN"] < 0.7 < 0.85 < found["kNN, top 5"]  # each digit has two random labels
 
 
-def test_unreadable_images_are_counted_and_left_out(tmp_path):
+def test_unreadable_images_are_left_out_and_counted(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(30):
         folder = tmp_path / f"{i % 2}"
@@ -160,11 +145,11 @@ def test_unreadable_images_are_counted_and_left_out(tmp_path):
     images = open_images(str(tmp_path))["all"]
     preprocess = Preprocess(1, 8, (0.5,), (0.5,))
     result = evaluate(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False, decode_errors=DecodeErrors())
-    assert (result["train_images"], result["test_images"]) == (30, 30)
-    assert result["skipped"] == ["1 images: they cannot be read"]
+    assert (result.train_images, result.test_images) == (30, 30)
+    assert result.left_out == ("1 images: they cannot be read",)
 
 
-def test_table_has_a_row_a_probe_and_a_column_a_kind_of_features(result):
+def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
     console = Console(width=200)
     with console.capture() as capture:
         console.print(table(result))
@@ -172,10 +157,10 @@ def test_table_has_a_row_a_probe_and_a_column_a_kind_of_features(result):
     assert all(name in text for name in (*PROBE_NAMES, "backbone", "raw pixels", "untrained backbone"))
     assert "± " in text
     assert "n = 20 draws" in text
-    assert f"{result['scores'][0]['accuracy']:.1%}" in text
+    assert f"{result.scores[0].accuracy:.1%}" in text
 
 
-def test_a_part_of_the_features_is_judged_by_every_probe_as_a_network_of_just_that_part_would_be(halves, preprocess):
+def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
     class Part(nn.Module):
         def __init__(self, network, dimensions):
             super().__init__()
@@ -185,17 +170,17 @@ def test_a_part_of_the_features_is_judged_by_every_probe_as_a_network_of_just_th
             return self.network(images)[:, self.dimensions]
 
     for dimensions, name in ((slice(40), "[:40]"), (slice(40, None), "[40:]"), (slice(8, 40), "[8:40]")):
-        found = evaluate(small(), small(), preprocess, *halves, dimensions=dimensions)["scores"]
-        wanted = evaluate(Part(small(), dimensions), Part(small(), dimensions), preprocess, *halves)["scores"]
-        parted = {"backbone": f"backbone{name}", "untrained backbone": f"untrained backbone{name}"}
-        assert [score["features"] for score in found] == [parted.get(score["features"], "raw pixels") for score in wanted]
-        assert [{**score, "features": ""} for score in found] == [{**score, "features": ""} for score in wanted]
+        found = evaluate(small_network(), small_network(), preprocess, *halves, dimensions=dimensions).scores
+        expected = evaluate(Part(small_network(), dimensions), Part(small_network(), dimensions), preprocess, *halves).scores
+        names = {"backbone": f"backbone{name}", "untrained backbone": f"untrained backbone{name}"}
+        assert [score.features for score in found] == [names.get(score.features, "raw pixels") for score in expected]
+        assert [replace(score, features="") for score in found] == [replace(score, features="") for score in expected]
 
 
 @pytest.mark.parametrize(
     ("dimensions", "words"),
     [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
 )
-def test_dimensions_that_the_features_have_not_are_refused(halves, preprocess, dimensions, words):
-    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a part of 0:64, such as :16$"):
+def test_invalid_dimensions_are_an_error(halves, preprocess, dimensions, words):
+    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a range of 0:64, such as :16$"):
         evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

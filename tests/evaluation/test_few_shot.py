@@ -8,14 +8,14 @@ from fullrank.evaluation import few_shot
 from fullrank.evaluation.few_shot import draw_labels
 
 
-def test_draws_hold_that_many_labels_of_each_class_without_repeats():
+def test_draws_have_the_number_of_labels_per_class_without_repeats():
     y = torch.tensor([2, 0, 1, 2, 0, 2, 1, 0, 0, 4])
     rows = draw_labels(y, labels=2, generator=torch.Generator().manual_seed(0))
     assert y[rows].tolist() == [0, 0, 1, 1, 2, 2, 4]
     assert len(rows.unique()) == len(rows)
 
 
-def test_every_image_of_a_class_is_drawn_as_often():
+def test_images_of_a_class_are_drawn_uniformly():
     y = torch.tensor([0, 1, 1, 0, 1, 1, 0, 1])
     generator = torch.Generator().manual_seed(0)
     counts = sum(torch.bincount(draw_labels(y, labels=2, generator=generator), minlength=8) for _ in range(3000))
@@ -24,7 +24,7 @@ def test_every_image_of_a_class_is_drawn_as_often():
     assert (share - expected).abs().max() < 4 * (0.25 / 3000) ** 0.5  # four standard errors at most
 
 
-def test_mean_and_sd_are_those_of_scikit_learn_on_the_same_draws(clusters):
+def test_mean_and_sd_equal_scikit_learn_on_the_same_draws(clusters):
     X, y, X_test, y_test = clusters
     few = few_shot(X, y, X_test, y_test, labels=3, draws=5, penalty=0.01, seed=7)
     generator = torch.Generator().manual_seed(7)
@@ -43,7 +43,7 @@ def test_draws_are_a_function_of_the_seed(clusters):
     assert few_shot(*clusters, draws=4, seed=1) != few_shot(*clusters, draws=4, seed=2)
 
 
-def test_the_first_draws_do_not_depend_on_how_many_follow(clusters):
+def test_the_first_draws_do_not_depend_on_the_number_of_draws(clusters):
     assert few_shot(*clusters, draws=5).accuracies[:2] == few_shot(*clusters, draws=2).accuracies
 
 
@@ -53,7 +53,7 @@ def test_unlabelled_images_are_never_drawn(clusters):
     assert few_shot(X, y, X_test, y_test, draws=3) == few_shot(*clusters, draws=3)
 
 
-def test_one_class_is_refused_in_words(clusters):
+def test_one_class_is_an_error(clusters):
     X, y, X_test, y_test = clusters
-    with pytest.raises(UserError, match="label images of two or more"):
+    with pytest.raises(UserError, match="two or more classes"):
         few_shot(X, torch.zeros_like(y), X_test, y_test)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fullrank.evaluation import fingerprint, frozen
+from fullrank.evaluation import state_hash, verify_frozen
 
 
 def network():
@@ -10,52 +10,52 @@ def network():
 
 
 @pytest.mark.parametrize("name", ["0.weight", "0.bias", "1.running_mean", "1.num_batches_tracked"])
-def test_fingerprint_sees_the_smallest_change_of_any_tensor(name):
+def test_the_hash_depends_on_every_tensor(name):
     module = network()
-    before = fingerprint(module)
+    before = state_hash(module)
     tensor = module.state_dict()[name].view(-1)
     if tensor.is_floating_point():
         tensor[0] = torch.nextafter(tensor[0], torch.tensor(9.0))
     else:
         tensor[0] += 1
-    assert fingerprint(module) != before
+    assert state_hash(module) != before
 
 
-def test_fingerprint_sees_buffers_that_are_not_saved():
+def test_the_hash_depends_on_non_persistent_buffers():
     module = nn.Module()
     module.register_buffer("hidden", torch.zeros(2), persistent=False)
-    before = fingerprint(module)
+    before = state_hash(module)
     module.hidden += 1
-    assert fingerprint(module) != before
+    assert state_hash(module) != before
 
 
-def test_fingerprint_of_nan_is_that_of_nan():
+def test_the_hash_of_nan_is_stable():
     module = nn.Linear(1, 1)
     module.bias.data.fill_(torch.nan)
-    assert fingerprint(module) == fingerprint(module)
+    assert state_hash(module) == state_hash(module)
 
 
-def test_fingerprint_of_half_precision_differs_from_that_of_single():
+def test_the_hash_depends_on_the_precision():
     module = nn.Linear(1, 1)
-    assert fingerprint(module.bfloat16()) != fingerprint(module.float())
+    assert state_hash(module.bfloat16()) != state_hash(module.float())
 
 
-def test_frozen_restores_every_mode_it_found():
+def test_every_mode_is_restored():
     module = network().train()
     module[1].eval()
-    with frozen(module):
+    with verify_frozen(module):
         assert not any(part.training for part in module.modules())
     assert [part.training for part in module.modules()] == [True, True, False, True]
 
 
-def test_frozen_restores_the_modes_after_an_error_and_lets_the_error_through():
+def test_modes_are_restored_after_an_error():
     module = network().train()
-    with pytest.raises(KeyError), frozen(module):
+    with pytest.raises(KeyError), verify_frozen(module):
         raise KeyError
     assert module.training
 
 
-def test_frozen_fails_where_a_module_is_put_back_in_train_mode_inside():
+def test_a_forward_in_train_mode_is_an_error():
     module, images = network(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(AssertionError, match="Sequential changed its own parameters or buffers"), frozen(module):
+    with pytest.raises(AssertionError, match="Sequential changed its own parameters or buffers"), verify_frozen(module):
         module.train()(images)

@@ -9,21 +9,21 @@ from fullrank.evaluation import knn
 
 
 @pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (20, 0.07), (20, 1.0), (50, 0.3)])
-def test_equals_scikit_learn_with_the_same_weights(clusters, k, temperature):
+def test_equals_scikit_learn(clusters, k, temperature):
     X, y, X_test, y_test = clusters
     oracle = KNeighborsClassifier(k, metric="cosine", weights=lambda d: np.exp((1 - d) / temperature)).fit(X, y)
     scored = knn(X, y, X_test, y_test, k=k, temperature=temperature)
-    assert np.array_equal(scored.predicted, oracle.predict(X_test))
+    assert np.array_equal(scored.predictions, oracle.predict(X_test))
     assert scored.accuracy == oracle.score(X_test, y_test)
     assert 0.5 < scored.accuracy < 1
 
 
-def test_is_the_same_in_pieces(clusters):
+def test_does_not_depend_on_the_chunk_size(clusters):
     whole, pieces = knn(*clusters), knn(*clusters, cells=1)
-    assert torch.equal(whole.predicted, pieces.predicted)
+    assert torch.equal(whole.predictions, pieces.predictions)
 
 
-def test_weights_follow_the_formula():
+def test_weights_equal_the_formula():
     angles = torch.tensor([0.0, 0.5, 0.6], dtype=torch.float64)
     X = torch.stack([angles.cos(), angles.sin()], dim=1)
     query = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
@@ -37,25 +37,25 @@ def test_unlabelled_training_images_have_no_vote(clusters):
     X, y, X_test, y_test = clusters
     more = torch.cat([X, X_test])  # each test image is its own nearest neighbour, without a label
     labels = torch.cat([y, torch.full_like(y_test, -1)])
-    assert torch.equal(knn(more, labels, X_test, y_test).predicted, knn(X, y, X_test, y_test).predicted)
+    assert torch.equal(knn(more, labels, X_test, y_test).predictions, knn(X, y, X_test, y_test).predictions)
 
 
 def test_fewer_images_than_neighbours_all_vote(clusters):
     X, y, X_test, y_test = clusters
-    assert torch.equal(knn(X[:7], y[:7], X_test, y_test, k=20).predicted, knn(X[:7], y[:7], X_test, y_test, k=7).predicted)
+    assert torch.equal(knn(X[:7], y[:7], X_test, y_test, k=20).predictions, knn(X[:7], y[:7], X_test, y_test, k=7).predictions)
 
 
-def test_a_class_that_is_only_tested_is_always_missed(clusters):
+def test_a_class_without_training_images_is_never_predicted(clusters):
     X, y, X_test, _ = clusters
     assert knn(X, y, X_test, torch.full((60,), 4)).accuracy == 0
 
 
-def test_one_class_is_always_right(clusters):
+def test_with_one_class_the_accuracy_is_one(clusters):
     X, _, X_test, _ = clusters
     assert knn(X, torch.zeros(120, dtype=torch.int64), X_test, torch.zeros(60, dtype=torch.int64)).accuracy == 1
 
 
-def test_a_feature_of_length_zero_does_not_make_nan(clusters):
+def test_a_zero_feature_does_not_give_nan(clusters):
     X, y, X_test, y_test = clusters
     X = torch.cat([X, torch.zeros(1, 10, dtype=torch.float64)])
-    assert torch.equal(knn(X, torch.cat([y, y[:1]]), X_test, y_test).predicted, knn(*clusters).predicted)
+    assert torch.equal(knn(X, torch.cat([y, y[:1]]), X_test, y_test).predictions, knn(*clusters).predictions)

@@ -10,14 +10,14 @@ from fullrank.evaluation import OnlineProbe, standardize
 
 
 def batch(seed, n=32):
-    """Two features of very different scale, and their class."""
+    """Two features of very different scale, and their labels."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(3, (n,), generator=generator)
     X = torch.randn(n, 6, generator=generator) + torch.nn.functional.one_hot(labels, 6) * 3
     return X * torch.logspace(-3, 3, 6) + 1, labels
 
 
-def test_learns_whatever_the_scale_of_the_features():
+def test_learns_features_of_any_scale():
     probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(150):
         probe.step(*batch(seed))
@@ -37,7 +37,7 @@ def test_no_gradient_reaches_the_backbone():
     features.sum().backward()  # the graph of the backbone is still whole
 
 
-def test_a_step_is_that_of_softmax_regression_on_standardised_features():
+def test_a_step_equals_softmax_regression_on_standardised_features():
     X, labels = batch(0)
     probe = OnlineProbe(6, 3, lr=0.5, momentum=0.0)
     W = torch.zeros(3, 6, requires_grad=True)
@@ -50,7 +50,7 @@ def test_a_step_is_that_of_softmax_regression_on_standardised_features():
     assert out["accuracy"] == (labels == 0).float().mean()  # all logits were zero
 
 
-def test_unlabelled_features_are_neither_learnt_nor_counted():
+def test_unlabelled_features_change_neither_loss_nor_accuracy():
     X, labels = batch(0)
     half = labels.clone()
     half[16:] = -1
@@ -60,8 +60,8 @@ def test_unlabelled_features_are_neither_learnt_nor_counted():
     W = torch.zeros(3, 6, requires_grad=True)
     oracle((Y @ W.T)[:16], labels[:16]).backward()
     torch.testing.assert_close(probe.W.detach(), -0.5 * W.grad)
-    votes = probe.eval()(X).argmax(1)
-    assert probe.accuracy(X, half) == pytest.approx((votes == labels)[:16].float().mean().item())
+    predictions = probe.eval()(X).argmax(1)
+    assert probe.accuracy(X, half) == pytest.approx((predictions == labels)[:16].float().mean().item())
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
@@ -76,7 +76,7 @@ def test_a_batch_without_labels_changes_nothing(steps):
     assert all(torch.equal(value, before[name]) for name, value in probe.state_dict().items())
 
 
-def test_three_steps_are_those_of_torch():
+def test_three_steps_equal_torch_sgd():
     probe = OnlineProbe(6, 3, lr=0.5, momentum=0.75)
     oracle = nn.Sequential(nn.BatchNorm1d(6, affine=False, eps=1e-8), nn.Linear(6, 3))
     for parameter in oracle.parameters():
@@ -93,7 +93,7 @@ def test_three_steps_are_those_of_torch():
     assert torch.equal(probe.b, oracle[1].bias)
 
 
-def test_no_step_needs_a_value_on_the_host():
+def test_no_step_waits_for_the_device():
     with FakeTensorMode():
         probe = OnlineProbe(6, 3, lr=0.01)
         for _ in range(2):
@@ -102,7 +102,7 @@ def test_no_step_needs_a_value_on_the_host():
             out["loss"].item()
 
 
-def test_resumes_bit_for_bit_through_a_file():
+def test_resumes_bit_by_bit_from_a_file():
     probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(5):
         probe.step(*batch(seed))
@@ -118,7 +118,7 @@ def test_resumes_bit_for_bit_through_a_file():
     assert probe.accuracy(*batch(99)) == resumed.accuracy(*batch(99))
 
 
-def test_momentum_is_part_of_what_is_saved():
+def test_momentum_is_saved():
     probe, forgetful = OnlineProbe(6, 3, lr=0.01), OnlineProbe(6, 3, lr=0.01)
     for seed in range(5):
         probe.step(*batch(seed))
@@ -130,7 +130,7 @@ def test_momentum_is_part_of_what_is_saved():
     assert not torch.equal(probe.W, forgetful.W)
 
 
-def test_accuracy_is_of_eval_mode_and_changes_nothing():
+def test_accuracy_uses_eval_mode_and_changes_nothing():
     probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(20):
         probe.step(*batch(seed))
@@ -141,7 +141,7 @@ def test_accuracy_is_of_eval_mode_and_changes_nothing():
     assert torch.equal(probe.norm.running_mean, before)
 
 
-def test_draws_no_random_number():
+def test_draws_no_random_numbers():
     state = torch.get_rng_state()
     OnlineProbe(6, 3, lr=0.01).step(*batch(0))
     assert torch.equal(state, torch.get_rng_state())

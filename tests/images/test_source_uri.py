@@ -26,7 +26,7 @@ def test_one_split_may_be_chosen(write):
     folder = write("train/a.png", "test/b.png")
     assert list(open_images(folder, split="test")) == ["test"]
     assert "unknown split of" in message(folder, split="tset")
-    assert message(folder, split="tset").endswith("choose from test, train; perhaps you meant 'test'?")
+    assert message(folder, split="tset").endswith("choose from test, train; did you mean 'test'?")
 
 
 def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
@@ -39,7 +39,7 @@ def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
 def test_an_unknown_scheme_lists_the_known_ones():
     assert message("parket:x") == (
         "unknown kind of source 'parket:' in 'parket:x'; "
-        "choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; perhaps you meant 'parquet'?"
+        "choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
     )
     assert "unknown kind of source 's3:'" in message("s3://bucket/x")
 

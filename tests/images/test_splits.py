@@ -36,9 +36,9 @@ def test_splits_may_be_named(write):
 
 def test_unknown_splits_are_refused_with_a_suggestion(write):
     folder = write("train/a.png", "test/b.png")
-    with pytest.raises(UserError, match=r"'tran'; choose from test, train; perhaps you meant 'train'\?"):
+    with pytest.raises(UserError, match=r"'tran'; choose from test, train; did you mean 'train'\?"):
         train_and_test(folder, train="tran")
-    with pytest.raises(UserError, match="'tets'; choose from test, train; perhaps you meant 'test'"):
+    with pytest.raises(UserError, match="'tets'; choose from test, train; did you mean 'test'"):
         train_and_test(folder, test="tets")
     with pytest.raises(UserError, match="no split 'train'; name the split to train with; it has dev, test"):
         train_and_test(write("dev/a.png", "test/b.png", folder="others"))

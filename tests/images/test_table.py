@@ -115,7 +115,7 @@ def test_columns_may_be_named(tmp_path):
 
 def test_columns_that_cannot_be_are_refused(tmp_path):
     path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
-    with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; perhaps you meant 'image'"):
+    with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"):
         open_images(path, image="imge")
     with pytest.raises(UserError, match=r"column 'score' of .* labels are integers"):
         open_images(path, label="score")

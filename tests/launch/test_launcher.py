@@ -1,4 +1,4 @@
-"""The parent of several processes, which are here small scripts that say what the real ones would."""
+"""The parent of several processes, which are small scripts here."""
 
 import json
 import os
@@ -11,15 +11,15 @@ import time
 import pytest
 import torch
 
-from fullrank.errors import Interrupted, UserError, WorkerDied
-from fullrank.launch import launcher as workers
+from fullrank.errors import Interrupted, ProcessFailed, UserError
+from fullrank.launch import launcher
 from fullrank.launch.launcher import run_workers
-from fullrank.launch.messages import Mailbox, Outcome, Task
+from fullrank.launch.worker import WorkerFiles, WorkerResult, WorkerSpec
 from fullrank.training import save_checkpoint
 
-TASK = Task(recipe={}, out=None, resume=False, overwrite=False, wandb=False, quiet=True, argv=["fullrank"])
+SPEC = WorkerSpec(recipe={}, out=None, resume=False, overwrite=False, wandb=False, quiet=True, argv=["fullrank"])
 
-BEGINNING = """
+PREAMBLE = """
 import json, os, signal, sys, time
 folder, rank = sys.argv[1], int(os.environ["RANK"])
 
@@ -27,8 +27,8 @@ def write(name, text):
     open(os.path.join(folder, "." + name), "w").write(text)
     os.replace(os.path.join(folder, "." + name), os.path.join(folder, name))
 
-def report(kind, message="", signum=0):
-    write(f"{rank}.json", json.dumps({"kind": kind, "message": message, "signum": signum}))
+def report(status, message="", signum=0):
+    write(f"{rank}.json", json.dumps({"status": status, "message": message, "signum": signum}))
 
 def wait_for(*names):
     while not all(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -41,64 +41,64 @@ pytestmark = pytest.mark.ddp
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """`run(script, count)`: what becomes of processes that run the script."""
+    """`run(script, count)`: the result of processes that run the script."""
     monkeypatch.chdir(tmp_path)
 
-    def pretend(script, count=2):
-        (tmp_path / "worker.py").write_text(BEGINNING + script)
-        monkeypatch.setattr(workers, "WORKER", (sys.executable, str(tmp_path / "worker.py")))
-        return run_workers(TASK, count)
+    def run_script(script, count=2):
+        (tmp_path / "worker.py").write_text(PREAMBLE + script)
+        monkeypatch.setattr(launcher, "WORKER", (sys.executable, str(tmp_path / "worker.py")))
+        return run_workers(SPEC, count)
 
-    return pretend
+    return run_script
 
 
-def test_the_path_of_the_run_is_what_the_first_process_announced(run, tmp_path):
-    assert str(run('if rank == 0: write("run", "runs/here")\nreport("done")')) == "runs/here"
+def test_the_path_of_the_run_is_that_of_the_first_process(run, tmp_path):
+    assert str(run('if rank == 0: write("run", "runs/here")\nreport("succeeded")')) == "runs/here"
     assert {path.name for path in tmp_path.iterdir()} == {"worker.py"}
 
 
-def test_processes_see_what_torchrun_would_say_and_what_their_parent_sees(run, tmp_path, monkeypatch):
+def test_processes_have_torchruns_environment_and_the_modules_of_their_parent(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path / "modules")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     script = """
-said = {name: os.environ.get(name) for name in ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS")}
-said |= {"path": sys.path, "session": os.getsid(0) == os.getpid(), "task": json.load(open(os.path.join(folder, "task.json")))}
-json.dump(said, open(f"said-{rank}", "w"))
+seen = {name: os.environ.get(name) for name in ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS")}
+seen |= {"path": sys.path, "session": os.getsid(0) == os.getpid(), "spec": json.load(open(os.path.join(folder, "spec.json")))}
+json.dump(seen, open(f"seen-{rank}", "w"))
 write("run", "here")
-report("done")
+report("succeeded")
 """
     run(script, count=3)
     for rank in range(3):
-        said = json.loads((tmp_path / f"said-{rank}").read_text())
-        assert (said["LOCAL_RANK"], said["WORLD_SIZE"], said["LOCAL_WORLD_SIZE"], said["GROUP_RANK"]) == (str(rank), "3", "3", "0")
-        assert said["OMP_NUM_THREADS"] == str(max(torch.get_num_threads() // 3, 1))
-        assert str(tmp_path / "modules") in said["path"]
-        assert said["session"], "a terminal's Ctrl-C would reach it directly, and a second time through its parent"
-        assert Task(**said["task"]) == TASK
+        seen = json.loads((tmp_path / f"seen-{rank}").read_text())
+        assert (seen["LOCAL_RANK"], seen["WORLD_SIZE"], seen["LOCAL_WORLD_SIZE"], seen["GROUP_RANK"]) == (str(rank), "3", "3", "0")
+        assert seen["OMP_NUM_THREADS"] == str(max(torch.get_num_threads() // 3, 1))
+        assert str(tmp_path / "modules") in seen["path"]
+        assert seen["session"], "a terminal's Ctrl-C would reach it directly, and a second time through its parent"
+        assert WorkerSpec(**seen["spec"]) == SPEC
 
 
-def test_the_user_s_own_number_of_threads_is_kept(monkeypatch):
+def test_omp_num_threads_of_the_user_is_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert workers.environment(0, 2, 1234)["OMP_NUM_THREADS"] == "7"
+    assert launcher.worker_environment(0, 2, 1234)["OMP_NUM_THREADS"] == "7"
 
 
-def test_what_one_process_alone_cannot_read_is_told_and_nobody_is_left(run, tmp_path):
+def test_a_user_error_of_one_process_is_raised_and_no_process_is_left(run, tmp_path):
     script = """
 open(f"pid-{rank}", "w").write(str(os.getpid()))
 if rank == 1:
     while not os.path.exists("pid-0"): time.sleep(0.01)
-    report("refused", "the file of the second process is broken; mend it")
+    report("user error", "the file of the second process is broken; fix it")
     sys.exit(2)
 time.sleep(60)
 """
-    with pytest.raises(UserError, match=r"^the file of the second process is broken; mend it$"):
+    with pytest.raises(UserError, match=r"^the file of the second process is broken; fix it$"):
         run(script)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid-0").read_text()), 0)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_killed_process_is_named_whether_the_other_complains_before_or_after(first, run):
+def test_a_killed_process_is_named_whether_the_other_fails_before_or_after(first, run):
     script = """
 def complain():
     report("failed", "Traceback\\nRuntimeError: connection closed by peer")
@@ -114,32 +114,37 @@ if FIRST == 0: wait_for("complained")
 write("gone", "")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    with pytest.raises(WorkerDied, match=r"process 1 of 2 \(counted from 0\) died of SIGKILL, .*; nothing was written") as caught:
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 \(counted from 0\) died of SIGKILL, .*; nothing was written") as caught:
         run(script.replace("FIRST", str(first)))
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_the_last_checkpoint_is_told(tmp_path):
-    assert workers.remedy(tmp_path) == f"no checkpoint was written before; begin anew with: fullrank pretrain --resume {tmp_path}"
+def test_the_last_checkpoint_is_named(tmp_path):
+    assert (
+        launcher.describe_progress(tmp_path) == f"no checkpoint was written before; start again with: fullrank pretrain --resume {tmp_path}"
+    )
     save_checkpoint(tmp_path / "checkpoints", 7, weights={}, state={}, meta={})
-    assert workers.remedy(tmp_path) == f"the checkpoint of step 7 is whole; continue with: fullrank pretrain --resume {tmp_path}"
+    assert (
+        launcher.describe_progress(tmp_path)
+        == f"the checkpoint of step 7 is complete; continue with: fullrank pretrain --resume {tmp_path}"
+    )
 
 
-def test_of_two_bugs_the_first_is_shown_with_its_traceback(run):
+def test_of_two_failures_the_first_is_shown_with_its_traceback(run):
     script = """
 if rank == 0: wait_for("1.json")
 report("failed", f"Traceback of {rank}\\nZeroDivisionError: division of {rank}")
 sys.exit(1)
 """
     with pytest.raises(
-        WorkerDied, match=r"process 1 of 2 \(counted from 0\) failed with ZeroDivisionError: division of 1; nothing"
+        ProcessFailed, match=r"process 1 of 2 \(counted from 0\) failed with ZeroDivisionError: division of 1; nothing"
     ) as caught:
         run(script)
     assert caught.value.__notes__ == ["Traceback of 1\nZeroDivisionError: division of 1"]
 
 
-def test_who_waits_for_the_dead_is_not_waited_for(run, monkeypatch):
-    monkeypatch.setattr(workers, "GRACE", 0.2)
+def test_a_process_that_waits_for_a_dead_one_is_killed_after_a_timeout(run, monkeypatch):
+    monkeypatch.setattr(launcher, "SHUTDOWN_TIMEOUT", 0.2)
     script = """
 if rank == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -149,7 +154,7 @@ wait_for("ready")
 os._exit(3)
 """
     began = time.monotonic()
-    with pytest.raises(WorkerDied, match=r"process 1 of 2 .* died of exit status 3; nothing was written"):
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 .* died of exit status 3; nothing was written"):
         run(script)
     assert time.monotonic() - began < 20
 
@@ -168,7 +173,7 @@ def send(signum, *, after):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_passed_on_once_and_what_was_saved_is_told(signum, run, tmp_path):
+def test_a_signal_is_passed_on_once(signum, run, tmp_path):
     script = """
 came = []
 for number in (signal.SIGINT, signal.SIGTERM):
@@ -177,7 +182,7 @@ open(f"ready-{rank}", "w")
 while not came: time.sleep(0.01)
 time.sleep(0.3)
 open(f"came-{rank}", "w").write(repr(came))
-report("stopped", "stopped after step 3", came[0])
+report("interrupted", "stopped after step 3", came[0])
 """
     send(signum, after=["ready-0", "ready-1"])
     with pytest.raises(Interrupted, match="stopped after step 3") as caught:
@@ -189,7 +194,7 @@ report("stopped", "stopped after step 3", came[0])
 @pytest.mark.parametrize(
     ("handler", "raised"), [(signal.default_int_handler, KeyboardInterrupt), (signal.SIG_IGN, Interrupted)], ids=["terminal", "nohup"]
 )
-def test_a_signal_before_the_training_acts_as_it_does_on_one_process(run, handler, raised):
+def test_a_signal_before_the_training_acts_as_on_one_process(run, handler, raised):
     before = signal.signal(signal.SIGINT, handler)
     try:
         send(signal.SIGINT, after=["ready-0", "ready-1"])
@@ -199,8 +204,8 @@ def test_a_signal_before_the_training_acts_as_it_does_on_one_process(run, handle
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_process_stops_when_its_parent_is_gone():
-    code = "from fullrank.launch.worker import end_with_parent; print('ready', flush=True); end_with_parent()"
+def test_a_process_stops_when_its_parent_has_ended():
+    code = "from fullrank.launch.worker import stop_with_parent; print('ready', flush=True); stop_with_parent()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     assert process.poll() is None
@@ -209,12 +214,15 @@ def test_a_process_stops_when_its_parent_is_gone():
     process.stdout.close()
 
 
-def test_what_is_told_comes_back_in_the_order_in_which_it_was(tmp_path):
-    office = Mailbox(tmp_path)
-    assert (office.run(), office.outcomes(3)) == (None, {})
+def test_results_are_read_in_the_order_in_which_they_were_written(tmp_path):
+    files = WorkerFiles(tmp_path)
+    assert (files.read_run_path(), files.read_results(3)) == (None, {})
     for rank in (2, 0):
-        office.report(rank, Outcome("stopped", f"of {rank}", 15))
+        files.write_result(rank, WorkerResult("interrupted", f"of {rank}", 15))
         time.sleep(0.02)
-    office.announce(tmp_path / "run")
-    assert list(office.outcomes(3).items()) == [(2, Outcome("stopped", "of 2", 15)), (0, Outcome("stopped", "of 0", 15))]
-    assert office.run() == tmp_path / "run"
+    files.write_run_path(tmp_path / "run")
+    assert list(files.read_results(3).items()) == [
+        (2, WorkerResult("interrupted", "of 2", 15)),
+        (0, WorkerResult("interrupted", "of 0", 15)),
+    ]
+    assert files.read_run_path() == tmp_path / "run"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fullrank.launch import stop_on_signals
+from fullrank.launch.signals import stop_on_signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 each = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
@@ -12,7 +12,7 @@ each = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """Ours stand where a program's own would; they are put back at the end."""
+    """Install handlers of a program, and restore the old ones at the end."""
     caught = []
 
     def own(number, frame):
@@ -35,7 +35,7 @@ def test_a_signal_sets_the_flag_and_nothing_else_happens(number, handlers):
 
 @each
 @pytest.mark.parametrize("second", SIGNALS, ids=lambda number: number.name)
-def test_a_second_signal_acts_as_it_would_without_us(number, second, handlers):
+def test_a_second_signal_acts_as_outside_the_context(number, second, handlers):
     with stop_on_signals() as flag:
         signal.raise_signal(number)
         signal.raise_signal(second)
@@ -57,7 +57,7 @@ def test_a_second_ctrl_c_is_a_keyboard_interrupt():
 
 
 @pytest.mark.parametrize("came", [False, True])
-def test_the_handlers_before_are_put_back(came, handlers):
+def test_the_handlers_are_restored(came, handlers):
     with stop_on_signals():
         assert all(signal.getsignal(number) is not handlers[1] for number in SIGNALS)
         if came:
@@ -65,20 +65,20 @@ def test_the_handlers_before_are_put_back(came, handlers):
     assert all(signal.getsignal(number) is handlers[1] for number in SIGNALS)
 
 
-def test_the_handlers_are_put_back_after_an_error(handlers):
+def test_the_handlers_are_restored_after_an_error(handlers):
     with pytest.raises(KeyError), stop_on_signals():
         raise KeyError
     assert all(signal.getsignal(number) is handlers[1] for number in SIGNALS)
 
 
-def test_each_block_has_a_flag_of_its_own():
+def test_each_context_has_its_own_flag():
     with stop_on_signals() as first:
         signal.raise_signal(signal.SIGTERM)
     with stop_on_signals() as second:
         assert (first.signum, second.signum) == (signal.SIGTERM, 0)
 
 
-def test_in_another_thread_signals_are_left_to_the_main_one(handlers):
+def test_another_thread_leaves_the_handlers_unchanged(handlers):
     seen = []
 
     def work():

@@ -82,7 +82,7 @@ def test_the_rest_of_the_network_is_that_of_timm():
 
 
 def test_an_unknown_name_suggests_a_known_one():
-    with pytest.raises(UserError, match=r"unknown backbone 'resnet81'; choose a timm model .*; perhaps you meant 'resnet\w*18\w*'\?"):
+    with pytest.raises(UserError, match=r"unknown backbone 'resnet81'; choose a timm model .*; did you mean 'resnet\w*18\w*'\?"):
         build_backbone(BackboneConfig(name="resnet81"))
 
 

@@ -10,102 +10,107 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.monitoring import evaluation_plan as planning
+from fullrank.monitoring import evaluation_plan
 from fullrank.monitoring.evaluation_plan import (
-    AT_LEAST,
-    AT_MOST,
-    ENOUGH,
-    PER_DIMENSION,
-    SHARE,
-    Plan,
-    Work,
-    forward,
-    interval,
-    plan,
-    work_of,
+    COST_SHARE,
+    MAX_EVALUATIONS,
+    MIN_EVALUATIONS,
+    PREFERRED_EVALUATIONS,
+    SAMPLES_PER_DIMENSION,
+    EvaluationPlan,
+    RunCost,
+    count_cost,
+    evaluation_interval,
+    forward_flops,
+    plan_evaluations,
 )
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.views import ViewConfig
 
-WORK = st.tuples(st.floats(1e6, 1e15), st.floats(1e3, 1e11), st.tuples(st.integers(1, 4096), st.integers(1, 8192)))
-RUNS = {"numbers": WORK, "steps": st.integers(1, 200_000), "most": st.integers(1, 50_000)}
+COST = st.tuples(st.floats(1e6, 1e15), st.floats(1e3, 1e11), st.tuples(st.integers(1, 4096), st.integers(1, 8192)))
+RUNS = {"numbers": COST, "steps": st.integers(1, 200_000), "available": st.integers(1, 50_000)}
 
 
-def looks(steps, planned):
-    """How many there are: one before the first step, one at each interval, one after the last."""
-    return 1 + math.ceil(steps / planned.every)
+def num_evaluations(steps, plan):
+    """One before the first step, one at each interval, one after the last."""
+    return 1 + math.ceil(steps / plan.every)
 
 
-def share(work, steps, planned):
-    return looks(steps, planned) * work.look(planned.samples) / (steps * work.step)
+def share(cost, steps, plan):
+    return num_evaluations(steps, plan) * cost.evaluation(plan.samples) / (steps * cost.step)
 
 
-def affordable(work, steps, planned):
-    return SHARE * steps * work.step / work.look(planned.samples)
-
-
-@settings(deadline=None)
-@given(**RUNS)
-def test_the_watch_keeps_to_its_share_wherever_twenty_looks_fit_into_it(numbers, steps, most):
-    work = Work(*numbers)
-    planned = plan(work, steps=steps, most=most)
-    assert 1 <= planned.every <= steps
-    assert min(AT_LEAST, steps + 1) <= looks(steps, planned)
-    fewest = looks(steps, replace(planned, every=max((steps - 1) // (AT_LEAST - 2), 1)))  # of the intervals that make 20
-    if AT_LEAST <= fewest <= min(affordable(work, steps, planned), AT_MOST):
-        assert share(work, steps, planned) <= SHARE * (1 + 1e-12)
-        assert looks(steps, planned) <= AT_MOST
+def affordable(cost, steps, plan):
+    return COST_SHARE * steps * cost.step / cost.evaluation(plan.samples)
 
 
 @settings(deadline=None)
 @given(**RUNS)
-def test_no_smaller_interval_would_do(numbers, steps, most):
-    work = Work(*numbers)
-    planned = plan(work, steps=steps, most=most)
-    if looks(steps, planned) <= min(affordable(work, steps, planned), AT_MOST):
-        if planned.every > 1:
-            smaller = replace(planned, every=planned.every - 1)
-            assert looks(steps, smaller) > min(int(affordable(work, steps, planned)), AT_MOST)
+def test_the_cost_stays_within_its_share_if_twenty_evaluations_are_affordable(numbers, steps, available):
+    cost = RunCost(*numbers)
+    plan = plan_evaluations(cost, steps=steps, available=available)
+    assert 1 <= plan.every <= steps
+    assert min(MIN_EVALUATIONS, steps + 1) <= num_evaluations(steps, plan)
+    fewest = num_evaluations(steps, replace(plan, every=max((steps - 1) // (MIN_EVALUATIONS - 2), 1)))  # of the intervals that make 20
+    if MIN_EVALUATIONS <= fewest <= min(affordable(cost, steps, plan), MAX_EVALUATIONS):
+        assert share(cost, steps, plan) <= COST_SHARE * (1 + 1e-12)
+        assert num_evaluations(steps, plan) <= MAX_EVALUATIONS
+
+
+@settings(deadline=None)
+@given(**RUNS)
+def test_a_smaller_interval_is_not_affordable(numbers, steps, available):
+    cost = RunCost(*numbers)
+    plan = plan_evaluations(cost, steps=steps, available=available)
+    if num_evaluations(steps, plan) <= min(affordable(cost, steps, plan), MAX_EVALUATIONS):
+        if plan.every > 1:
+            smaller = replace(plan, every=plan.every - 1)
+            assert num_evaluations(steps, smaller) > min(int(affordable(cost, steps, plan)), MAX_EVALUATIONS)
     else:
-        assert planned.every == max(steps // (AT_LEAST - 1), 1)
-        assert looks(steps, replace(planned, every=planned.every + 1)) <= AT_LEAST
+        assert plan.every == max(steps // (MIN_EVALUATIONS - 1), 1)
+        assert num_evaluations(steps, replace(plan, every=plan.every + 1)) <= MIN_EVALUATIONS
 
 
 @pytest.mark.parametrize("steps", [1, 2, 19, 30, 39])
-def test_a_short_run_is_not_looked_at_less_for_cheaper_looks(steps):
-    """Intervals are whole steps: of 30 steps, 25 affordable looks would leave every second, which makes 16."""
-    counts = [looks(steps, Plan(1, interval(steps, bought))) for bought in (0.3, 1.0, 5.0, 19.9, 20.0, 25.0, 39.0, 50.0, 1e9)]
+def test_cheaper_evaluations_are_never_fewer(steps):
+    """Intervals are whole steps: with 30 steps and 25 affordable evaluations, every second step would make only 16."""
+    counts = [
+        num_evaluations(steps, EvaluationPlan(1, evaluation_interval(steps, bought)))
+        for bought in (0.3, 1.0, 5.0, 19.9, 20.0, 25.0, 39.0, 50.0, 1e9)
+    ]
     assert counts == sorted(counts)
-    assert counts[0] >= min(AT_LEAST, steps + 1)
+    assert counts[0] >= min(MIN_EVALUATIONS, steps + 1)
 
 
 @settings(deadline=None)
 @given(**RUNS)
-def test_images_are_spared_for_the_sake_of_fifty_looks_alone(numbers, steps, most):
-    work = Work(*numbers)
-    planned = plan(work, steps=steps, most=most)
-    D = max(work.dimensions)
-    choices = [min(k * D, most) for k in PER_DIMENSION]
-    assert planned.samples in choices
-    dearer = [n for n in choices if n > planned.samples]
-    assert all(SHARE * steps * work.step / work.look(n) < ENOUGH for n in dearer)
+def test_fewer_images_are_used_only_to_afford_fifty_evaluations(numbers, steps, available):
+    cost = RunCost(*numbers)
+    plan = plan_evaluations(cost, steps=steps, available=available)
+    D = max(cost.dimensions)
+    choices = [min(k * D, available) for k in SAMPLES_PER_DIMENSION]
+    assert plan.samples in choices
+    dearer = [n for n in choices if n > plan.samples]
+    assert all(COST_SHARE * steps * cost.step / cost.evaluation(n) < PREFERRED_EVALUATIONS for n in dearer)
 
 
-@pytest.mark.parametrize(("steps", "samples", "count"), [(500, 256, 20), (2_000, 256, 68), (5_000, 640, 69), (200_000, 1280, AT_MOST)])
-def test_the_longer_the_run_the_more_looks_and_images(steps, samples, count):
-    planned = plan(Work(step=3e9, image=5e6, dimensions=(128,)), steps=steps, most=10_000)
-    assert (planned.samples, looks(steps, planned)) == (samples, pytest.approx(count, abs=2))
+@pytest.mark.parametrize(
+    ("steps", "samples", "count"), [(500, 256, 20), (2_000, 256, 68), (5_000, 640, 69), (200_000, 1280, MAX_EVALUATIONS)]
+)
+def test_longer_runs_have_more_evaluations_and_images(steps, samples, count):
+    plan = plan_evaluations(RunCost(step=3e9, image=5e6, dimensions=(128,)), steps=steps, available=10_000)
+    assert (plan.samples, num_evaluations(steps, plan)) == (samples, pytest.approx(count, abs=2))
 
 
-def test_what_is_given_is_kept():
-    work = Work(step=1e9, image=1e6, dimensions=(128,))
-    assert plan(work, steps=100, most=50, samples=70, every=3) == Plan(samples=70, every=3)
+def test_given_samples_and_interval_are_kept():
+    cost = RunCost(step=1e9, image=1e6, dimensions=(128,))
+    assert plan_evaluations(cost, steps=100, available=50, samples=70, every=3) == EvaluationPlan(samples=70, every=3)
 
 
-def test_fewer_images_than_dimensions_take_their_gram_matrix():
-    work = Work(step=1.0, image=0.0, dimensions=(2000,))
-    assert work.look(200) == pytest.approx(4 * 200 * 2000 * 200 + 6 * 200**3)
-    assert work.look(4000) == pytest.approx(4 * 4000 * 2000 * 2000 + 6 * 2000**3)
+def test_fewer_images_than_dimensions_cost_a_gram_matrix():
+    cost = RunCost(step=1.0, image=0.0, dimensions=(2000,))
+    assert cost.evaluation(200) == pytest.approx(4 * 200 * 2000 * 200 + 6 * 200**3)
+    assert cost.evaluation(4000) == pytest.approx(4 * 4000 * 2000 * 2000 + 6 * 2000**3)
 
 
 def small(**changes):
@@ -119,35 +124,35 @@ def small(**changes):
     return replace(recipe, **changes)
 
 
-def test_a_pass_counts_its_products_and_changes_nothing():
+def test_forward_flops_are_those_of_the_layers_and_the_method_is_unchanged():
     """A projector's maps cost 2 · (in · hidden + hidden · out); the rest is the backbone's, whose BatchNorm must not count it."""
     recipe = small()
     method = assemble(recipe).method
     before = deepcopy(method)
     wide = assemble(replace(recipe, projector=ProjectorConfig(widths=(64, 16)))).method
-    assert forward(wide, 3, 16, 5) - forward(method, 3, 16, 5) == 2 * (8 * 32 + 32 * 16)
+    assert forward_flops(wide, 3, 16, 5) - forward_flops(method, 3, 16, 5) == 2 * (8 * 32 + 32 * 16)
     assert [part.training for part in method.modules()] == [part.training for part in before.modules()]
     assert all(torch.equal(value, before.state_dict()[name]) for name, value in method.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", get_args(get_type_hints(ProjectorConfig)["kind"]))
-def test_no_projector_is_changed_by_counting_it_nor_anything_said(kind, recwarn, capfd):
+def test_counting_changes_no_projector_and_prints_nothing(kind, recwarn, capfd):
     recipe = small(projector=ProjectorConfig(kind=kind, widths=(32, 16), d0=4, groups=2))
     method = assemble(recipe).method
     before, random = deepcopy(method.state_dict()), torch.get_rng_state()
-    work = work_of(method, recipe)
-    assert work.dimensions == (8, recipe.projector.dimensions(8))
+    cost = count_cost(method, recipe)
+    assert cost.dimensions == (8, recipe.projector.dimensions(8))
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert not isinstance(method.projector(method.backbone(torch.zeros(2, 3, 16, 16))), FakeTensor)
     assert (recwarn.list, capfd.readouterr()) == ([], ("", ""))
 
 
-def test_what_is_done_once_a_batch_is_shared_by_its_images():
+def test_work_per_batch_is_shared_by_its_images():
     """An orthogonal projector builds its matrix for each batch, and multiplies each image by it."""
     recipe = small(projector=ProjectorConfig(kind="orthogonal"))
     method, backbone = assemble(recipe).method, assemble(small(projector=ProjectorConfig(widths=()))).method
-    built = [n * (forward(method, 3, 16, n) - forward(backbone, 3, 16, n) - 2 * 8 * 8) for n in (1, 8, 64)]
+    built = [n * (forward_flops(method, 3, 16, n) - forward_flops(backbone, 3, 16, n) - 2 * 8 * 8) for n in (1, 8, 64)]
     assert built[0] > 0
     assert built == pytest.approx([built[0]] * 3)
 
@@ -172,43 +177,43 @@ def test_attention_and_grouped_convolutions_are_counted(name):
         R = method.backbone(torch.zeros(1, 3, 160, 160))
         method.projector(R)
     layers = 2 * sum(products)
-    found = forward(method, 3, 160, 1) / layers
+    found = forward_flops(method, 3, 160, 1) / layers
     assert (1.1 < found < 1.5) if name == "test_vit" else found == 1
 
 
 def test_double_precision_counts_as_single():
     recipe = small()
     default = torch.get_default_dtype()
-    work = work_of(assemble(recipe).method, recipe)
+    cost = count_cost(assemble(recipe).method, recipe)
     torch.set_default_dtype(torch.float64)
     try:
-        assert work_of(assemble(recipe).method, recipe) == work
+        assert count_cost(assemble(recipe).method, recipe) == cost
     finally:
         torch.set_default_dtype(default)
 
 
-def test_a_step_is_three_passes_over_the_views_of_a_batch():
+def test_a_step_costs_three_forward_passes_over_the_views_of_a_batch():
     recipe = small()
     method = assemble(recipe).method
-    work = work_of(method, recipe)
-    assert work.step == 3 * 2 * 8 * work.image
-    assert work.dimensions == (8, 16)
+    cost = count_cost(method, recipe)
+    assert cost.step == 3 * 2 * 8 * cost.image
+    assert cost.dimensions == (8, 16)
     smaller = replace(recipe, views=(ViewConfig(size=16, count=2), ViewConfig(size=8, count=4)))
-    assert work_of(method, smaller).step == 3 * 8 * (2 * forward(method, 3, 16, 8) + 4 * forward(method, 3, 8, 8))
+    assert count_cost(method, smaller).step == 3 * 8 * (2 * forward_flops(method, 3, 16, 8) + 4 * forward_flops(method, 3, 8, 8))
 
 
-def test_the_first_process_watches_while_the_others_wait(monkeypatch):
+def test_on_several_processes_a_step_costs_less_and_an_evaluation_does_not(monkeypatch):
     recipe = small()
     method = assemble(recipe).method
-    alone = work_of(method, recipe)
-    monkeypatch.setattr(planning, "world_size", lambda: 4)
-    assert work_of(method, recipe) == replace(alone, step=alone.step / 4)
+    alone = count_cost(method, recipe)
+    monkeypatch.setattr(evaluation_plan, "world_size", lambda: 4)
+    assert count_cost(method, recipe) == replace(alone, step=alone.step / 4)
 
 
-def test_two_thousand_dimensions_are_watched_fifty_times_in_as_many_steps_as_the_docs_say():
+def test_two_thousand_dimensions_are_evaluated_fifty_times_in_25000_steps():
     recipe = RECIPES["cifar10-small"]
     data = replace(recipe.data, mean=(0.5,) * 3, std=(0.25,) * 3)
     recipe = replace(recipe, data=data, projector=ProjectorConfig(widths=(*recipe.projector.widths[:-1], 2048)))
-    planned = plan(work_of(assemble(recipe).method, recipe), steps=25_000, most=10_000)
-    assert planned.samples == 2 * 2048
-    assert looks(25_000, planned) >= ENOUGH
+    plan = plan_evaluations(count_cost(assemble(recipe).method, recipe), steps=25_000, available=10_000)
+    assert plan.samples == 2 * 2048
+    assert num_evaluations(25_000, plan) >= PREFERRED_EVALUATIONS

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from fullrank.monitoring.progress import Bar, Waiting, forecast
+from fullrank.monitoring.progress import ProgressBar, forecast
 
 CPU = torch.device("cpu")
 
@@ -25,58 +25,38 @@ def expected_time(text):
         (45 * 3600, "about 45.0 hours to go"),
     ],
 )
-def test_the_time_left_is_that_of_the_steps_left_at_the_speed_so_far(seconds, expected):
-    assert expected_time(forecast(steps_left=100, seconds=seconds / 5, steps=20, waited=0.0, device=CPU)) == expected
+def test_the_time_left_follows_from_the_speed_so_far(seconds, expected):
+    assert expected_time(forecast(steps_left=100, seconds=seconds / 5, steps=20, wait_seconds=0.0, device=CPU)) == expected
 
 
-def test_the_share_of_a_step_that_goes_into_batches_is_said():
-    assert forecast(steps_left=1, seconds=4.0, steps=20, waited=1.0, device=CPU).endswith("making batches takes 25% of a step")
+def test_the_share_of_a_step_spent_on_batches_is_reported():
+    assert forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU).endswith("making batches takes 25% of a step")
 
 
 def test_memory_is_that_of_the_process(monkeypatch):
-    text = forecast(steps_left=1, seconds=4.0, steps=20, waited=1.0, device=CPU)
+    text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU)
     memory = float(text.split(" · ")[1].removeprefix("memory ").removesuffix(" GiB"))
     assert 0.05 < memory < 500
 
 
-@pytest.mark.parametrize(("waited", "starved"), [(1.0, False), (3.0, True)])
-def test_a_gpu_that_waits_for_data_is_told(monkeypatch, waited, starved):
+@pytest.mark.parametrize(("wait_seconds", "data_bound"), [(1.0, False), (3.0, True)])
+def test_a_gpu_that_waits_for_data_is_reported(monkeypatch, wait_seconds, data_bound):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
-    text = forecast(steps_left=1, seconds=4.0, steps=20, waited=waited, device=torch.device("cuda"))
-    assert ("the data starves the device (more --data.workers, or --data.storage memory)" in text) is starved
+    text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=wait_seconds, device=torch.device("cuda"))
+    assert ("the GPU waits for data (more --data.workers, or --data.storage memory)" in text) is data_bound
     assert "memory 1.5 GiB" in text
 
 
-def test_on_a_cpu_batches_and_steps_share_the_cores_so_nothing_starves():
-    assert "starves" not in forecast(steps_left=1, seconds=4.0, steps=20, waited=3.9, device=CPU)
+def test_a_cpu_is_not_reported_to_wait_for_data():
+    assert "waits" not in forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=3.9, device=CPU)
 
 
-def test_waiting_counts_the_producer_and_not_the_consumer():
-    def slow():
-        for item in range(3):
-            time.sleep(0.02)
-            yield item
-
-    waiting = Waiting()
-    seen = []
-    for item in waiting.over(slow()):
-        time.sleep(0.1)
-        seen.append(item)
-    assert seen == [0, 1, 2]
-    assert 0.06 <= waiting.seconds < 0.3
-
-
-def test_waiting_is_lazy():
-    waiting = Waiting()
-    next(waiting.over(iter(int, 1)))  # of an endless iterator
-
-
-def lines(*, total, done=0, terminal=False, steps=None):
+def lines(*, total, start=0, terminal=False, steps=None):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=150)
-    with Bar(console, done=done, total=total, steps_per_epoch=10, batch=32) as bar:
-        for step in steps or range(done + 1, total + 1):
-            bar.note({"variance": 1.5, "invariance": 0.25}, 12.34)
+    with ProgressBar(console, start=start, total=total, steps_per_epoch=10, batch=32) as bar:
+        for step in steps or range(start + 1, total + 1):
+            bar.set_caption({"variance": 1.5, "invariance": 0.25}, 12.34)
             bar.advance(step)
     return text.getvalue().splitlines()
 
@@ -89,7 +69,7 @@ def test_without_a_terminal_there_are_twenty_plain_lines():
     assert not any("\x1b" in line for line in found)
 
 
-def test_a_short_run_has_a_line_a_step():
+def test_a_short_run_has_a_line_per_step():
     assert len(lines(total=3)) == 3
 
 
@@ -100,18 +80,18 @@ def test_a_terminal_gets_a_bar():
     assert "loss 1.750" in text
 
 
-def test_a_resumed_run_goes_on_counting_and_measures_its_own_speed():
+def test_a_resumed_run_continues_the_count_and_measures_its_own_speed():
     console = Console(file=io.StringIO(), width=150)
-    bar = Bar(console, done=90, total=100, steps_per_epoch=10, batch=32)
+    bar = ProgressBar(console, start=90, total=100, steps_per_epoch=10, batch=32)
     time.sleep(0.05)
     assert bar.speed(90) == 0
     assert 0 < bar.speed(100) <= 10 * 32 / 0.05
-    assert lines(total=100, done=90)[0].startswith("step 95/100 · epoch 9.5/10")
+    assert lines(total=100, start=90)[0].startswith("step 95/100 · epoch 9.5/10")
 
 
-def test_a_single_term_is_the_loss_alone():
+def test_a_single_term_is_shown_as_the_loss():
     text = io.StringIO()
-    with Bar(Console(file=text, width=150), done=0, total=1, steps_per_epoch=1, batch=4) as bar:
-        bar.note({"loss": 0.5}, None)
+    with ProgressBar(Console(file=text, width=150), start=0, total=1, steps_per_epoch=1, batch=4) as bar:
+        bar.set_caption({"loss": 0.5}, None)
         bar.advance(1)
     assert text.getvalue().strip().endswith("images/s · loss 0.500")

@@ -1,20 +1,21 @@
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.data import prepare
+from fullrank.data import open_data
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
+from fullrank.images import DecodeErrors
 from fullrank.methods import feature_dim
-from fullrank.monitoring import run_logger as module
-from fullrank.monitoring.alarm_messages import alarm_remedy
-from fullrank.monitoring.run_logger import RunLogger
+from fullrank.monitoring import run_logger
+from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
 from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
-from fullrank.recipes import SpectrumConfig
+from fullrank.recipes import SpectrumConfig, build_method
 from fullrank.run import Run, write_json
 from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum
@@ -25,25 +26,40 @@ N = 32
 
 @pytest.fixture(scope="module")
 def parts(small):
-    return prepare(small, say=lambda line: None)
+    """Recipe, method and data of a run."""
+    method = build_method(small)
+    recipe, data = open_data(small, method, notify=lambda line: None)
+    return recipe, method, data
 
 
 @pytest.fixture
-def recorder(parts, tmp_path):
-    """`recorder(done=0, log_every=1, …)` of a run that is imagined step by step; again for the same run when it is resumed."""
-    recipe, assembly, data = parts
+def make_run(parts, tmp_path):
+    """`make_run(start=0, total=22, log_every=1, …)`: a run in `tmp_path`; again for the same run when it is resumed."""
+    recipe, method, data = parts
     write_json(tmp_path / "environment.json", {})
 
-    def build(*, done=0, total=22, console=None, **changes):
-        fabric = Fabric(accelerator="cpu", devices=1)
-        probe = OnlineProbe(feature_dim(assembly.method.backbone), data.K, lr=recipe.probe.lr)
-        method, optimizer = assembly.method, build_optimizer(recipe.optimizer, assembly.method)
-        console = console or Console(quiet=True)
+    def make(*, start=0, total=22, **changes):
         changed = replace(recipe, **changes)
-        planned = replace(data, plan=replace(data.plan, every=changed.spectrum.every or data.plan.every))
-        return RunLogger(tmp_path, changed, fabric, method, optimizer, probe, planned, done=done, total=total, wandb=False, console=console)
+        plan = replace(data.plan, every=changed.spectrum.every or data.plan.every)
+        return TrainingRun(
+            path=tmp_path,
+            recipe=changed,
+            fabric=Fabric(accelerator="cpu", devices=1),
+            method=method,
+            optimizer=build_optimizer(recipe.optimizer, method),
+            probe=OnlineProbe(feature_dim(method.backbone), data.K, lr=recipe.probe.lr),
+            data=replace(data, plan=plan),
+            start=start,
+            total=total,
+        )
 
-    return build
+    return make
+
+
+@pytest.fixture
+def make_logger(make_run):
+    """`make_logger(console=None, …)`: the logger of `make_run(…)`."""
+    return lambda console=None, **changes: RunLogger(make_run(**changes), wandb=False, console=console or Console(quiet=True))
 
 
 def step(k, *, value=1.0, labels=None):
@@ -53,180 +69,185 @@ def step(k, *, value=1.0, labels=None):
     return Step(k, {"variance": torch.tensor(2.0), "invariance": torch.tensor(value)}, 0.1, R, {"Z": Z}, labels)
 
 
-def rows(path, kind):
-    return [row for row in Run(path).metrics if row.kind == kind]
+def take_steps(logger, steps, **keywords):
+    for k in steps:
+        logger.after_step(step(k, **keywords), wait_seconds=0.0)
 
 
-def test_a_row_holds_the_terms_and_what_the_probe_learns(recorder, tmp_path):
-    with recorder() as look:
-        look.after(step(1), waited=0.0)
-    (row,) = rows(tmp_path, "train")
+def test_a_row_has_the_terms_and_the_loss_of_the_probe(make_logger, tmp_path):
+    with make_logger() as logger:
+        take_steps(logger, [1])
+    (row,) = Run(tmp_path).metrics.train
     assert row.terms == {"variance": 2.0, "invariance": 1.0}
-    assert row.loss == 3.0
-    assert row.lr == 0.1
-    assert row.epoch == round(1 / 11, 4)
-    assert row.probe_loss == pytest.approx(2.3026, abs=1e-3)  # log 10: it has learnt nothing yet
+    assert (row.loss, row.lr, row.epoch) == (3.0, 0.1, round(1 / 11, 4))
+    assert row.probe_loss == pytest.approx(2.3026, abs=1e-3)  # log 10: the probe is untrained
 
 
-def test_without_labels_there_is_no_probe(recorder, tmp_path):
-    with recorder() as look:
-        look.after(step(1, labels=torch.full((N,), -1)), waited=0.0)
-    assert not any(key.startswith("probe") for key in row_to_json(rows(tmp_path, "train")[0]))
+def test_without_labels_there_is_no_probe(make_logger, tmp_path):
+    with make_logger() as logger:
+        take_steps(logger, [1], labels=torch.full((N,), -1))
+    assert not any(key.startswith("probe") for key in row_to_json(Run(tmp_path).metrics.train[0]))
 
 
-def test_a_label_that_nobody_announced_counts_as_none(recorder, tmp_path):
-    with recorder() as look:
-        labels = torch.arange(N) % 12
-        look.after(step(1, labels=labels), waited=0.0)
-    with recorder() as other:
-        other.after(step(1, labels=labels.where(labels < 10, -1)), waited=0.0)
-    assert torch.equal(look.probe.W, other.probe.W)
+def test_a_label_beyond_the_known_classes_counts_as_none(make_logger):
+    labels = torch.arange(N) % 12
+    with make_logger() as logger:
+        take_steps(logger, [1], labels=labels)
+    with make_logger() as other:
+        take_steps(other, [1], labels=labels.where(labels < 10, -1))
+    assert torch.equal(logger.run.probe.W, other.run.probe.W)
 
 
-def test_the_first_broken_step_is_named_however_rarely_the_loss_is_read(recorder):
-    with recorder(log_every=10, checkpoints=1, spectrum=SpectrumConfig(every=100)) as look:
-        for k in range(1, 10):
-            look.after(step(k, value=float("nan") if k >= 4 else 1.0), waited=0.0)
+def test_the_first_step_that_is_not_finite_is_named_even_if_the_loss_is_read_later(make_logger):
+    with make_logger(log_every=10, checkpoints=1, spectrum=SpectrumConfig(every=100)) as logger:
+        take_steps(logger, range(1, 4))
+        take_steps(logger, range(4, 10), value=float("nan"))
         with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint was"):
-            look.after(step(10), waited=0.0)
+            take_steps(logger, [10])
 
 
-def test_looking_changes_nothing_that_is_trained(recorder):
-    look = recorder()
-    before = {name: tensor.clone() for name, tensor in look.method.state_dict().items()}
-    modes = [part.training for part in look.method.modules()]
+def test_logging_changes_nothing_that_is_trained(make_logger):
+    logger = make_logger()
+    method = logger.run.method
+    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    modes = [part.training for part in method.modules()]
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    with look:
-        look.watch(0)
-        for k in range(1, 12):
-            look.after(step(k), waited=0.0)
+    with logger:
+        logger.evaluate_spectrum(0)
+        take_steps(logger, range(1, 12))
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(before[name], tensor) for name, tensor in look.method.state_dict().items())
-    assert all(parameter.grad is None for parameter in look.method.parameters())
-    assert [part.training for part in look.method.modules()] == modes
+    assert all(torch.equal(before[name], tensor) for name, tensor in method.state_dict().items())
+    assert all(parameter.grad is None for parameter in method.parameters())
+    assert [part.training for part in method.modules()] == modes
 
 
-def test_checkpoints_are_spread_evenly_and_end_with_the_last_step(recorder, tmp_path):
-    with recorder(total=10, checkpoints=4) as look:
-        for k in range(1, 11):
-            look.after(step(k), waited=0.0)
+def test_checkpoints_are_evenly_spaced_and_include_the_last_step(make_logger, tmp_path):
+    with make_logger(total=10, checkpoints=4) as logger:
+        take_steps(logger, range(1, 11))
     assert [checkpoint.step for checkpoint in Run(tmp_path).checkpoints] == [2, 5, 8, 10]
 
 
-def test_the_log_is_on_the_disk_before_a_checkpoint(recorder, tmp_path, monkeypatch):
+def test_the_log_is_on_the_disk_before_a_checkpoint(make_logger, tmp_path, monkeypatch):
     seen = []
-
-    def save(folder, k, **contents):
-        seen.append((k, rows(tmp_path, "train")[-1].step))
-
-    monkeypatch.setattr(module, "save_checkpoint", save)
-    with recorder(total=6, checkpoints=2) as look:
-        for k in range(1, 7):
-            look.after(step(k), waited=0.0)
+    monkeypatch.setattr(run_logger, "save_checkpoint", lambda folder, k, **_: seen.append((k, Run(tmp_path).metrics.train[-1].step)))
+    with make_logger(total=6, checkpoints=2) as logger:
+        take_steps(logger, range(1, 7))
     assert seen == [(3, 3), (6, 6)]
 
 
 def collapsed(parts, where):
-    """A look at embeddings of which those of one place lie on a line."""
+    """A spectrum evaluation in which the embeddings of one location lie on a line."""
     generator = torch.Generator().manual_seed(0)
-    healthy, line = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator) * torch.ones(8)
-    spectra = {name: Spectrum.from_embeddings(line if name == where else healthy) for name in ("backbone", "projector")}
+    full_rank, line = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator) * torch.ones(8)
+    spectra = {name: Spectrum.from_embeddings(line if name == where else full_rank) for name in ("backbone", "projector")}
     return SpectrumEvaluation(spectra, torch.zeros(len(parts[2].held_out), 16))
 
 
-def test_it_warns_once_a_place_and_not_before_spectra_settle_nor_again_on_resuming(recorder, parts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "evaluate_spectrum", lambda *arguments: collapsed(parts, "projector"))
-    with recorder(total=220, console=Console(soft_wrap=True)) as look:
+def test_an_alarm_is_raised_once_after_burn_in_and_not_again_on_resume(make_logger, parts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run_logger, "evaluate_spectrum", lambda *arguments: collapsed(parts, "projector"))
+    with make_logger(total=220, console=Console(soft_wrap=True)) as logger:
         for k in (0, 11, 49, 55, 66):
-            look.watch(k)
-    (row,) = rows(tmp_path, "alarm")
+            logger.evaluate_spectrum(k)
+    (row,) = Run(tmp_path).metrics.alarms
     assert (row.step, row.epoch, row.alarm, row.where) == (55, 5.0, "dimensional collapse", "projector")
     assert (row.metric, row.observed) == ("effective_rank", pytest.approx(1.0))
-    assert "--optimizer.lr (now" in alarm_remedy(row)
     out = capsys.readouterr().out
     assert "warning at step 55: dimensional collapse, projector" in out
-    assert alarm_remedy(row) in out
-    with recorder(total=220, done=60) as resumed:
-        resumed.watch(77)
-    assert len(rows(tmp_path, "alarm")) == 1
-    with recorder(total=220, done=50) as earlier:  # the warning came later, and is taken back
-        earlier.watch(66)
-    assert [row.step for row in rows(tmp_path, "alarm")] == [66]
+    assert "--optimizer.lr (now" in out
+    with make_logger(total=220, start=60) as resumed:
+        resumed.evaluate_spectrum(77)
+    assert len(Run(tmp_path).metrics.alarms) == 1
+    with make_logger(total=220, start=50) as earlier:  # the resumed run drops the alarm of step 55
+        earlier.evaluate_spectrum(66)
+    assert [row.step for row in Run(tmp_path).metrics.alarms] == [66]
 
 
-def test_a_diverging_loss_is_an_alarm_and_no_end(recorder, tmp_path):
-    with recorder() as look:
-        for k in range(1, 5):
-            look.after(step(k, value=1e3 if k >= 3 else 1.0), waited=0.0)
-    assert [(row.step, row.alarm) for row in rows(tmp_path, "alarm")] == [(3, "divergence")]
-    assert rows(tmp_path, "train")[-1].step == 4
+def test_a_diverging_loss_raises_an_alarm_and_the_run_continues(make_logger, tmp_path):
+    with make_logger() as logger:
+        take_steps(logger, [1, 2])
+        take_steps(logger, [3, 4], value=1e3)
+    assert [(row.step, row.alarm) for row in Run(tmp_path).metrics.alarms] == [(3, "divergence")]
+    assert Run(tmp_path).metrics.train[-1].step == 4
 
 
-def test_what_is_not_finite_is_an_alarm_and_the_end(recorder, tmp_path):
-    with recorder() as look:
-        look.after(step(1), waited=0.0)
-        with pytest.raises(UserError, match="not finite at step 2"):
-            look.after(step(2, value=float("inf")), waited=0.0)
-    (row,) = rows(tmp_path, "alarm")
-    assert (row.step, row.alarm, row.where) == (2, "not finite", "loss")
-    assert (row.details["term"], row.details["value"], row.cause) == ("invariance", "inf", "large steps")
-    assert "--optimizer.lr" in alarm_remedy(row)
+def test_a_loss_that_is_not_finite_raises_an_alarm_and_ends_the_run(make_logger, tmp_path):
+    with make_logger() as logger:
+        take_steps(logger, [1])
+        with pytest.raises(UserError, match=r"not finite at step 2: term 'invariance' is inf; .*--optimizer\.lr"):
+            take_steps(logger, [2], value=float("inf"))
+    (row,) = Run(tmp_path).metrics.alarms
+    assert (row.step, row.alarm, row.where, row.cause) == (2, "not finite", "loss", "large steps")
 
 
-def test_what_is_not_finite_before_the_first_step_is_not_laid_to_its_size(recorder, tmp_path):
-    with recorder() as look, pytest.raises(UserError, match=r"at step 1: .* taken before; check the .* objective \(--hyper\)"):
-        look.after(step(1, value=float("nan")), waited=0.0)
-    (row,) = rows(tmp_path, "alarm")
-    assert row.cause == "objective or views"
-    assert "--optimizer.lr" not in alarm_remedy(row)
+def test_before_the_first_update_the_learning_rate_is_not_the_cause(make_logger):
+    with (
+        make_logger() as logger,
+        pytest.raises(UserError, match=r"at step 1: .* taken before; check the hyperparameters of the objective") as caught,
+    ):
+        take_steps(logger, [1], value=float("nan"))
+    assert "--optimizer.lr" not in str(caught.value)
 
 
-def test_an_alarm_needs_no_label(recorder, parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "evaluate_spectrum", lambda *arguments: collapsed(parts, "backbone"))
-    with recorder(total=220) as look:
-        look.data = replace(look.data, held_out_labels=torch.full_like(look.data.held_out_labels, -1))
-        look.watch(60)
-    assert rows(tmp_path, "spectrum")[0].probe_accuracy is None
-    assert [(row.alarm, row.where) for row in rows(tmp_path, "alarm")] == [("dimensional collapse", "backbone")]
+def test_an_alarm_needs_no_label(make_run, parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_logger, "evaluate_spectrum", lambda *arguments: collapsed(parts, "backbone"))
+    run = make_run(total=220)
+    unlabelled = replace(run.data, held_out_labels=torch.full_like(run.data.held_out_labels, -1))
+    with RunLogger(replace(run, data=unlabelled), wandb=False, console=Console(quiet=True)) as logger:
+        logger.evaluate_spectrum(60)
+    metrics = Run(tmp_path).metrics
+    assert metrics.spectrum[0].probe_accuracy is None
+    assert [(row.alarm, row.where) for row in metrics.alarms] == [("dimensional collapse", "backbone")]
 
 
-def test_looks_between_steps_know_how_far_the_views_agree(recorder, tmp_path):
-    with recorder(spectrum=SpectrumConfig(every=2)) as look:
-        look.watch(0)
-        for k in range(1, 5):
-            look.after(step(k), waited=0.0)
-    found = {row.step: row.intraclass_correlation for row in rows(tmp_path, "spectrum")}
+def test_evaluations_after_a_step_have_the_intraclass_correlation_of_its_views(make_logger, tmp_path):
+    with make_logger(spectrum=SpectrumConfig(every=2)) as logger:
+        logger.evaluate_spectrum(0)
+        take_steps(logger, range(1, 5))
+    found = {row.step: row.intraclass_correlation for row in Run(tmp_path).metrics.spectrum}
     assert found == {0: None, 2: pytest.approx(intraclass_correlation(step(2).R)), 4: pytest.approx(intraclass_correlation(step(4).R))}
 
 
-def test_what_ended_the_run_is_not_hidden_by_what_its_end_runs_into(recorder, monkeypatch):
-    def full(*arguments):
-        raise OSError("no space left")
-
-    look = recorder()
-    monkeypatch.setattr(module, "write_json", full)
-    with pytest.raises(ZeroDivisionError), look:
+def test_an_error_while_closing_does_not_hide_the_first_error(make_logger, monkeypatch):
+    logger = make_logger()
+    monkeypatch.setattr(run_logger, "write_json", Mock(side_effect=OSError("no space left")))
+    with pytest.raises(ZeroDivisionError), logger:
         raise ZeroDivisionError
 
 
-def test_unreadable_files_are_counted_and_kept_over_a_resume(recorder, tmp_path, capsys):
-    with recorder() as look:
-        look.data.decode_errors.reasons["a.jpg"] = "empty file"
-        look.after(step(1), waited=0.0)
-        look.checkpoint(1)
+def test_decode_errors_are_counted_and_kept_on_resume(make_logger, tmp_path, capsys):
+    with make_logger() as logger:
+        errors = logger.run.data.decode_errors
+        errors.reasons["a.jpg"] = "empty file"
+        take_steps(logger, [1])
+        logger.save_checkpoint(1)
         assert json.loads((tmp_path / "decode_errors.jsonl").read_text()) == {"name": "a.jpg", "reason": "empty file"}
-        look.data.decode_errors.reasons.clear()
+        errors.reasons.clear()
     (tmp_path / "decode_errors.jsonl").write_text('{"name": "a.jpg", "reason": "empty file"}\n')
-    with recorder(done=1, console=Console(soft_wrap=True)) as resumed:
-        resumed.data.decode_errors.reasons["b.jpg"] = "not an image"
+    with make_logger(start=1, console=Console(soft_wrap=True)):
+        errors.reasons["b.jpg"] = "not an image"
     assert [json.loads(line)["name"] for line in (tmp_path / "decode_errors.jsonl").read_text().splitlines()] == ["a.jpg", "b.jpg"]
     assert f"2 images could not be read; listed in {tmp_path / 'decode_errors.jsonl'}" in capsys.readouterr().out
-    resumed.data.decode_errors.reasons.clear()
+    errors.reasons.clear()
 
 
-def test_a_forecast_is_given_after_twenty_steps(recorder, capsys):
-    with recorder(total=100, console=Console(soft_wrap=True)) as look:
-        for k in range(1, 21):
-            look.after(step(k), waited=0.0)
+def test_a_forecast_follows_twenty_steps(make_logger, capsys):
+    with make_logger(total=100, console=Console(soft_wrap=True)) as logger:
+        take_steps(logger, range(1, 21))
     assert "to go · memory" in capsys.readouterr().out
+
+
+def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, tmp_path, monkeypatch):
+    exchange = Mock()
+    monkeypatch.setattr(DecodeErrors, "exchange", exchange)
+    files = set(tmp_path.iterdir())
+    exchanged = []
+    with NullLogger(make_run(total=10, checkpoints=4)) as logger:
+        logger.evaluate_spectrum(0)
+        for k in range(1, 11):
+            take_steps(logger, [k])
+            exchanged.append(exchange.call_count)
+        logger.save_checkpoint(10)  # as after a signal
+    assert exchanged == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
+    assert exchange.call_count == 5
+    assert set(tmp_path.iterdir()) == files

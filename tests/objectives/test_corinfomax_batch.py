@@ -6,16 +6,8 @@ import torch
 from fullrank.objectives import corinfomax_batch
 
 
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(Z, **numbers):
-    return sum(corinfomax_batch(Z, **numbers).values())
-
-
 def loops(Z, invariance, epsilon):
-    """Always through the covariance, its determinant by elimination."""
+    """Compute the loss by the covariance, with its determinant by elimination."""
     _, N, D = Z.shape
     z1, z2 = Z.tolist()
     total = invariance / N * sum((z1[n][d] - z2[n][d]) ** 2 for n in range(N) for d in range(D))
@@ -30,27 +22,27 @@ def loops(Z, invariance, epsilon):
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 4), (2, 4, 4), (2, 4, 6)])
-def test_equals_the_equation_through_covariance_and_gram(shape, rng):
-    Z = randn(rng, *shape) + 0.5
+def test_equals_the_equation_by_covariance_and_gram(loss, shape, randn):
+    Z = randn(*shape) + 0.5
     assert loss(Z, invariance=3.0, epsilon=0.01).item() == pytest.approx(loops(Z, 3.0, 0.01), abs=1e-10)
 
 
-def test_gradient_is_that_of_finite_differences_where_the_gram_is_smaller(rng):
-    assert torch.autograd.gradcheck(loss, randn(rng, 2, 3, 5).requires_grad_())
+def test_gradient_by_the_gram_equals_finite_differences(loss, randn):
+    assert torch.autograd.gradcheck(loss, randn(2, 3, 5).requires_grad_())
 
 
-def test_is_least_for_unit_rows_when_views_agree_and_the_scatter_is_isotropic(rng):
+def test_minimum_for_unit_rows_is_at_equal_views_with_isotropic_scatter(loss, randn):
     N, D = 8, 4
     identity = torch.eye(D, dtype=torch.float64)
     best = torch.cat([identity, -identity]).expand(2, N, D)
     value = loss(best).item()
     assert value == pytest.approx(-2 * D * math.log(N / D + 1e-3), abs=1e-10)
     for _ in range(20):
-        assert loss(torch.nn.functional.normalize(best + 0.1 * randn(rng, 2, N, D), dim=-1)) > value
+        assert loss(torch.nn.functional.normalize(best + 0.1 * randn(2, N, D), dim=-1)) > value
 
 
-def test_ignores_a_joint_rotation_but_neither_scale_nor_shift(rng, rotation):
-    Z = randn(rng, 2, 7, 4)
+def test_is_invariant_to_a_joint_rotation_only(loss, randn, rotation):
+    Z = randn(2, 7, 4)
     assert loss(Z @ rotation).item() == pytest.approx(loss(Z).item(), abs=1e-10)
     assert corinfomax_batch(2 * Z)["entropy"] < corinfomax_batch(Z)["entropy"] - 1
     assert abs(loss(Z + 1) - loss(Z)) > 1e-2
@@ -58,7 +50,7 @@ def test_ignores_a_joint_rotation_but_neither_scale_nor_shift(rng, rotation):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(2, 256, 64), (2, 64, 256)])
-def test_collapse_has_the_value_of_its_one_dimension(shape, dtype):
+def test_collapse_has_the_value_of_one_dimension(shape, dtype):
     _, N, D = shape
     Z = torch.full(shape, 0.1, dtype=dtype, requires_grad=True)
     terms = corinfomax_batch(Z)

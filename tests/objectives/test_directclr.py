@@ -4,15 +4,6 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.objectives import directclr
-
-
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(R, **numbers):
-    return sum(directclr(R, **numbers).values())
 
 
 def normalized(row):
@@ -31,14 +22,14 @@ def loops(R, d0, temperature):
 
 
 @pytest.mark.parametrize("d0", [1, 3, 5])
-def test_equals_the_cross_entropy_of_both_directions(d0, rng):
-    R = randn(rng, 2, 6, 5)
+def test_equals_the_cross_entropy_of_both_directions(loss, d0, randn):
+    R = randn(2, 6, 5)
     assert loss(R, d0=d0, temperature=0.3).item() == pytest.approx(loops(R, d0, 0.3), abs=1e-10)
 
 
-def test_dimensions_beyond_the_subvector_count_nothing_and_get_no_gradient(rng):
-    R = randn(rng, 2, 6, 5)
-    other = torch.cat([R[..., :3], randn(rng, 2, 6, 4)], dim=-1).requires_grad_()
+def test_dimensions_beyond_the_subvector_have_no_effect_and_no_gradient(loss, randn):
+    R = randn(2, 6, 5)
+    other = torch.cat([R[..., :3], randn(2, 6, 4)], dim=-1).requires_grad_()
     value = loss(other, d0=3)
     assert value.item() == loss(R, d0=3).item()
     (gradient,) = torch.autograd.grad(value, other)
@@ -46,25 +37,25 @@ def test_dimensions_beyond_the_subvector_count_nothing_and_get_no_gradient(rng):
     assert (gradient[..., :3] != 0).all()
 
 
-def test_is_least_at_a_simplex_with_equal_views(rng):
+def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
     N = 5
     best = (torch.eye(N, dtype=torch.float64) - 1 / N).expand(2, N, N)
     value = -1 / 0.5 + math.log(math.exp(1 / 0.5) + (N - 1) * math.exp(-1 / (N - 1) / 0.5))
     assert loss(best, d0=N, temperature=0.5).item() == pytest.approx(value, abs=1e-12)
     for _ in range(20):
-        assert loss(best + 0.1 * randn(rng, 2, N, N), d0=N, temperature=0.5) > value
+        assert loss(best + 0.1 * randn(2, N, N), d0=N, temperature=0.5) > value
 
 
-def test_ignores_the_length_of_the_subvector_and_its_joint_rotation_but_no_other(rng, rotation):
-    R = randn(rng, 2, 6, 6)
+def test_is_invariant_to_length_and_joint_rotation_of_the_subvector_only(loss, randn, rotation):
+    R = randn(2, 6, 6)
     value = loss(R, d0=4).item()
-    assert loss(R * randn(rng, 2, 6, 1).exp(), d0=4).item() == pytest.approx(value, abs=1e-12)
+    assert loss(R * randn(2, 6, 1).exp(), d0=4).item() == pytest.approx(value, abs=1e-12)
     assert loss(torch.cat([R[..., :4] @ rotation, R[..., 4:]], dim=-1), d0=4).item() == pytest.approx(value, abs=1e-12)
     assert abs(loss(torch.cat([R[..., :2], R[..., 2:] @ rotation], dim=-1), d0=4) - value) > 1e-2
     assert abs(loss(R + 1, d0=4) - value) > 1e-2
 
 
 @pytest.mark.parametrize("d0", [0, 6])
-def test_a_subvector_that_is_none_is_refused_with_the_flag_that_mends_it(d0, rng):
-    with pytest.raises(UserError, match=rf"d0 is {d0}, but representations have 5 dimensions; choose 1 to 5 .*--hyper.d0 1"):
-        loss(randn(rng, 2, 6, 5), d0=d0)
+def test_an_invalid_d0_is_an_error(loss, d0, randn):
+    with pytest.raises(UserError, match=rf"d0 is {d0}, but representations have 5 dimensions; choose 1 to 5"):
+        loss(randn(2, 6, 5), d0=d0)

@@ -1,4 +1,4 @@
-"""FroSSL: the sum of the paper as loops, its optimum, what it ignores, and how its published variants relate to it."""
+"""FroSSL: the sum of the paper as loops, its optimum, its invariances, and its relation to the published variants."""
 
 import math
 
@@ -12,21 +12,13 @@ from fullrank.objectives import frossl
 NORMALIZE = ["columns", "matrix", "rows"]
 
 
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(Z, **numbers):
-    return sum(frossl(Z, **numbers).values())
-
-
 def gradient(f, Z):
     Z = Z.clone().requires_grad_()
     return torch.autograd.grad(f(Z), Z)[0]
 
 
 def loops(Z, *, invariance=1.0, log=True, center=True, normalize="columns"):
-    """Eq. 6 with plain numbers, always through the covariance."""
+    """Compute eq. 6 with Python floats, by the covariance."""
     V, N, D = Z.shape
     views = Z.tolist()
     total = 0.0
@@ -54,14 +46,14 @@ def loops(Z, *, invariance=1.0, log=True, center=True, normalize="columns"):
 @pytest.mark.parametrize("normalize", NORMALIZE)
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("center", [True, False])
-def test_equals_the_sum_of_the_paper(shape, normalize, log, center, rng):
-    Z = randn(rng, *shape) + 0.5
-    numbers = {"invariance": 1.4, "log": log, "center": center, "normalize": normalize}
-    assert loss(Z, **numbers).item() == pytest.approx(loops(Z, **numbers), abs=1e-10, rel=1e-12)
+def test_equals_the_sum_of_the_paper(loss, shape, normalize, log, center, randn):
+    Z = randn(*shape) + 0.5
+    hyper = {"invariance": 1.4, "log": log, "center": center, "normalize": normalize}
+    assert loss(Z, **hyper).item() == pytest.approx(loops(Z, **hyper), abs=1e-10, rel=1e-12)
 
 
-def test_takes_the_same_gradient_through_covariance_and_gram(rng):
-    wide = randn(rng, 2, 4, 6)
+def test_covariance_and_gram_give_the_same_gradient(randn):
+    wide = randn(2, 4, 6)
     padded = torch.cat([wide, wide.mean(1, keepdim=True).expand(2, 4, 6)], dim=1)  # N = 8 ≥ D = 6, same centred scatter: covariance branch
 
     def variance(Z):
@@ -72,56 +64,56 @@ def test_takes_the_same_gradient_through_covariance_and_gram(rng):
 
 
 @pytest.mark.parametrize("normalize", ["columns", "matrix"])
-def test_is_least_when_views_agree_and_columns_are_equal_and_uncorrelated(normalize, rng):
-    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(rng, 9, 4)], 1)).Q[:, 1:]  # (9, 4), centred, orthonormal
+def test_minimum_is_at_equal_views_with_uncorrelated_columns_of_equal_norm(loss, normalize, randn):
+    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(9, 4)], 1)).Q[:, 1:]  # (9, 4), centred, orthonormal
     best = Q.expand(2, 9, 4)
     assert loss(best, normalize=normalize).item() == pytest.approx(2 * math.log(4), abs=1e-12)
     assert gradient(lambda Z: loss(Z, normalize=normalize), best).abs().max() < 1e-12
     for _ in range(20):
-        assert loss(best + 0.1 * randn(rng, 2, 9, 4), normalize=normalize) > 2 * math.log(4)
+        assert loss(best + 0.1 * randn(2, 9, 4), normalize=normalize) > 2 * math.log(4)
 
 
-def test_cannot_go_below_the_rank_that_centring_leaves(rng):
+def test_the_bound_of_the_rank_after_centring_is_reached(randn):
     N, D = 4, 16  # D > N − 1: ‖C‖_F² ≥ D² / (N − 1)
     bound = math.log(D**2 / (N - 1))
-    simplex = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), randn(rng, N, N - 1)], 1)).Q[:, 1:]
+    simplex = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), randn(N, N - 1)], 1)).Q[:, 1:]
     hadamard = torch.tensor([[(-1.0) ** (i & j).bit_count() for j in range(D)] for i in range(N - 1)], dtype=torch.float64)
     best = (simplex @ hadamard).expand(2, N, D)  # isotropic in N − 1 directions
     assert frossl(best, normalize="matrix")["variance"].item() == pytest.approx(2 * bound, abs=1e-12)
-    assert all(frossl(randn(rng, 2, N, D), normalize=n)["variance"] > 2 * bound for n in ("columns", "matrix"))
+    assert all(frossl(randn(2, N, D), normalize=n)["variance"] > 2 * bound for n in ("columns", "matrix"))
 
 
-def test_ignores_scale_and_shift_of_each_feature_with_columns_normalised(rng):
-    Z = randn(rng, 3, 7, 4)
-    scale, shift = randn(rng, 3, 1, 4).exp(), randn(rng, 3, 1, 4)
+def test_with_normalised_columns_it_is_invariant_to_scale_and_shift(loss, randn):
+    Z = randn(3, 7, 4)
+    scale, shift = randn(3, 1, 4).exp(), randn(3, 1, 4)
     assert loss(Z * scale + shift).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     assert abs(loss(Z * scale, normalize="matrix") - loss(Z, normalize="matrix")) > 1e-2
 
 
-def test_ignores_a_rotation_unless_columns_are_normalised(rng, rotation):
-    Z = randn(rng, 3, 7, 4) * torch.tensor([4.0, 2, 1, 0.5], dtype=torch.float64)
+def test_is_invariant_to_rotation_unless_columns_are_normalised(loss, randn, rotation):
+    Z = randn(3, 7, 4) * torch.tensor([4.0, 2, 1, 0.5], dtype=torch.float64)
     for normalize in ("matrix", "rows"):
         assert loss(Z @ rotation, normalize=normalize).item() == pytest.approx(loss(Z, normalize=normalize).item(), abs=1e-12)
     assert abs(loss(Z @ rotation) - loss(Z)) > 1e-2
 
 
-def test_centring_makes_it_ignore_the_mean(rng):
-    Z = randn(rng, 2, 7, 4)
+def test_centring_makes_it_invariant_distance_to_mean(loss, randn):
+    Z = randn(2, 7, 4)
     assert loss(Z + 3).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     assert abs(loss(Z + 3, center=False) - loss(Z, center=False)) > 1e-2
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)
 @pytest.mark.parametrize("log", [True, False])
-def test_gradient_is_that_of_finite_differences(normalize, log, rng):
+def test_gradient_equals_finite_differences(loss, normalize, log, randn):
     for shape in [(2, 5, 3), (3, 3, 4)]:
-        Z = randn(rng, *shape).requires_grad_()
+        Z = randn(*shape).requires_grad_()
         assert torch.autograd.gradcheck(lambda Z: loss(Z, log=log, normalize=normalize), Z)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("normalize", NORMALIZE)
-def test_total_collapse_has_variance_zero_and_no_gradient(normalize, dtype):
+def test_complete_collapse_has_variance_zero_and_no_gradient(normalize, dtype):
     Z = torch.full((2, 48, 5), 0.1, dtype=dtype, requires_grad=True)
     terms = frossl(Z, normalize=normalize)
     sum(terms.values()).backward()
@@ -130,8 +122,8 @@ def test_total_collapse_has_variance_zero_and_no_gradient(normalize, dtype):
     assert (Z.grad == 0).all()
 
 
-def test_a_dead_column_counts_nothing_and_does_not_disturb_the_others(rng):
-    Z = randn(rng, 2, 9, 4)
+def test_a_constant_column_has_no_effect_on_the_others(loss, randn):
+    Z = randn(2, 9, 4)
     dead = torch.cat([Z, torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1)
     assert loss(dead).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     grad = gradient(loss, dead)
@@ -139,19 +131,19 @@ def test_a_dead_column_counts_nothing_and_does_not_disturb_the_others(rng):
     assert (grad[..., 4] == 0).all()
 
 
-# The published versions, each written from its description: sums of a variance term of K and of `weight` times an invariance term.
-# Ours with the arguments of its row, times `factor`, has the same gradient; the value differs by a constant of V, N and D.
+# The published versions, written from their descriptions: sums of a variance term of K and of `weight` times an invariance term.
+# frossl with the arguments of the row, times `factor`, has the same gradient; the values differ by a constant of V, N and D.
 
 
 def centred(Z):
     return Z - Z.mean(1, keepdim=True)
 
 
-def by_columns(Z, *, norm):
+def normalize_columns(Z, *, norm):
     return Z / Z.norm(dim=1, keepdim=True) * norm
 
 
-def by_matrix(Z):
+def normalize_matrix(Z):
     return Z / Z.norm(dim=(1, 2), keepdim=True) * math.sqrt(Z.shape[-1])
 
 
@@ -163,73 +155,73 @@ def scatter(Z):
     return Z.mT @ Z
 
 
-def share(K):
-    """Divided by the trace, each one by its own."""
+def divide_by_trace(K):
+    """Divide each matrix by its trace."""
     return K / K.diagonal(dim1=1, dim2=2).sum(-1)[:, None, None]
 
 
-def to_the_mean(Z):
+def distance_to_mean(Z):
     """(1/N) Σ_v Σ_i ‖z_vi − mean_i‖²."""
     return (Z - Z.mean(0)).square().sum() / Z.shape[1]
 
 
 def pseudo_code(Z, weight):
-    """Appendix A of the paper: whole matrix to norm √D, logarithm of the norm, mean square over all entries."""
-    A = by_matrix(centred(Z))
+    """Appendix A of the paper: the whole matrix to norm √D, logarithm of the norm, mean square over all entries."""
+    A = normalize_matrix(centred(Z))
     return log_norm(scatter(A)) + weight * (A[0] - A[1]).square().mean()
 
 
 def equation_6(Z, weight):
     """With the normalisation of the pseudo-code."""
-    A = by_matrix(centred(Z))
+    A = normalize_matrix(centred(Z))
     return 2 * log_norm(scatter(A)) + weight * (A[0] - A[1]).square().sum() / Z.shape[1]
 
 
 def equation_6_unit_variance(Z, weight):
     """With columns of unit (biased) variance."""
-    A = by_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
+    A = normalize_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
     return 2 * log_norm(scatter(A)) + weight * (A[0] - A[1]).square().sum() / Z.shape[1]
 
 
 def pseudo_code_unit_variance(Z, weight):
-    """With columns of unit (biased) variance, which its comment promises."""
-    A = by_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
+    """With columns of unit (biased) variance, as its comment states."""
+    A = normalize_columns(centred(Z), norm=math.sqrt(Z.shape[1]))
     return log_norm(scatter(A)) + weight * (A[0] - A[1]).square().mean()
 
 
 def two_views_early(Z, weight):
-    """The authors' code for two views until 2024-08: columns standardised, then of norm √D, and their scatter divided by N."""
-    A = by_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
+    """The authors' code for two views until 2024-08: columns standardised, then of norm √D, and the scatter divided by N."""
+    A = normalize_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
     return 2 * log_norm(scatter(A) / Z.shape[1]) + weight * (A[0] - A[1]).square().mean()
 
 
 def two_views_late(Z, weight):
-    """The same afterwards (deprecated): divided by the trace."""
-    A = by_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
-    return 2 * log_norm(share(scatter(A))) + weight * (A[0] - A[1]).square().mean()
+    """The later version (deprecated): divided by the trace."""
+    A = normalize_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
+    return 2 * log_norm(divide_by_trace(scatter(A))) + weight * (A[0] - A[1]).square().mean()
 
 
 def many_views_early(Z, weight):
-    """The authors' code for more views until 2024-08: rows of norm √D that are not centred, mean square to the mean view."""
+    """The authors' code for more views until 2024-08: rows of norm √D without centring, mean square to the mean view."""
     A = Z / Z.norm(dim=-1, keepdim=True) * math.sqrt(Z.shape[-1])
-    return 2 * log_norm(share(scatter(A))) + weight * sum((a - A.mean(0)).square().mean() for a in A)
+    return 2 * log_norm(divide_by_trace(scatter(A))) + weight * sum((a - A.mean(0)).square().mean() for a in A)
 
 
 def many_views_late(Z, weight):
-    """The same afterwards, and lightly's: columns of unit norm that are not centred."""
-    A = by_columns(Z, norm=1)
-    return 2 * log_norm(share(scatter(A))) + weight * len(Z) * to_the_mean(A)
+    """The later version, which lightly has too: columns of unit norm without centring."""
+    A = normalize_columns(Z, norm=1)
+    return 2 * log_norm(divide_by_trace(scatter(A))) + weight * len(Z) * distance_to_mean(A)
 
 
 def solo_learn_request(Z, weight):
-    """The pull request #390 to solo-learn: V times less invariance."""
-    A = by_columns(Z, norm=1)
-    return 2 * log_norm(share(scatter(A))) + weight * to_the_mean(A)
+    """Pull request #390 of solo-learn: the invariance divided by V."""
+    A = normalize_columns(Z, norm=1)
+    return 2 * log_norm(divide_by_trace(scatter(A))) + weight * distance_to_mean(A)
 
 
 TWO, FOUR, N, D = 2, 4, 7, 5
 WEIGHT = 1.4
-# version, views, arguments here, factor, constant: version(Z) = factor · frossl(Z, arguments) + constant
+# version, views, arguments of frossl, factor, constant: version(Z) = factor · frossl(Z, arguments) + constant
 VERSIONS = [
     (pseudo_code, TWO, {"normalize": "matrix", "invariance": 2 * WEIGHT / D}, 1 / 2, 0),
     (pseudo_code_unit_variance, TWO, {"invariance": 2 * N / D * WEIGHT}, 1 / 2, 2 * math.log(N)),
@@ -247,24 +239,24 @@ VERSIONS = [
 
 
 @pytest.mark.parametrize(("version", "V", "arguments", "factor", "constant"), VERSIONS)
-def test_each_published_version_is_ours_with_other_arguments_up_to_a_factor_and_a_constant(version, V, arguments, factor, constant, rng):
-    Z = randn(rng, V, N, D) + 0.5
+def test_published_versions_equal_frossl_up_to_a_factor_and_a_constant(loss, version, V, arguments, factor, constant, randn):
+    Z = randn(V, N, D) + 0.5
     assert version(Z, WEIGHT).item() == pytest.approx(factor * loss(Z, **arguments).item() + constant, abs=1e-11)
     theirs, ours = gradient(lambda Z: version(Z, WEIGHT), Z), gradient(lambda Z: factor * loss(Z, **arguments), Z)
     torch.testing.assert_close(theirs, ours, atol=1e-13, rtol=1e-11)
 
 
-def test_the_authors_two_versions_differ_by_centring_alone(rng):
-    Z = centred(randn(rng, 2, N, D))
+def test_the_two_versions_of_the_authors_differ_only_by_centring(randn):
+    Z = centred(randn(2, N, D))
     assert many_views_late(Z, WEIGHT).item() == pytest.approx(two_views_late(Z, WEIGHT).item(), abs=1e-11)
     assert two_views_late(Z + 2, WEIGHT).item() == pytest.approx(two_views_late(Z, WEIGHT).item(), abs=1e-11)
     assert abs(many_views_late(Z + 2, WEIGHT) - many_views_late(Z, WEIGHT)) > 0.1
 
 
-def test_an_unknown_normalisation_names_the_known_ones(rng):
+def test_an_unknown_normalisation_is_an_error(randn):
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        with pytest.raises(UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; perhaps you meant 'columns'"):
-            frossl(randn(rng, 2, 5, 3), normalize="column")  # pyright: ignore[reportArgumentType]
+        with pytest.raises(UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; did you mean 'columns'"):
+            frossl(randn(2, 5, 3), normalize="column")  # pyright: ignore[reportArgumentType]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)

@@ -3,16 +3,6 @@ import math
 import pytest
 import torch
 
-from fullrank.objectives import simclr
-
-
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(Z, **numbers):
-    return sum(simclr(Z, **numbers).values())
-
 
 def cosine(x, y):
     dot = sum(a * b for a, b in zip(x, y, strict=True))
@@ -31,13 +21,13 @@ def loops(Z, temperature):
 
 
 @pytest.mark.parametrize("V", [2, 3, 5])
-def test_equals_the_mean_over_anchors_and_positives(V, rng):
-    Z = randn(rng, V, 5, 4)
+def test_equals_the_mean_over_anchors_and_positives(loss, V, randn):
+    Z = randn(V, 5, 4)
     assert loss(Z, temperature=0.3).item() == pytest.approx(loops(Z, 0.3), abs=1e-10)
 
 
-def test_is_the_usual_cross_entropy_with_two_views(rng):
-    Z = randn(rng, 2, 5, 4)
+def test_with_two_views_it_is_the_usual_cross_entropy(loss, randn):
+    Z = randn(2, 5, 4)
     U = torch.nn.functional.normalize(Z.flatten(0, 1), dim=-1)
     logits = (U @ U.T / 0.2).fill_diagonal_(-torch.inf)
     usual = torch.nn.functional.cross_entropy(logits, torch.arange(10).roll(5))
@@ -45,7 +35,7 @@ def test_is_the_usual_cross_entropy_with_two_views(rng):
 
 
 @pytest.mark.parametrize("V", [2, 3])
-def test_is_least_at_a_simplex_with_equal_views(V, rng):
+def test_minimum_is_at_a_simplex_with_equal_views(loss, V, randn):
     N, temperature = 5, 0.5
     simplex = torch.eye(N, dtype=torch.float64) - 1 / N  # cosines −1/(N−1)
     best = simplex.expand(V, N, N)
@@ -53,25 +43,25 @@ def test_is_least_at_a_simplex_with_equal_views(V, rng):
     value = -1 / temperature + math.log((V - 1) * same + V * (N - 1) * other)
     assert loss(best, temperature=temperature).item() == pytest.approx(value, abs=1e-12)
     for _ in range(20):
-        assert loss(best + 0.1 * randn(rng, V, N, N), temperature=temperature) > value
+        assert loss(best + 0.1 * randn(V, N, N), temperature=temperature) > value
     moved = best.clone().requires_grad_()
     assert torch.autograd.grad(loss(moved, temperature=temperature), moved)[0].abs().max() < 1e-12
 
 
-def test_ignores_the_length_of_rows_and_a_joint_rotation_but_not_a_shift(rng, rotation):
-    Z = randn(rng, 3, 5, 4)
+def test_is_invariant_to_length_and_joint_rotation_but_not_shift(loss, randn, rotation):
+    Z = randn(3, 5, 4)
     value = loss(Z).item()
-    assert loss(Z * randn(rng, 3, 5, 1).exp()).item() == pytest.approx(value, abs=1e-12)
+    assert loss(Z * randn(3, 5, 1).exp()).item() == pytest.approx(value, abs=1e-12)
     assert loss(Z @ rotation).item() == pytest.approx(value, abs=1e-12)
     assert abs(loss(Z + 1).item() - value) > 1e-2
 
 
-def test_ignores_the_order_of_views(rng):
-    Z = randn(rng, 3, 5, 4)
+def test_is_invariant_to_the_order_of_views(loss, randn):
+    Z = randn(3, 5, 4)
     assert loss(Z[[2, 0, 1]]).item() == pytest.approx(loss(Z).item(), abs=1e-12)
 
 
-def test_stays_finite_at_a_small_temperature_in_float32(rng):
+def test_stays_finite_at_a_small_temperature_in_float32(loss, rng):
     Z = torch.randn(2, 64, 8, generator=rng).requires_grad_()
     value = loss(Z, temperature=1e-3)
     value.backward()

@@ -6,14 +6,6 @@ import torch
 from fullrank.objectives import simmer
 
 
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(Z, **numbers):
-    return sum(simmer(Z, **numbers).values())
-
-
 def normalized(row):
     norm = math.sqrt(sum(x * x for x in row))
     return [x / norm for x in row]
@@ -35,41 +27,41 @@ def loops(Z, invariance, entropy):
 
 
 @pytest.mark.parametrize("V", [2, 4])
-def test_equals_distances_and_logarithms_of_the_nearest_neighbour(V, rng):
-    Z = randn(rng, V, 6, 4)
+def test_equals_distances_and_logarithms_of_the_nearest_neighbour(loss, V, randn):
+    Z = randn(V, 6, 4)
     assert loss(Z, invariance=1.5, entropy=0.7).item() == pytest.approx(loops(Z, 1.5, 0.7), abs=1e-10)
 
 
-def test_is_least_at_a_simplex_with_equal_views(rng):
+def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
     N = 5
     best = (torch.eye(N, dtype=torch.float64) - 1 / N).expand(2, N, N)
-    value = -math.log(2 * N / (N - 1)) / 2  # all corners at this distance
+    value = -math.log(2 * N / (N - 1)) / 2  # the distance between corners
     assert loss(best).item() == pytest.approx(value, abs=1e-12)
     for _ in range(20):
-        assert loss(best + 0.1 * randn(rng, 2, N, N)) > value
+        assert loss(best + 0.1 * randn(2, N, N)) > value
 
 
-def test_ignores_the_length_of_rows_and_a_joint_rotation_but_not_a_shift(rng, rotation):
-    Z = randn(rng, 3, 6, 4)
+def test_is_invariant_to_length_and_joint_rotation_but_not_shift(loss, randn, rotation):
+    Z = randn(3, 6, 4)
     value = loss(Z).item()
-    assert loss(Z * randn(rng, 3, 6, 1).exp()).item() == pytest.approx(value, abs=1e-12)
+    assert loss(Z * randn(3, 6, 1).exp()).item() == pytest.approx(value, abs=1e-12)
     assert loss(Z @ rotation).item() == pytest.approx(value, abs=1e-12)
     assert abs(loss(Z + 1) - value) > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_that_are_equal_up_to_rounding_stand_at_the_floor_without_gradient(dtype, rng):
+def test_rows_equal_up_to_rounding_have_the_minimum_distance_and_no_gradient(dtype, randn):
     scales = torch.linspace(0.1, 7, 48, dtype=dtype)
-    Z = (scales[:, None] * randn(rng, 16).to(dtype)).expand(2, 48, 16).clone().requires_grad_()
+    Z = (scales[:, None] * randn(16).to(dtype)).expand(2, 48, 16).clone().requires_grad_()
     terms = simmer(Z)
     (gradient,) = torch.autograd.grad(terms["entropy"], Z)
     assert terms["entropy"].item() == pytest.approx(-math.log(1e-5), rel=1e-6)
     assert (gradient == 0).all()
 
 
-def test_a_near_neighbour_is_pushed_away_along_the_line_between_them():
+def test_the_gradient_points_away_from_the_nearest_neighbour():
     angle = 1e-3
     Z = torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)], [-1.0, 0.0]], dtype=torch.float64).expand(2, 3, 2).clone()
     (gradient,) = torch.autograd.grad(simmer(Z.requires_grad_())["entropy"], Z)
-    assert gradient[0, 0, 1].item() == pytest.approx(2 / (6 * angle), rel=1e-3)  # each of the two is the other's neighbour
+    assert gradient[0, 0, 1].item() == pytest.approx(2 / (6 * angle), rel=1e-3)  # each is the nearest neighbour of the other
     assert gradient[0, 2].abs().max() < 1

@@ -4,21 +4,16 @@ from itertools import product
 import pytest
 import torch
 
-from fullrank.objectives import swav
 from fullrank.objectives.swav import sinkhorn
 
 
-def rand(rng, *shape):
-    """Cosines: numbers between −1 and 1."""
+def random_cosines(rng, *shape):
+    """Return random numbers between −1 and 1."""
     return 2 * torch.rand(*shape, generator=rng, dtype=torch.float64) - 1
 
 
-def loss(S, **numbers):
-    return sum(swav(S, **numbers).values())
-
-
 def loop_sinkhorn(S, epsilon, iterations):
-    """The paper's: scale each prototype to 1/K, then each sample to 1/N, and in the end each sample to 1."""
+    """Scale as in the paper: each prototype to 1/K, then each sample to 1/N, and at the end each sample to 1."""
     N, K = S.shape
     Q = [[math.exp((s - S.max().item()) / epsilon) for s in row] for row in S.tolist()]
     for _ in range(iterations):
@@ -40,19 +35,19 @@ def loops(S, full, temperature, epsilon, iterations):
 
 
 @pytest.mark.parametrize(("V", "full"), [(2, 2), (4, 2), (4, 4), (3, 1)])
-def test_equals_the_mean_over_codes_and_other_views(V, full, rng):
-    S = rand(rng, V, 7, 4)
-    numbers = {"full": full, "temperature": 0.3, "epsilon": 0.2, "iterations": 2}
-    assert loss(S, **numbers).item() == pytest.approx(loops(S, **numbers), abs=1e-10)
+def test_equals_the_mean_over_codes_and_other_views(loss, V, full, rng):
+    S = random_cosines(rng, V, 7, 4)
+    hyper = {"full": full, "temperature": 0.3, "epsilon": 0.2, "iterations": 2}
+    assert loss(S, **hyper).item() == pytest.approx(loops(S, **hyper), abs=1e-10)
 
 
-def test_defaults_are_those_of_the_paper(rng):
-    S = rand(rng, 4, 7, 4)
+def test_defaults_are_those_of_the_paper(loss, rng):
+    S = random_cosines(rng, 4, 7, 4)
     assert loss(S).item() == pytest.approx(loops(S, 2, 0.1, 0.05, 3), abs=1e-10)
 
 
-def test_codes_are_constants_to_the_gradient(rng):
-    S = rand(rng, 4, 7, 5).requires_grad_()
+def test_codes_have_no_gradient(loss, rng):
+    S = random_cosines(rng, 4, 7, 5).requires_grad_()
     codes = torch.tensor([loop_sinkhorn(view, 0.05, 3) for view in S[:2].detach()], dtype=torch.float64)
     pairs = [(v, w) for v, w in product(range(4), range(2)) if v != w]
     log_p = (S / 0.1).log_softmax(-1)
@@ -60,33 +55,33 @@ def test_codes_are_constants_to_the_gradient(rng):
     torch.testing.assert_close(*(torch.autograd.grad(value, S)[0] for value in (loss(S), usual)), atol=1e-12, rtol=0)
 
 
-def test_is_nearly_zero_where_every_prototype_has_samples_of_its_own():
+def test_is_nearly_zero_if_every_prototype_has_its_own_samples(loss):
     S = (2 * torch.eye(4, dtype=torch.float64) - 1).repeat(3, 2, 1)  # 8 samples, 4 prototypes
     assert loss(S).item() == pytest.approx(math.log(1 + 3 * math.exp(-20)), abs=1e-12)
 
 
-def test_total_collapse_costs_at_least_log_K(rng):
-    equal = rand(rng, 1, 1, 4).expand(2, 8, 4)
+def test_complete_collapse_has_a_loss_of_at_least_log_K(loss, rng):
+    equal = random_cosines(rng, 1, 1, 4).expand(2, 8, 4)
     assert loss(equal) > math.log(4)
     assert loss(torch.full_like(equal, 0.3)).item() == pytest.approx(math.log(4), abs=1e-12)
 
 
-def test_ignores_a_common_shift_and_the_order_of_prototypes_but_not_the_scale(rng):
-    S = rand(rng, 3, 7, 4)
+def test_is_invariant_to_a_common_shift_and_the_order_of_prototypes_but_not_the_scale(loss, rng):
+    S = random_cosines(rng, 3, 7, 4)
     assert loss(S + 0.7).item() == pytest.approx(loss(S).item(), abs=1e-10)
     assert loss(S[..., torch.randperm(4, generator=rng)]).item() == pytest.approx(loss(S).item(), abs=1e-12)
     assert abs(loss(2 * S) - loss(S)) > 1e-2
-    assert abs(loss(S + rand(rng, 4)) - loss(S)) > 1e-2
+    assert abs(loss(S + random_cosines(rng, 4)) - loss(S)) > 1e-2
 
 
-def test_ignores_the_order_of_full_and_of_local_views_each_among_themselves(rng):
-    S = rand(rng, 4, 7, 4)
+def test_is_invariant_to_the_order_of_full_views_and_of_local_views(loss, rng):
+    S = random_cosines(rng, 4, 7, 4)
     assert loss(S[[1, 0, 3, 2]]).item() == pytest.approx(loss(S).item(), abs=1e-12)
     assert abs(loss(S[[2, 1, 0, 3]]) - loss(S)) > 1e-2
 
 
-def test_stays_finite_at_a_small_temperature_and_epsilon_in_float32(rng):
-    S = rand(rng, 3, 64, 8).float().requires_grad_()
+def test_stays_finite_at_a_small_temperature_and_epsilon_in_float32(loss, rng):
+    S = random_cosines(rng, 3, 64, 8).float().requires_grad_()
     value = loss(S, temperature=1e-3, epsilon=1e-3)
     value.backward()
     assert value.isfinite()
@@ -94,8 +89,8 @@ def test_stays_finite_at_a_small_temperature_and_epsilon_in_float32(rng):
     assert S.grad.isfinite().all()
 
 
-def test_sinkhorn_divides_each_sample_at_once_and_fills_each_prototype_in_the_limit(rng):
-    S = rand(rng, 2, 12, 4)
+def test_sinkhorn_sums_are_one_for_samples_and_converge_for_prototypes(rng):
+    S = random_cosines(rng, 2, 12, 4)
     few, many = (sinkhorn(S, epsilon=0.2, iterations=iterations) for iterations in (1, 200))
     ones = torch.ones(2, 12, dtype=torch.float64)
     torch.testing.assert_close(few.sum(-1), ones)
@@ -104,15 +99,15 @@ def test_sinkhorn_divides_each_sample_at_once_and_fills_each_prototype_in_the_li
     assert (few.sum(-2) - 3).abs().max() > 1e-3
 
 
-def test_sinkhorn_in_the_limit_is_the_kernel_scaled_by_row_and_column(rng):
-    S = rand(rng, 12, 4)
+def test_sinkhorn_converges_to_the_kernel_scaled_by_rows_and_columns(rng):
+    S = random_cosines(rng, 12, 4)
     log_scales = sinkhorn(S, epsilon=0.2, iterations=200).log() - S / 0.2
     rank_one = log_scales[:, :1] + log_scales[:1] - log_scales[:1, :1]
     torch.testing.assert_close(log_scales, rank_one, atol=1e-10, rtol=0)
 
 
-def test_sinkhorn_ignores_a_shift_of_each_prototype_but_of_each_sample_only_in_the_limit(rng):
-    S, by_prototype, by_sample = rand(rng, 12, 4), rand(rng, 4), rand(rng, 12, 1)
+def test_sinkhorn_is_invariant_to_shifts_of_prototypes_and_in_the_limit_of_samples(rng):
+    S, by_prototype, by_sample = random_cosines(rng, 12, 4), random_cosines(rng, 4), random_cosines(rng, 12, 1)
 
     def change(shift, iterations):
         codes = (sinkhorn(A, epsilon=0.2, iterations=iterations) for A in (S, S + shift))
@@ -126,24 +121,24 @@ def test_sinkhorn_ignores_a_shift_of_each_prototype_but_of_each_sample_only_in_t
 
 @pytest.mark.parametrize("epsilon", [0.05, 1e-3])
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
-def test_sinkhorn_has_codes_at_extreme_inputs_in_float32(scale, epsilon, rng):
-    S = (scale * rand(rng, 2, 64, 16)).float()
+def test_sinkhorn_is_finite_at_extreme_inputs_in_float32(scale, epsilon, rng):
+    S = (scale * random_cosines(rng, 2, 64, 16)).float()
     codes = sinkhorn(S, epsilon=epsilon, iterations=3)
     assert codes.isfinite().all()
     torch.testing.assert_close(codes.sum(-1), torch.ones(2, 64))
 
 
-def test_sinkhorn_keeps_a_prototype_that_every_exponential_underflows(rng):
-    S = rand(rng, 8, 4).float() / 100
+def test_sinkhorn_keeps_a_prototype_for_which_every_exponential_underflows(rng):
+    S = random_cosines(rng, 8, 4).float() / 100
     S[:, 2] = -1
-    assert (((S - S.max()) / 5e-3).exp()[:, 2] == 0).all()  # what one subtraction of the maximum leaves: 0/0
+    assert (((S - S.max()) / 5e-3).exp()[:, 2] == 0).all()  # subtracting one maximum is not enough: 0/0
     codes = sinkhorn(S, epsilon=5e-3, iterations=3)
     torch.testing.assert_close(codes.double(), sinkhorn(S.double(), epsilon=5e-3, iterations=3), atol=1e-4, rtol=0)
     assert codes[:, 2].sum() > 0.5
 
 
-def test_sinkhorn_of_cosines_that_were_rounded_to_bfloat16_is_near(rng):
-    S = rand(rng, 2, 64, 16)
+def test_sinkhorn_of_cosines_in_bfloat16_is_close(rng):
+    S = random_cosines(rng, 2, 64, 16)
     rounded = sinkhorn(S.bfloat16().float(), epsilon=0.05, iterations=3)
     assert rounded.dtype == torch.float32
     assert (rounded - sinkhorn(S, epsilon=0.05, iterations=3)).abs().mean() < 1e-2

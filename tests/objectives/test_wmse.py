@@ -5,24 +5,16 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.objectives import wmse
-from fullrank.objectives.wmse import independent, whitened
+from fullrank.objectives.wmse import linearly_independent, whitened
 
 
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def loss(Z, **numbers):
-    return sum(wmse(Z, **numbers).values())
-
-
-def gradient(Z, **numbers):
+def gradient(Z, **hyper):
     Z = Z.clone().requires_grad_()
-    return torch.autograd.grad(loss(Z, **numbers), Z)[0]
+    return torch.autograd.grad(sum(wmse(Z, **hyper).values()), Z)[0]
 
 
 def whiten(z, epsilon):
-    """Cholesky factor and forward substitution, element by element."""
+    """Whiten by Cholesky decomposition and forward substitution, element by element."""
     N, D = len(z), len(z[0])
     mean = [sum(row[d] for row in z) / N for d in range(D)]
     z = [[row[d] - mean[d] for d in range(D)] for row in z]
@@ -55,50 +47,50 @@ def loops(Z, slice_size, epsilon):
 
 @pytest.mark.parametrize("V", [2, 4])
 @pytest.mark.parametrize(("slice_size", "epsilon"), [(12, 0.0), (6, 0.0), (4, 0.1)])
-def test_equals_the_mean_distance_of_whitened_pairs(V, slice_size, epsilon, rng):
-    Z = randn(rng, V, 12, 4) + 0.5
+def test_equals_the_mean_distance_of_whitened_pairs(loss, V, slice_size, epsilon, randn):
+    Z = randn(V, 12, 4) + 0.5
     assert loss(Z, slice_size=slice_size, epsilon=epsilon).item() == pytest.approx(loops(Z, slice_size, epsilon), abs=1e-10)
 
 
-def test_takes_the_whole_batch_as_one_slice_by_default(rng):
-    Z = randn(rng, 2, 12, 4)
+def test_the_whole_batch_is_one_slice_by_default(loss, randn):
+    Z = randn(2, 12, 4)
     assert loss(Z) == loss(Z, slice_size=12)
     assert abs(loss(Z) - loss(Z, slice_size=6)) > 1e-3
 
 
 @pytest.mark.parametrize("slice_size", [None, 6])
-def test_gradient_is_that_of_finite_differences_in_every_view(slice_size, rng):
-    Z = randn(rng, 3, 12, 3).requires_grad_()
+def test_gradient_equals_finite_differences_in_every_view(loss, slice_size, randn):
+    Z = randn(3, 12, 3).requires_grad_()
     assert torch.autograd.gradcheck(lambda Z: loss(Z, slice_size=slice_size, epsilon=0.1), Z)
     assert (gradient(Z.detach()).abs().amax((1, 2)) > 1e-3).all()
 
 
-def test_whitened_embeddings_have_the_identity_as_covariance(rng):
-    W = whitened(randn(rng, 3, 9, 4) @ randn(rng, 4, 4), epsilon=0.0)
+def test_whitened_embeddings_have_identity_covariance(randn):
+    W = whitened(randn(3, 9, 4) @ randn(4, 4), epsilon=0.0)
     torch.testing.assert_close(W.mT @ W / 8, torch.eye(4, dtype=torch.float64).expand(3, 4, 4), atol=1e-10, rtol=0)
 
 
-def test_is_zero_when_views_differ_by_a_triangular_map_of_features(rng):
-    Z = randn(rng, 9, 4)
-    lower = torch.tril(randn(rng, 4, 4), -1) + torch.diag(randn(rng, 4).exp())
+def test_is_zero_if_views_differ_by_a_triangular_map_of_features(loss, randn):
+    Z = randn(9, 4)
+    lower = torch.tril(randn(4, 4), -1) + torch.diag(randn(4).exp())
     assert loss(torch.stack([Z, Z @ lower.T + 3])).abs() < 1e-12
     assert loss(torch.stack([Z, Z @ lower + 3])) > 1e-3
 
 
-def test_ignores_scale_and_shift_of_features_unless_epsilon_is_there(rng):
-    Z = randn(rng, 3, 9, 4)
-    moved = Z * randn(rng, 3, 1, 4).exp() + randn(rng, 3, 1, 4)
+def test_without_epsilon_it_is_invariant_to_scale_and_shift_of_features(loss, randn):
+    Z = randn(3, 9, 4)
+    moved = Z * randn(3, 1, 4).exp() + randn(3, 1, 4)
     assert loss(moved).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     assert abs(loss(moved, epsilon=0.1) - loss(Z, epsilon=0.1)) > 1e-4
 
 
-def test_a_joint_rotation_changes_it(rng, rotation):
-    Z = randn(rng, 1, 9, 4) + 0.5 * randn(rng, 2, 9, 4)
+def test_a_joint_rotation_changes_it(loss, randn, rotation):
+    Z = randn(1, 9, 4) + 0.5 * randn(2, 9, 4)
     assert abs(loss(Z @ rotation) - loss(Z)) > 1e-4
 
 
-def test_a_feature_that_others_explain_counts_nothing_and_has_no_gradient(rng):
-    Z = randn(rng, 2, 9, 4)
+def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn):
+    Z = randn(2, 9, 4)
     explained = torch.cat([Z, Z[..., :2].sum(-1, keepdim=True), torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1)
     assert loss(explained).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     torch.testing.assert_close(gradient(explained)[..., :4], gradient(Z), atol=1e-12, rtol=0)
@@ -106,43 +98,43 @@ def test_a_feature_that_others_explain_counts_nothing_and_has_no_gradient(rng):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_only_nearly_explained_keeps_its_direction(dtype, rng):
-    Z = randn(rng, 1000, 64)
+def test_a_nearly_dependent_feature_counts_as_independent(dtype, randn):
+    Z = randn(1000, 64)
     Z[:, 63] = Z[:, :63].sum(-1) + 0.1 * Z[:, 63]
     C = Z.T @ Z
-    assert independent(C.to(dtype)).all()
+    assert linearly_independent(C.to(dtype)).all()
     C[:, 5], C[5] = C[:, 3], C[3]
     C[5, 5] = C[3, 3]
-    assert (~independent(C.to(dtype))).nonzero().tolist() == [[5]]
+    assert (~linearly_independent(C.to(dtype))).nonzero().tolist() == [[5]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("N", "D", "rank"), [(32, 4, 3), (256, 64, 3), (256, 64, 32), (512, 128, 64)])
-def test_as_many_features_are_independent_as_the_rank_says_and_the_gradient_is_finite(N, D, rank, dtype, rng):
-    Z = (randn(rng, 2, N, rank) @ randn(rng, rank, D) + 3).to(dtype)
+def test_the_rank_is_the_number_of_independent_features(N, D, rank, dtype, randn):
+    Z = (randn(2, N, rank) @ randn(rank, D) + 3).to(dtype)
     A = Z - Z.mean(1, keepdim=True)
-    assert independent(A.mT @ A).sum(-1).tolist() == [rank, rank]
+    assert linearly_independent(A.mT @ A).sum(-1).tolist() == [rank, rank]
     W = whitened(Z, epsilon=0.0)
     torch.testing.assert_close(W.square().sum((-2, -1)) / (N - 1), torch.full((2,), float(rank), dtype=dtype), rtol=1e-2, atol=0)
     assert gradient(Z).isfinite().all()
 
 
-def test_total_collapse_costs_two_without_gradient():
+def test_complete_collapse_has_loss_two_and_no_gradient(loss):
     Z = torch.full((2, 9, 4), 0.1)
     assert loss(Z) == 2
     assert (gradient(Z) == 0).all()
 
 
-def test_nan_stays_nan(rng):
-    Z = randn(rng, 2, 9, 4)
+def test_nan_stays_nan(loss, randn):
+    Z = randn(2, 9, 4)
     Z[0, 3, 2] = torch.nan
     assert loss(Z).isnan()
 
 
-def test_a_slice_that_cannot_have_a_regular_covariance_is_refused(rng):
-    Z = randn(rng, 2, 12, 4)
+def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
+    Z = randn(2, 12, 4)
     with pytest.raises(UserError, match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon"):
         loss(Z, slice_size=4)
-    with pytest.raises(UserError, match=r"12 samples are no whole number of slices of 5; choose a --hyper.slice-size"):
+    with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):
         loss(Z, slice_size=5)
     assert loss(Z, slice_size=4, epsilon=0.1).isfinite()

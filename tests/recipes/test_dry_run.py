@@ -18,30 +18,30 @@ TINY = Recipe(
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch, request):
-    """`own(body)`: a recipe with an objective of the user's own, of that body."""
+def custom(tmp_path, monkeypatch, request):
+    """`custom(body)`: a recipe with a user's objective that has this function body."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def recipe(body):
-        module = f"own_{abs(hash((request.node.name, body)))}"
+        module = f"custom_{abs(hash((request.node.name, body)))}"
         (tmp_path / f"{module}.py").write_text(f"import torch\n\ndef loss(Z, *, weight=1.0):\n    {body}\n")
         return replace(TINY, objective=f"{module}:loss", hyper={}, method={})
 
     return recipe
 
 
-def rehearsed(recipe):
+def build_and_dry_run(recipe):
     dry_run(build_method(recipe), recipe)
 
 
-def test_shapes_that_the_objective_cannot_take_are_found():
+def test_invalid_shapes_are_found():
     recipe = replace(with_objective(TINY, "wmse"), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(widths=(16,)))
     with pytest.raises(UserError, match="16"):
-        rehearsed(recipe)
+        build_and_dry_run(recipe)
 
 
 @pytest.mark.parametrize("objective", ["dino", "frossl"])
-def test_the_method_is_left_as_it_was(objective):
+def test_the_method_is_unchanged(objective):
     recipe = with_objective(TINY, objective)
     method = build_method(recipe)
     before, state = {name: value.clone() for name, value in method.state_dict().items()}, torch.get_rng_state()
@@ -51,8 +51,8 @@ def test_the_method_is_left_as_it_was(objective):
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
 
 
-def test_a_function_of_the_users_own_may_read_values(own):
-    rehearsed(own("return {'sum': weight * Z.sum() if Z.sum().item() > 0 else -Z.sum()}"))
+def test_a_users_objective_may_read_values(custom):
+    build_and_dry_run(custom("return {'sum': weight * Z.sum() if Z.sum().item() > 0 else -Z.sum()}"))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_function_of_the_users_own_may_read_values(own):
         ("return {'x': Z @ Z}", r"fails on Z \(3, 8, 6\): RuntimeError: .*; see fullrank check"),
     ],
 )
-def test_what_is_no_loss_is_refused_in_one_line(own, body, expected):
-    with pytest.raises(UserError, match=f"^objective 'own_.*:loss' {expected}") as caught:
-        rehearsed(own(body))
+def test_an_invalid_loss_is_an_error_of_one_line(custom, body, expected):
+    with pytest.raises(UserError, match=f"^objective 'custom_.*:loss' {expected}") as caught:
+        build_and_dry_run(custom(body))
     assert "\n" not in str(caught.value)

@@ -2,7 +2,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.recipes import check, from_dict, photos, to_dict
+from fullrank.recipes import check, from_dict, photos_recipe, to_dict
 
 
 def dataset_info(count=10_000, *, side=256, channels=3, height=None):
@@ -11,7 +11,7 @@ def dataset_info(count=10_000, *, side=256, channels=3, height=None):
 
 
 def recipe(*arguments, gpu=False, **numbers):
-    return photos("folder:cats", dataset_info(*arguments, **numbers), gpu=gpu)[0]
+    return photos_recipe("folder:cats", dataset_info(*arguments, **numbers), gpu=gpu)[0]
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,19 @@ def recipe(*arguments, gpu=False, **numbers):
         (2000, True, 224, "resnet50", "standard"),
     ],
 )
-def test_side_and_backbone_follow_the_images_and_the_machine(side, gpu, size, backbone, stem):
+def test_size_and_backbone_depend_on_the_images_and_the_machine(side, gpu, size, backbone, stem):
     found = recipe(side=side, gpu=gpu)
     assert (found.views[0].size, found.backbone.name, found.backbone.stem) == (size, backbone, stem)
 
 
-def test_the_shorter_side_decides():
+def test_the_shorter_side_determines_the_size():
     assert recipe(side=1000, height=40).views[0].size == 32
 
 
 @pytest.mark.parametrize(
     ("count", "batch"), [(32, 16), (63, 16), (64, 16), (127, 16), (128, 32), (255, 32), (256, 64), (1023, 128), (1024, 256), (10**7, 256)]
 )
-def test_the_batch_leaves_four_to_an_epoch_where_it_can(count, batch):
+def test_an_epoch_has_four_batches_if_possible(count, batch):
     assert recipe(count).batch == batch
 
 
@@ -55,24 +55,24 @@ def test_the_batch_leaves_four_to_an_epoch_where_it_can(count, batch):
         (10**7, True, 20),
     ],
 )
-def test_epochs_spend_a_budget_of_images(count, gpu, epochs):
+def test_epochs_follow_from_a_budget_of_images(count, gpu, epochs):
     assert recipe(count, gpu=gpu).epochs == epochs
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_cpu_gets_a_narrow_network(gpu):
+def test_a_cpu_gets_a_small_network(gpu):
     found = recipe(gpu=gpu)
     assert bool(found.backbone.arguments) is not gpu
     assert found.projector.widths == ((2048, 2048, 1024) if gpu else (512, 256))
 
 
 @pytest.mark.parametrize(("side", "blurred"), [(32, False), (64, True), (256, True)])
-def test_views_are_blurred_from_64_pixels_on(side, blurred):
+def test_views_of_64_pixels_or_more_are_blurred(side, blurred):
     assert (recipe(side=side).views[0].blur.probability > 0) is blurred
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
-def test_colours_are_shifted_just_where_there_are_any(channels):
+def test_colours_change_only_for_rgb_images(channels):
     found = recipe(channels=channels)
     (view,) = found.views
     assert found.data.channels == channels
@@ -80,22 +80,22 @@ def test_colours_are_shifted_just_where_there_are_any(channels):
     assert view.jitter.brightness > 0
 
 
-def test_the_rate_falls_with_the_square_root_of_the_batch():
+def test_the_learning_rate_is_proportional_to_the_square_root_of_the_batch():
     assert recipe(64).optimizer.lr == pytest.approx(recipe(10_000).optimizer.lr / 4)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("count", [32, 500, 10**7])
 @pytest.mark.parametrize("side", [8, 64, 500])
-def test_every_choice_passes_the_check_and_can_be_saved(count, side, gpu):
+def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
     found = recipe(count, side=side, gpu=gpu)
     check(found, count)
     assert from_dict(to_dict(found)) == found
     assert found.schedule.warmup <= found.epochs / 5
 
 
-def test_each_choice_is_told_with_its_flag():
-    found, lines = photos("folder:cats", dataset_info(1000, side=300, height=200, channels=1), gpu=False)
+def test_each_choice_names_its_flag():
+    found, lines = photos_recipe("folder:cats", dataset_info(1000, side=300, height=200, channels=1), gpu=False)
     text = "\n".join(lines)
     assert "1,000 images, 1 channel, median 300×200 px" in text
     for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
@@ -103,9 +103,9 @@ def test_each_choice_is_told_with_its_flag():
     assert f"batch {found.batch}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
-    assert "5 channels" in photos("x", dataset_info(channels=5), gpu=True)[1][0]
+    assert "5 channels" in photos_recipe("x", dataset_info(channels=5), gpu=True)[1][0]
 
 
-def test_too_few_images_are_refused():
-    with pytest.raises(UserError, match="folder:cats has 31 images, expected at least 32 to learn from; for a trial use"):
+def test_too_few_images_are_an_error():
+    with pytest.raises(UserError, match="folder:cats has 31 images, expected at least 32"):
         recipe(31)

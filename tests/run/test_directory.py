@@ -26,7 +26,7 @@ needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(
 
 @pytest.fixture
 def old(tmp_path):
-    """A run with one of everything, and a file of the user's own beside."""
+    """A run with one of each file, and a file of the user."""
     path = tmp_path / "old"
     path.mkdir()
     for folder in FOLDERS:
@@ -40,7 +40,7 @@ def old(tmp_path):
 
 
 @pytest.fixture
-def held_elsewhere():
+def lock_in_another_process():
     """Lock a run directory from another process."""
     processes = []
 
@@ -66,7 +66,7 @@ def test_a_run_without_a_path_takes_the_next_free_name():
     assert all(path.is_dir() for path in Path("runs").iterdir())
 
 
-def test_a_name_that_a_file_has_is_not_free():
+def test_the_name_of_a_file_is_not_free():
     Path("runs").mkdir()
     Path("runs/digits").write_text("in the way")
     assert create(None, "digits") == Path("runs/digits-2")
@@ -85,19 +85,19 @@ def test_two_processes_never_get_the_same_name(monkeypatch):
     assert create(None, "digits") == Path("runs/digits-2")
 
 
-def test_a_folder_is_made_with_its_parents(tmp_path):
+def test_a_directory_is_created_with_its_parents(tmp_path):
     assert create(tmp_path / "a" / "b", "digits").is_dir()
 
 
-def test_an_empty_folder_is_taken(tmp_path):
+def test_an_empty_directory_is_used(tmp_path):
     (tmp_path / "empty").mkdir()
     assert create(tmp_path / "empty", "digits") == tmp_path / "empty"
     assert create(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
 
 
-def test_a_run_is_never_overwritten_unasked(old):
+def test_a_run_is_not_overwritten_by_default(old):
     before = contents(old)
-    with pytest.raises(UserError, match=f"{old} holds a run already, .*--resume {old}, replace it with --overwrite, or give another --out"):
+    with pytest.raises(UserError, match=f"{old} already holds a run; .*--resume {old}, replace it with --overwrite, or give another --out"):
         create(old, "digits")
     assert contents(old) == before
     assert (old / "metrics.jsonl").read_text() == "old"
@@ -110,16 +110,16 @@ def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_that_is_no_run_is_left_alone_even_when_asked(tmp_path, overwrite):
+def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
-    with pytest.raises(UserError, match="holds other files already, and is never overwritten unasked; give another --out"):
+    with pytest.raises(UserError, match="already holds other files"):
         create(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
 
 
-def test_overwriting_that_is_cut_short_can_be_done_again(old, monkeypatch):
-    """The recipe says that the folder is a run, so it goes last."""
+def test_interrupted_overwriting_can_be_repeated(old, monkeypatch):
+    """recipe.json marks the folder as a run, and is removed last."""
     unlink = Path.unlink
 
     def cut_short(self, *arguments, **numbers):
@@ -136,7 +136,7 @@ def test_overwriting_that_is_cut_short_can_be_done_again(old, monkeypatch):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_refusing_writes_nothing(tmp_path, old, overwrite):
+def test_validation_writes_nothing(tmp_path, old, overwrite):
     before = contents(old)
     validate_output_dir(tmp_path / "new" / "run", overwrite=overwrite)
     with contextlib.suppress(UserError):
@@ -145,39 +145,37 @@ def test_refusing_writes_nothing(tmp_path, old, overwrite):
     assert contents(old) == before
 
 
-def test_a_run_in_use_is_not_overwritten(old, held_elsewhere):
-    held_elsewhere(old)
+def test_a_run_in_use_is_not_overwritten(old, lock_in_another_process):
+    lock_in_another_process(old)
     with pytest.raises(UserError, match="is in use by another process"):
         create(old, "digits", overwrite=True)
     assert (old / "metrics.jsonl").exists()
 
 
-def test_a_file_in_the_way_is_said(tmp_path):
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"--out {tmp_path / 'file'} is a file; give a folder that does not exist yet"):
         create(tmp_path / "file", "digits")
-    with pytest.raises(
-        UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give an --out that you may write to"
-    ):
+    with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"):
         create(tmp_path / "file" / "run", "digits")
 
 
-def test_a_file_called_runs_is_said():
+def test_a_file_called_runs_is_an_error():
     Path("runs").write_text("")
     with pytest.raises(UserError, match="cannot write the run directory runs"):
         create(None, "digits")
 
 
 @needs_permissions
-def test_a_folder_without_permission_is_said(tmp_path):
+def test_a_directory_without_permission_is_an_error(tmp_path):
     (tmp_path / "theirs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     for path in (tmp_path / "theirs", tmp_path / "theirs" / "run"):
-        with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give an --out that you may write"):
+        with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give a writable --out"):
             create(path, "digits")
 
 
-def test_a_run_that_another_process_holds_is_refused_until_it_ends(tmp_path, held_elsewhere):
-    process = held_elsewhere(tmp_path)
+def test_a_locked_run_is_an_error_until_the_other_process_ends(tmp_path, lock_in_another_process):
+    process = lock_in_another_process(tmp_path)
     with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), run_lock(tmp_path):
         raise AssertionError("got in")
     process.kill()  # however it ends
@@ -186,19 +184,19 @@ def test_a_run_that_another_process_holds_is_refused_until_it_ends(tmp_path, hel
         pass
 
 
-def test_the_lock_is_given_back(tmp_path):
+def test_the_lock_is_released(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), run_lock(tmp_path):
             raise KeyError
 
 
-def test_a_lock_that_cannot_be_written_is_said(tmp_path):
+def test_a_lock_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / ".lock").mkdir()
     with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path}"), run_lock(tmp_path):
         raise AssertionError("got in")
 
 
-def test_an_empty_run_has_nothing(tmp_path):
+def test_an_empty_run_has_no_results(tmp_path):
     run = Run(tmp_path)
     assert (len(run.metrics), run.spectra, run.evaluation, run.environment, run.checkpoints) == (0, None, None, {}, [])
     with pytest.raises(UserError, match=f"no run at {tmp_path}"):
@@ -207,7 +205,7 @@ def test_an_empty_run_has_nothing(tmp_path):
         run.checkpoint()
 
 
-def test_a_run_gives_its_files_back(tmp_path):
+def test_a_run_reads_its_files(tmp_path):
     run = Run(tmp_path)
     score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
     evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,))

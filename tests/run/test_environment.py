@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fullrank.recipes import RECIPES
-from fullrank.run import describe, environment
+from fullrank.run import describe_environment, environment
 from fullrank.run.environment import commit, hardware, processor
 
 
@@ -23,8 +23,8 @@ def command(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/opt/venv/bin/fullrank", "pretrain", "digits", "--optimizer.lr", "0.1", "--out", "my run"])
 
 
-def test_versions_command_and_seed_are_told(command):
-    found = describe(replace(RECIPES["digits"], seed=7))
+def test_the_environment_has_versions_command_and_seed(command):
+    found = describe_environment(replace(RECIPES["digits"], seed=7))
     assert found["torch"] == version("torch")
     assert found["fullrank"] == version("fullrank")
     assert found["seed"] == 7
@@ -33,10 +33,10 @@ def test_versions_command_and_seed_are_told(command):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_neither_user_nor_host_is_told(monkeypatch):
+def test_the_environment_has_neither_user_nor_host(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setattr(sys, "argv", ["/home/someone/venv/bin/fullrank", "pretrain", "/home/someone/my photos", "--out=/home/someone/run"])
-    text = json.dumps(describe(RECIPES["digits"]))
+    text = json.dumps(describe_environment(RECIPES["digits"]))
     assert "someone" not in text
     assert "fullrank pretrain '~/my photos' --out=~/run" in text
     for secret in (socket.gethostname(), getpass.getuser()):
@@ -44,10 +44,10 @@ def test_neither_user_nor_host_is_told(monkeypatch):
             assert secret not in text
 
 
-def test_a_home_of_the_whole_disk_hides_nothing_else(monkeypatch):
+def test_a_home_folder_at_the_root_changes_no_path(monkeypatch):
     monkeypatch.setenv("HOME", "/")
     monkeypatch.setattr(sys, "argv", ["fullrank", "pretrain", "/data/cats"])
-    assert describe(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
+    assert describe_environment(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
 
 
 def test_hardware_is_that_of_torch_and_the_system():
@@ -64,7 +64,7 @@ def git(folder, *arguments):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_the_commit_is_that_of_the_package_with_a_mark_where_it_was_changed(tmp_path, monkeypatch):
+def test_the_commit_is_that_of_the_package_with_a_mark_for_changes(tmp_path, monkeypatch):
     file = tmp_path / "environment.py"
     file.write_text("# as committed\n")
     monkeypatch.setattr(environment, "__file__", str(file))
@@ -89,7 +89,7 @@ def test_without_git_there_is_no_commit(monkeypatch):
     assert commit() is None
 
 
-def test_the_processor_has_a_name_where_the_system_tells_none(monkeypatch):
+def test_the_processor_has_a_name_even_if_the_system_provides_none(monkeypatch):
     def missing(self):
         raise FileNotFoundError
 

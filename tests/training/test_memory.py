@@ -12,7 +12,7 @@ from torch import nn
 
 from fullrank import pretrain
 from fullrank.errors import UserError
-from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_note, smaller
+from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_warning, out_of_memory_remedy
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ CPU = RuntimeError(
 def test_who_follows_the_line_comes_to_a_size_that_fits(tiny, room, tmp_path, error):
     sizes, micro_batch = room(80, error), 0
     for tried, half in ((256, 128), (128, 64)):
-        with pytest.raises(UserError, match=f"^out of memory with {tried} images embedded at once; give ") as failure:
+        with pytest.raises(UserError, match=f"^out of memory with {tried} images embedded at a time; give ") as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
     run, said = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert said.count("BatchNorm normalises each of 4 pieces of a batch by itself and moves its statistics 4 times a step") == 1
+    assert said.count("BatchNorm normalises each of 4 pieces of a batch by itself and updates its statistics 4 times a step") == 1
 
 
 def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
@@ -76,25 +76,25 @@ def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
 def test_an_undivided_run_and_one_without_batchnorm_say_nothing():
     with_norm, without = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     assert [has_batchnorm(module) for module in (with_norm, without)] == [True, False]
-    assert micro_batch_note(with_norm, share=64, micro_batch=0) is None
-    assert micro_batch_note(with_norm, share=64, micro_batch=64) is None
-    assert micro_batch_note(without, share=64, micro_batch=1) is None
-    assert "2 pieces" in micro_batch_note(with_norm, share=64, micro_batch=63)
+    assert micro_batch_warning(with_norm, share=64, micro_batch=0) is None
+    assert micro_batch_warning(with_norm, share=64, micro_batch=64) is None
+    assert micro_batch_warning(without, share=64, micro_batch=1) is None
+    assert "2 pieces" in micro_batch_warning(with_norm, share=64, micro_batch=63)
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
 def test_batchnorm_takes_no_single_image(share, micro_batch):
     with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm takes 2 images or more; change"):
-        micro_batch_note(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
+        micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
 
 
 def test_what_cannot_be_halved_is_answered_by_other_remedies():
-    assert "--machine.micro_batch 1," in smaller(3, batchnorm=False)
-    for line in (smaller(1, batchnorm=False), smaller(3, batchnorm=True)):
+    assert "--machine.micro_batch 1," in out_of_memory_remedy(3, batchnorm=False)
+    for line in (out_of_memory_remedy(1, batchnorm=False), out_of_memory_remedy(3, batchnorm=True)):
         assert "micro_batch" not in line
         assert "--batch" in line
-    assert "neither loss nor gradient" in smaller(256, batchnorm=False)
-    assert "BatchNorm's statistics" in smaller(256, batchnorm=True)
+    assert "neither loss nor gradient" in out_of_memory_remedy(256, batchnorm=False)
+    assert "BatchNorm's statistics" in out_of_memory_remedy(256, batchnorm=True)
 
 
 def test_the_cpu_allocator_is_known_by_what_it_says():

@@ -1,4 +1,4 @@
-"""The command line: verbs, typed flags, and one clear line for what the user can mend."""
+"""The command line: verbs, typed flags, and errors of one line."""
 
 from fullrank.cli.main import main
 

@@ -1,8 +1,8 @@
-"""`fullrank evaluate`: score a frozen backbone, beside raw pixels and the untrained network."""
+"""`fullrank evaluate`: score a frozen backbone, and compare it with raw pixels and the untrained network."""
 
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,18 +10,13 @@ from rich.console import Console
 
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import Reading, ReadingFlags, device_of, source_of
+from fullrank.cli.sources import ReadFlags, ReadOptions, resolve_device, resolve_source
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate as judge
+from fullrank.evaluation import evaluate as evaluate_backbone
 from fullrank.evaluation import table
 from fullrank.images import DecodeErrors, train_and_test
 from fullrank.loading import load
 from fullrank.terminal import stderr
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse and evaluate."""
-    call(evaluate, arguments, verb="evaluate")
 
 
 def evaluate(
@@ -30,40 +25,42 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
-    probes: tuple[Literal["linear", "linear-sgd", "knn", "few"], ...] = ("linear", "linear-sgd", "knn", "few"),
+    probes: tuple[Literal["linear", "linear-sgd", "knn", "few-shot"], ...] = ("linear", "linear-sgd", "knn", "few-shot"),
     baselines: bool = True,
     dimensions: str = ":",
     seed: int = 0,
     out: Path | None = None,
-    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
+    read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Probe a frozen backbone; for a run, write RUN/evaluation.json and its report.
+    """Score a frozen backbone by linear probes and kNN, and compare it with raw pixels and the untrained backbone.
+
+    For a run directory, this writes RUN/evaluation.json and updates the report of the run.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        train: name of the split that the probes learn from.
-        test: name of the split that they are scored on.
-        probes: full-batch linear probe, the papers' SGD protocol, weighted kNN, two labels a class.
-        baselines: score raw pixels and the untrained backbone too.
-        dimensions: part of the features that is scored, such as :360 or 360: (raw pixels are not parted); not written into the run.
-        seed: of every draw; the split of images without named splits is that of the run.
-        out: file for the scores; by default RUN/evaluation.json, and none for other models.
-        overwrite: replace the file of --out; RUN/evaluation.json is replaced anyway.
-        reading: how images are read, and where the backbone runs.
+        train: name of the split that the probes are trained on; by default that of the run, or 'train'.
+        test: name of the split that the probes are scored on; by default that of the run, or 'test' or 'validation'.
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), knn, few-shot (two labels per class).
+        baselines: also score raw pixels and the untrained backbone.
+        dimensions: range of feature dimensions to score, such as :360 or 360: (not of raw pixels); the run is then not changed.
+        seed: seed of all random draws; if the images have no named splits, the seed of the run divides them.
+        out: file for the scores; by default RUN/evaluation.json for a run directory, and no file for other models.
+        overwrite: replace the file of --out if it exists; RUN/evaluation.json is always replaced.
+        read: how images are read, and where the backbone runs.
     """
-    console, part = stderr(), slice_of(dimensions)
+    console, selected = stderr(), parse_slice(dimensions)
     loaded = load(model)
-    source, of_run = source_of(loaded, reading.data)
-    seed_of_split = loaded.recipe.seed if loaded.recipe else seed
-    splits = train_and_test(source, train=train or of_run.train, test=test or of_run.test, seed=seed_of_split)
-    device = device_of(reading.accelerator)
-    own = Path(model) / "evaluation.json" if Path(model).is_dir() and part == slice(None) else None
-    target = out or own
-    with atomic_write(target, overwrite=overwrite or out is None) if target else nullcontext() as draft:
+    source, data = resolve_source(loaded, read.data)
+    split_seed = loaded.recipe.seed if loaded.recipe else seed
+    splits = train_and_test(source, train=train or data.train, test=test or data.test, seed=split_seed)
+    device = resolve_device(read.accelerator)
+    run_file = Path(model) / "evaluation.json" if Path(model).is_dir() and selected == slice(None) else None
+    target = out or run_file
+    with atomic_write(target, overwrite=overwrite or out is None) if target else nullcontext() as temporary:
         console.print(splits.statement)
         with console.status("") as status:
-            result = judge(
+            evaluation = evaluate_backbone(
                 loaded.backbone.to(device),
                 loaded.untrained() if baselines else None,
                 loaded.preprocess,
@@ -73,37 +70,40 @@ def evaluate(
                 seed=seed,
                 probes=probes,
                 baselines=baselines,
-                dimensions=part,
+                dimensions=selected,
                 model=model,
                 statement=splits.statement,
-                workers=reading.workers,
-                decode_errors=DecodeErrors(max_error_fraction=reading.max_error_fraction),
+                workers=read.workers,
+                decode_errors=DecodeErrors(max_error_fraction=read.max_error_fraction),
                 progress=status.update,
             )
-        if draft:
-            draft.write_text(json.dumps(result, indent=2) + "\n")
-    if result["scores"]:
-        Console().print(table(result))
-    for note in result["skipped"]:
-        console.print(f"left out: {note}")
+        if temporary:
+            temporary.write_text(json.dumps(evaluation.to_json(), indent=2) + "\n")
+    if evaluation.scores:
+        Console().print(table(evaluation))
+    for line in evaluation.left_out:
+        console.print(f"left out: {line}")
     if target:
         console.print(f"scores: {target}")
-    if own and own == target:
+    if run_file and run_file == target:
         from fullrank.report import write_report
 
-        console.print(f"report: {write_report([own.parent], own.with_name('report.html'))}")
+        console.print(f"report: {write_report([run_file.parent], run_file.with_name('report.html'))}")
 
 
-def slice_of(text: str) -> slice:
-    """Read a slice as Python writes it, of numbers that are not negative.
+def parse_slice(text: str) -> slice:
+    """Parse a slice START:STOP of non-negative numbers.
 
     Raises:
-        UserError: it is none.
+        UserError: the text has another form.
 
-    >>> slice_of(":360"), slice_of("360:")
+    >>> parse_slice(":360"), parse_slice("360:")
     (slice(None, 360, None), slice(360, None, None))
     """
     start, colon, stop = text.partition(":")
     if not colon or not all(bound.isdecimal() for bound in (start, stop) if bound):
-        raise UserError(f"--dimensions {text} is no part of a vector, expected START:STOP, such as :360 or 360:")
+        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, such as :360 or 360:")
     return slice(int(start) if start else None, int(stop) if stop else None)
+
+
+run = partial(call, evaluate, verb="evaluate")

@@ -1,27 +1,24 @@
-"""`fullrank export`: the backbone as safetensors for timm, or as ONNX, by the name of the file."""
+"""`fullrank export`: write the backbone as safetensors for timm, or as ONNX, depending on the suffix of the file."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fullrank.cli.flags import Model, call
 from fullrank.errors import UserError
 from fullrank.export import export_onnx, export_weights
-from fullrank.loading import load, metadata_of
+from fullrank.loading import export_metadata, load
 from fullrank.terminal import stderr
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Parse and export."""
-    call(export, arguments, verb="export")
-
-
 def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
-    """Write the backbone: FILE.safetensors, which `fullrank.load("file:FILE")` reads and, for standard stems, plain timm; or FILE.onnx.
+    """Write the backbone to FILE.safetensors or FILE.onnx.
+
+    `fullrank.load("file:FILE.safetensors")` loads the weights; for backbones with a standard stem, plain timm loads them too.
 
     Args:
         model: a run directory, RUN@STEP or timm:NAME.
-        out: the file; its ending decides the format.
-        overwrite: replace the file.
+        out: the file; its suffix, .safetensors or .onnx, determines the format.
+        overwrite: replace the file if it exists.
     """
     console = stderr()
     if out.suffix not in (".safetensors", ".onnx"):
@@ -29,11 +26,14 @@ def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
     loaded = load(model)
     if out.suffix == ".onnx":
         difference = export_onnx(loaded.backbone, out, loaded.preprocess.channels, loaded.preprocess.size, overwrite=overwrite)
-        console.print(f"{out}: ONNX Runtime and torch differ by {difference:.1e} at most")
+        console.print(f"{out}: ONNX Runtime and torch differ by at most {difference:.1e}")
         return
-    export_weights(loaded.backbone, out, metadata_of(loaded), overwrite=overwrite)
+    export_weights(loaded.backbone, out, export_metadata(loaded), overwrite=overwrite)
     arguments = "".join(f", {name}={value!r}" for name, value in loaded.spec.arguments.items())
     channels = "" if loaded.preprocess.channels == 3 else f", in_chans={loaded.preprocess.channels}"
     console.print(f"{out}: fullrank.load('file:{out}')")
     if loaded.spec.stem == "standard" and loaded.spec.last_residual:
         console.print(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
+
+
+run = partial(call, export, verb="export")

@@ -1,4 +1,4 @@
-"""Typed flags by tyro, with its boxes of errors folded into one line."""
+"""Typed flags by tyro, with its error boxes reduced to one line."""
 
 import contextlib
 import functools
@@ -14,60 +14,60 @@ from fullrank.errors import UserError
 T = TypeVar("T")
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-"""The argument of the verbs that take a MODEL."""
+"""The positional argument of the commands that take a MODEL."""
 
 
 def call(function: Callable[..., T], arguments: Sequence[str], *, verb: str) -> T:
-    """Call a verb's function with `arguments`, parsed by its signature and explained by its docstring.
+    """Call the function of a verb with `arguments`; its signature defines the flags and its docstring the help.
 
     Raises:
-        UserError: as `parse`, and whatever the function raises.
+        UserError: as `parse`; other exceptions are those of the function.
     """
 
     @functools.wraps(function)
-    def later(*values: Any, **named: Any) -> Callable[[], T]:
+    def deferred(*values: Any, **named: Any) -> Callable[[], T]:
         return functools.partial(function, *values, **named)
 
-    return parse(later, arguments, verb=verb)()  # outside of the parsing, which swallows what is written to standard error
+    return parse(deferred, arguments, verb=verb)()  # after parsing, during which the output is captured
 
 
 def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, default: Any = None, description: str | None = None) -> T:
     """Parse `arguments` into `what`, a dataclass.
 
     Raises:
-        UserError: a flag or value that does not fit, in one line with tyro's suggestion.
+        UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    given: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {verb}", "description": description}
+    options: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {verb}", "description": description}
     if default is not None:
-        given["default"] = default
-    box = io.StringIO()
+        options["default"] = default
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(box), contextlib.redirect_stderr(box):  # to no terminal: without colours and frames
-            return tyro.cli(what, **given)
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # no terminal: no colours or frames
+            return tyro.cli(what, **options)
     except SystemExit as stop:
         if stop.code:
-            raise UserError(f"{one_line(box.getvalue())}; see fullrank {verb} --help") from None
-    return tyro.cli(what, **given)  # again: --help, as the terminal can show it
+            raise UserError(f"{one_line(output.getvalue())}; see fullrank {verb} --help") from None
+    return tyro.cli(what, **options)  # again, to print the help on the terminal
 
 
 def one_line(box: str) -> str:
-    r"""Fold a box of tyro's into a line: its message, and the flags that it proposes, without their explanations.
+    r"""Return an error box of tyro as one line: its message and the flags that it proposes, without their help.
 
     >>> one_line(" Oh\n ---\n  Unrecognized options: --lr\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n")
-    'unrecognized options: --lr; perhaps you meant --optimizer.lr FLOAT?'
+    'unrecognized options: --lr; did you mean --optimizer.lr FLOAT?'
     >>> one_line(" Oh\n ---\n  Error parsing --epochs: no number\n  ---\n  Argument helptext:\n      --epochs INT\n      Help.\n")
     'error parsing --epochs: no number; expected --epochs INT'
     """
     message, *others = sections(box)
     text = " ".join(row.strip() for row in message if not row.startswith(" " * 8))
     flags = [row.strip() for _, *rows in others for row in rows if re.match(r" {4}-", row)]
-    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; perhaps you meant {' or '.join(flags)}?"
+    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; did you mean {' or '.join(flags)}?"
     return text[:1].lower() + text[1:].rstrip(".") + hint
 
 
 def sections(box: str) -> list[list[str]]:
-    """Return the rows between the rules of a box, without its title and the pointer to the help."""
+    """Return the rows between the horizontal lines of a box, without its title and the reference to the help."""
     parts: list[list[str]] = [[]]
     for row in (line[2:].rstrip() for line in box.splitlines()[1:]):
         if set(row) == {"-"}:

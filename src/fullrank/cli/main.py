@@ -1,27 +1,27 @@
-"""Dispatch to a verb. Nothing heavy is imported before a verb is known, so that the help is there at once."""
+"""The command line: dispatch to a verb. Heavy modules are imported only when the verb is known, so that the help is fast."""
 
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-from fullrank.errors import Interrupted, UserError, WorkerDied, pick
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 
 VERBS = {
     "pretrain": "learn a backbone from unlabelled images",
-    "evaluate": "linear probes and kNN on the frozen backbone, beside raw pixels and the untrained network",
+    "evaluate": "linear probes and kNN on the frozen backbone, compared with raw pixels and the untrained network",
     "spectrum": "eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet",
     "export": "write the backbone as safetensors for timm, or as ONNX",
-    "report": "one self-contained HTML page from one run or several",
-    "check": "what every objective promises, looked at in one of your own: package.module:function",
-    "reproduce": "the figures of the papers, each with what it claims and whether that is borne out",
+    "report": "write one self-contained HTML page for one or several runs",
+    "check": "test whether your own objective meets the requirements: package.module:function",
+    "reproduce": "the figures of the papers, each with its claims and whether they are reproduced",
     "recipes": "list the recipes, or print one",
 }
 
 HELP = """usage: fullrank VERB …
 
-Self-supervised learning of images by joint embedding, seen through the spectrum of the embeddings.
+Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
 
 {verbs}
 
@@ -37,12 +37,12 @@ Help on a verb:        fullrank pretrain --help
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
-    0 done, 1 one of several processes died, 2 something the user can mend, 128 + n stopped by signal n.
+    0: success; 1: one of several processes failed; 2: a mistake that the user can fix; 128 + n: stopped by signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, VERBS))
-        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in VERBS.items())), end="")
+        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {summary}" for verb, summary in VERBS.items())), end="")
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version
@@ -56,15 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
-    except WorkerDied as death:
-        print(*getattr(death, "__notes__", ()), f"fullrank: {death}", sep="\n", file=sys.stderr)
+    except ProcessFailed as failure:
+        print(*getattr(failure, "__notes__", ()), f"fullrank: {failure}", sep="\n", file=sys.stderr)
         return 1
     except Interrupted as stop:
-        from fullrank.terminal import stderr  # after the dispatch: it brings rich
+        from fullrank.terminal import stderr  # not at the top: it imports rich
 
-        stderr().print(f"fullrank: {stop}")  # by the first of the processes that stop together
+        stderr().print(f"fullrank: {stop}")  # only the first process prints
         return 128 + stop.signum
-    except SystemExit as stop:  # of `--help`
+    except SystemExit as stop:  # from `--help`
         return int(stop.code or 0)
     except KeyboardInterrupt:
         print("fullrank: stopped", file=sys.stderr)

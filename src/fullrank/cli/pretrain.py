@@ -1,4 +1,4 @@
-"""`fullrank pretrain`: two passes over the flags, recipe and objective first, then the typed flags of what they chose."""
+"""`fullrank pretrain`. The flags are parsed in two passes: first recipe and objective, then the typed flags of both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from fullrank.cli.flags import parse
 from fullrank.errors import UserError, suggest
 from fullrank.methods import method_builder
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, keywords, photos, read_recipe, resolve_objective, with_objective
+from fullrank.recipes import RECIPES, Recipe, keywords, photos_recipe, read_recipe, resolve_objective, with_objective
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -24,9 +24,9 @@ Learn a backbone from unlabelled images. RECIPE: {recipes}; or a recipe.json.
 SOURCE: a folder or Parquet file of your own images, for which a general recipe is chosen and shown.
 
   fullrank pretrain digits                                      a minute on two cores, without a download
-  fullrank pretrain digits --objective vicreg                   another objective, of those below
-  fullrank pretrain digits --objective my_module:my_loss        a function of your own (see fullrank check)
-  fullrank pretrain digits --hyper.invariance 2                 a number of the objective
+  fullrank pretrain digits --objective vicreg                   another objective (see below)
+  fullrank pretrain digits --objective my_module:my_loss        your own function (see fullrank check)
+  fullrank pretrain digits --hyper.invariance 2                 a hyperparameter of the objective
   fullrank pretrain cifar10-small --data path/to/parquet        a recipe on your own copy of the data
   fullrank pretrain cifar10-small --devices 2                   the same run on two processes
   fullrank pretrain path/to/photos --preview                    look at the views first
@@ -38,7 +38,7 @@ Objectives: {objectives}
 
 @dataclass(frozen=True)
 class Options:
-    """What a run does beside its recipe."""
+    """The options of a run that are not part of its recipe."""
 
     data: str | None = None
     """Source of the images, in place of the recipe's own."""
@@ -47,9 +47,9 @@ class Options:
     out: Path | None = None
     """Run directory; by default the next free runs/NAME."""
     overwrite: bool = False
-    """Replace the run that --out holds."""
+    """Replace the run in --out."""
     devices: int | None = None
-    """Number of processes, each on a device of its own, in place of the recipe's own: the same steps, with the same batch."""
+    """Number of processes, each on its own device, in place of the recipe's own. Batch and steps stay the same."""
     preview: bool = False
     """Write views.png, a grid of images and their views, and stop."""
     wandb: bool = False
@@ -63,59 +63,59 @@ def run(arguments: Sequence[str]) -> None:
         print(USAGE.format(recipes=", ".join(RECIPES), objectives=objectives), end="")
         return
     console = stderr()
-    resume, arguments = take(arguments, "--resume")
+    resume, arguments = pop_flag(arguments, "--resume")
     if resume is not None:
         resume_run(Path(resume), arguments, console)
         return
     if arguments[0].startswith("-"):
         raise UserError(f"expected a recipe or a path first, got {arguments[0]}; such as: fullrank pretrain digits {arguments[0]} …")
-    recipe, options = read(arguments, console)
-    start(recipe, options, console)
+    recipe, options = read_arguments(arguments, console)
+    start_run(recipe, options, console)
 
 
-def read(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
-    """Read recipe or source, then the flags behind it."""
-    data, _ = take(arguments, "--data")
-    split, _ = take(arguments, "--split")
-    train, _ = take(arguments, "--data.train")
-    recipe, choices = recipe_of(arguments[0], data=data, train=split or train)
+def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
+    """Return the recipe and the options of a command line that begins with a recipe or a source."""
+    data, _ = pop_flag(arguments, "--data")
+    split, _ = pop_flag(arguments, "--split")
+    train, _ = pop_flag(arguments, "--data.train")
+    recipe, choices = resolve_recipe(arguments[0], data=data, train=split or train)
     recipe, options = parse_flags(recipe, arguments[1:])
     if choices:
-        console.print("\n  ".join(["A general recipe for these images; the flags in brackets change it, and yours go first:", *choices]))
+        console.print("\n  ".join(["A general recipe for these images; change it with the flags in brackets:", *choices]))
     return recipe, options
 
 
-def take(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
-    """Return the value of a flag, as `--flag value` or `--flag=value`, and the other arguments.
+def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
+    """Return the value of a flag, given as `--flag value` or `--flag=value`, and the other arguments.
 
     Raises:
-        UserError: the flag without a value, or nearly the flag.
+        UserError: the flag has no value or is misspelt.
 
-    >>> take(["digits", "--objective", "vicreg", "--epochs", "3"], "--objective")
+    >>> pop_flag(["digits", "--objective", "vicreg", "--epochs", "3"], "--objective")
     ('vicreg', ['digits', '--epochs', '3'])
     """
     for i, argument in enumerate(arguments):
         if argument == flag:
             if i + 1 == len(arguments) or arguments[i + 1].startswith("--"):
-                raise UserError(f"{flag} has no value, expected one behind it; see fullrank pretrain --help")
+                raise UserError(f"{flag} has no value; give one, see fullrank pretrain --help")
             return arguments[i + 1], [*arguments[:i], *arguments[i + 2 :]]
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
         if get_close_matches(argument.partition("=")[0], [flag], cutoff=0.85):
-            raise UserError(f"unrecognized options: {argument}; perhaps you meant {flag}?")
+            raise UserError(f"unrecognized options: {argument}; did you mean {flag}?")
     return None, arguments
 
 
-def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -> tuple[Recipe, list[str]]:
-    """Return the recipe of that name, the recipe in a JSON file, or the general recipe for a source of images with its choices in words.
+def resolve_recipe(name: str, *, data: str | None = None, train: str | None = None) -> tuple[Recipe, list[str]]:
+    """Return the named recipe, the recipe in a JSON file, or the general recipe for a source of images with an explanation of its choices.
 
     Args:
-        name: of a recipe, a file or a source; "photos" is the general recipe of `data`.
-        data: the source of --data.
+        name: a recipe, a JSON file or a source; "photos" is the general recipe for `data`.
+        data: the source given by --data.
         train: name of the split to train on.
 
     Raises:
-        UserError: neither a recipe nor a source.
+        UserError: `name` is neither a recipe nor a source.
     """
     if name in RECIPES:
         return RECIPES[name], []
@@ -132,75 +132,75 @@ def recipe_of(name: str, *, data: str | None = None, train: str | None = None) -
 
     from fullrank.images import dataset_info, train_and_test
 
-    return photos(name, dataset_info(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
+    return photos_recipe(name, dataset_info(train_and_test(name, train=train).train), gpu=torch.cuda.is_available())
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
-    """Second pass: the flags of the recipe, of the numbers of its objective and method, and of the run."""
-    name, arguments = take(arguments, "--objective")
+    """Parse the flags of the recipe, of its objective and method, and of the run."""
+    name, arguments = pop_flag(arguments, "--objective")
     if name is not None and name != recipe.objective:
         recipe = with_objective(recipe, name)
     objective = resolve_objective(recipe.objective)
-    numbers: Any = keywords(objective)
-    surroundings: Any = keywords(method_builder(recipe.objective, objective))
+    Hyper: Any = keywords(objective)
+    MethodOptions: Any = keywords(method_builder(recipe.objective, objective))
 
     @dataclass(frozen=True)
     class Flags:
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-        hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
-        """Numbers of the objective (--objective NAME chooses another)."""
-        method: surroundings  # pyright: ignore[reportInvalidTypeForm]
-        """Numbers of what surrounds the objective."""
+        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the objective (--objective NAME chooses another)."""
+        method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the method around the objective."""
 
-    default = Flags(Options(), recipe, numbers(**recipe.hyper), surroundings(**recipe.method))
+    default = Flags(Options(), recipe, Hyper(**recipe.hyper), MethodOptions(**recipe.method))
     flags = parse(
         Flags,
         arguments,
         verb=f"pretrain {recipe.name}",
         default=default,
-        description=f"Pretrain with {recipe.objective}; --objective NAME takes another, --resume RUN continues a run.",
+        description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
     recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
     data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
     return replace(recipe, data=data), flags.options
 
 
-def start(recipe: Recipe, options: Options, console: Console) -> None:
-    """Run the recipe, then write the report; or only draw the views."""
+def start_run(recipe: Recipe, options: Options, console: Console) -> None:
+    """Train and write the report, or only draw the views."""
     from fullrank.pretraining import pretrain, preview
 
     if options.preview:
         console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, console=console)}")
         return
     run = pretrain(recipe, out=options.out, overwrite=options.overwrite, devices=options.devices, wandb=options.wandb, console=console)
-    finish(run.path, console)
+    finish_run(run.path, console)
 
 
 def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
-    """Continue a run, on any number of devices; a recipe given beside it has to be its own."""
+    """Continue a run, on any number of devices; a recipe given with it must be the run's own."""
     from fullrank.pretraining import pretrain
 
-    devices, arguments = take(arguments, "--devices")
+    devices, arguments = pop_flag(arguments, "--devices")
     rest = [argument for argument in arguments if argument != "--wandb"]
     if rest and rest[0].startswith("-"):
-        raise UserError(f"--resume {path} continues a run as it began, got {' '.join(rest)} beside it; leave that out, or start a new run")
-    recipe, options = read(rest, console) if rest else (None, Options())
+        raise UserError(f"--resume {path} continues a run with its own recipe, got {' '.join(rest)}; leave it out, or start a new run")
+    recipe, options = read_arguments(rest, console) if rest else (None, Options())
     if replace(options, data=None, split=None) != Options():
         raise UserError(f"--resume {path} continues in that folder; leave out --out, --overwrite and --preview")
-    run = pretrain(recipe, resume=path, devices=count(devices), wandb=len(rest) < len(arguments), console=console)
-    finish(run.path, console)
+    run = pretrain(recipe, resume=path, devices=parse_devices(devices), wandb=len(rest) < len(arguments), console=console)
+    finish_run(run.path, console)
 
 
-def count(devices: str | None) -> int | None:
-    """Return the number behind --devices. Raises UserError where it is none."""
+def parse_devices(devices: str | None) -> int | None:
+    """Return the value of --devices as a number. Raises UserError if it is not one."""
     if devices is not None and not devices.isdecimal():
-        raise UserError(f"--devices {devices} is no number of processes; give one, such as --devices 2")
+        raise UserError(f"--devices {devices} is not a number of processes; give one, such as --devices 2")
     return None if devices is None else int(devices)
 
 
-def finish(path: Path, console: Console) -> None:
-    """Write the report of a finished run and say what comes next; of several processes, the first does."""
+def finish_run(path: Path, console: Console) -> None:
+    """Write the report of a finished run and print the next command, in the first process only."""
     from fullrank.distributed import rank
     from fullrank.report import write_report
 

@@ -1,7 +1,7 @@
 """`fullrank recipes`: list the recipes, or print one as JSON."""
 
 import json
-from collections.abc import Sequence
+from functools import partial
 
 import tyro
 from rich.console import Console
@@ -12,16 +12,11 @@ from fullrank.errors import pick
 from fullrank.recipes import RECIPES, to_dict
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Parse and print."""
-    call(recipes, arguments, verb="recipes")
-
-
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
-    """List the recipes, or print the one of that name as JSON: save it, change it, and give the file to `fullrank pretrain`.
+    """List the recipes, or print one as JSON, to save it, edit it, and give the file to `fullrank pretrain`.
 
     Args:
-        name: a recipe.
+        name: name of a recipe.
     """
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
@@ -31,3 +26,6 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
         views = " + ".join(f"{view.count} × {view.size} px" for view in recipe.views)
         table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch} × {recipe.epochs}")
     Console().print(table)
+
+
+run = partial(call, recipes, verb="recipes")

@@ -1,4 +1,4 @@
-"""What several verbs need: which images a MODEL goes with, and where to run."""
+"""Images and devices for the commands that take a MODEL."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,55 +13,54 @@ from fullrank.recipes import DataConfig
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How images are read, and where the backbone runs: flags that several verbs share."""
+class ReadOptions:
+    """How images are read, and where the backbone runs: flags that several commands share."""
 
     data: str | None = None
-    """Source of the images; by default those of the run."""
+    """Source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME; by default that of the run."""
     accelerator: str = "auto"
-    """auto, cpu, cuda or mps."""
+    """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
     workers: int = 0
-    """Processes that decode."""
+    """Number of processes that decode images; 0 decodes in the main process."""
     max_error_fraction: float = 0.1
-    """Share of unreadable files beyond which to stop."""
+    """Stop if more than this share of the images cannot be read."""
 
 
-ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
-"""Its fields as flags without a prefix."""
+ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]
+"""The fields of `ReadOptions` as flags without a prefix."""
 
 
-def source_of(model: Model, data: str | None) -> tuple[str, DataConfig]:
-    """Return the source that the user gave, or the run's own, with the names of its splits.
+def resolve_source(model: Model, data: str | None) -> tuple[str, DataConfig]:
+    """Return the source of --data or that of the run, with the names of its splits.
 
     Raises:
-        UserError: neither.
+        UserError: there is neither.
     """
     if data is not None:
         return data, DataConfig(source=data)
     if model.recipe is None:
-        raise UserError(f"model '{model.name}' brings no images; give --data SOURCE")
+        raise UserError(f"model '{model.name}' has no images of its own; give --data SOURCE")
     return model.recipe.data.source, model.recipe.data
 
 
-def images_of(model: Model, data: str | None, split: str | None) -> Images:
-    """Return one split of images: the named one, or the held-out one."""
-    source, of_run = source_of(model, data)
+def open_split(model: Model, data: str | None, split: str | None) -> Images:
+    """Return the named split of images, or the held-out one."""
+    source, config = resolve_source(model, data)
     if split is not None:
         return open_images(source, split=split)[split]
-    return train_and_test(source, train=of_run.train, test=of_run.test, seed=model.recipe.seed if model.recipe else 0).test
+    return train_and_test(source, train=config.train, test=config.test, seed=model.recipe.seed if model.recipe else 0).test
 
 
-def device_of(accelerator: str) -> torch.device:
-    """Return the device of that name; 'auto' is a GPU where there is one.
+def resolve_device(accelerator: str) -> torch.device:
+    """Return the device of that name; 'auto' is a GPU if there is one.
 
     Raises:
-        UserError: it is not there.
+        UserError: the device is not available.
     """
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if accelerator == "auto":
-        return torch.device(next(name for name in ("cuda", "mps", "cpu") if there[name]))
-    if not there.get(accelerator):
-        raise UserError(
-            f"accelerator '{accelerator}' is not there; choose from auto, {', '.join(name for name, yes in there.items() if yes)}"
-        )
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
+    if not available.get(accelerator):
+        names = ", ".join(name for name, is_available in available.items() if is_available)
+        raise UserError(f"accelerator '{accelerator}' is not available; choose from auto, {names}")
     return torch.device(accelerator)

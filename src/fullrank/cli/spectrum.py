@@ -14,9 +14,8 @@ from rich.table import Table
 
 from fullrank.atomic import atomic_write
 from fullrank.cli import spectrum_history
-from fullrank.cli.flags import Model as ModelArgument
-from fullrank.cli.flags import call
-from fullrank.cli.sources import Reading, ReadingFlags, device_of, images_of
+from fullrank.cli.flags import Model, call
+from fullrank.cli.sources import ReadFlags, ReadOptions, open_split, resolve_device
 from fullrank.errors import UserError
 from fullrank.evaluation import measure_spectrum
 from fullrank.images import DecodeErrors
@@ -49,13 +48,13 @@ class ModelSpectra:
 
 
 def spectrum(
-    model: ModelArgument,
+    model: Model,
     /,
     *,
     against: str | None = None,
     split: str | None = None,
     out: Path | None = None,
-    reading: ReadingFlags = Reading(),  # noqa: B008  frozen
+    read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its projector.
@@ -68,18 +67,18 @@ def spectrum(
         split: name of the split; by default the held-out one.
         out: write eigenvalues to FILE.npz, metrics to FILE.json, or a figure to FILE.png.
         overwrite: replace the file.
-        reading: how to read images, and the device.
+        read: how to read images, and the device.
     """
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a figure")
     models = [load(name) for name in (model, against) if name is not None]
-    images = images_of(models[0], reading.data, split)
+    images = open_split(models[0], read.data, split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
-        device = device_of(reading.accelerator)
+        device = resolve_device(read.accelerator)
         measured = []
         for each in models:
-            decode_errors = DecodeErrors(max_error_fraction=reading.max_error_fraction)
-            spectra = measure_spectrum(each, images, device=device, workers=reading.workers, decode_errors=decode_errors)
+            decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
+            spectra = measure_spectrum(each, images, device=device, workers=read.workers, decode_errors=decode_errors)
             measured.append(ModelSpectra(each.name, spectra, load_history(each.name)))
         if out and draft:
             WRITERS[out.suffix](draft, measured)

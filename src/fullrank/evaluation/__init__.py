@@ -1,34 +1,37 @@
-"""The judgement of frozen backbones: features once, probes on them, baselines beside them, and a probe that learns while training."""
+"""Evaluation of frozen backbones: features, probes on them, baselines, and an online probe that is trained together with the backbone."""
 
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.evaluate import PROBES, evaluate, table
-from fullrank.evaluation.features import Features, extract, standardize
+from fullrank.evaluation.features import Features, extract_features, standardize
 from fullrank.evaluation.few_shot import FewShot, few_shot
-from fullrank.evaluation.frozen import fingerprint, frozen
+from fullrank.evaluation.frozen import restore_modes, state_hash, verify_frozen
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
 from fullrank.evaluation.online import OnlineProbe
-from fullrank.evaluation.score import Score, score
+from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, topk_accuracy
 from fullrank.evaluation.spectrum import measure_spectrum
 
 __all__ = [
     "PROBES",
+    "Evaluation",
     "Features",
     "FewShot",
     "OnlineProbe",
-    "Score",
+    "ProbeResult",
+    "ProbeScore",
     "calibrate_batchnorm",
     "evaluate",
-    "extract",
+    "extract_features",
     "few_shot",
-    "fingerprint",
-    "frozen",
     "knn",
     "linear_probe",
     "linear_probe_sgd",
     "measure_spectrum",
     "raw_pixels",
-    "score",
+    "restore_modes",
     "standardize",
+    "state_hash",
     "table",
+    "topk_accuracy",
+    "verify_frozen",
 ]

@@ -1,4 +1,4 @@
-"""What a backbone has to beat: the pixels themselves, and the same network untrained."""
+"""Baselines for a backbone: raw pixels, and the same network untrained."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.evaluation.features import Features, batches, extract
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.features import Features, extract_features, iterate_batches
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
@@ -20,14 +20,14 @@ def raw_pixels(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Features:
-    """Return the normalised pixels as features, of images resized to at most `side`.
+    """Return the normalised pixels of images, resized to at most `side`, as features.
 
     >>> from fullrank.images import open_images
     >>> raw_pixels(open_images("digits")["all"], Preprocess(1, 64, (0.5,), (0.5,)), side=4).X.shape
     torch.Size([1797, 16])
     """
     small = replace(preprocess, size=min(preprocess.size, side))
-    return extract(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
+    return extract_features(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
 
 
 def calibrate_batchnorm(
@@ -44,20 +44,20 @@ def calibrate_batchnorm(
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
 
-    An untrained network keeps the statistics 0 and 1 of its construction, so that in eval mode it normalises nothing, and a probe on it
-    would be a straw man. Each layer takes the plain average of its batches' statistics (momentum None), with nothing else in train
-    mode; momentum and modes are then as before. Weights are not touched. A network without BatchNorm is returned as it is.
+    In an untrained network, the running statistics are still 0 and 1. In eval mode it then normalises nothing, and would be too weak a
+    baseline. Each BatchNorm takes the average of the statistics of its batches (momentum None) while all other layers are in eval mode;
+    momentum and modes are restored afterwards. Weights do not change. A network without BatchNorm does not change at all.
 
     Args:
         backbone: the untrained network.
         images: training images.
-        preprocess: as for the trained backbone.
-        sample: how many images are drawn, at random: batches of a sorted folder would hold one class each.
-        batch: images a forward pass; one that is left with no more than half is left out, as it would weigh as much as the others.
+        preprocess: the preprocessing of the trained backbone.
+        sample: number of images, drawn at random, because batches from a sorted folder would hold one class each.
+        batch: images per forward pass. A batch that is at most half full is left out, because it would have the same weight as the others.
         device: where the backbone runs.
-        workers: processes that decode; 0 is this one.
+        workers: processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read.
-        generator: on the CPU; draws the images.
+        generator: a CPU generator that draws the images.
     """
     layers = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     if not layers:
@@ -65,14 +65,14 @@ def calibrate_batchnorm(
     rows = torch.randperm(len(images), generator=generator)[:sample]
     batch = min(batch, len(rows))
     momenta = [layer.momentum for layer in layers]
-    with keep_modes(backbone):
+    with restore_modes(backbone):
         backbone.to(device).eval()
         for layer in layers:
             layer.train()
             layer.reset_running_stats()
             layer.momentum = None
-        for part in batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
-            if 2 * len(part.pixels) > batch:  # not "all of them": one unreadable image must not cost its whole batch
+        for part in iterate_batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+            if 2 * len(part.pixels) > batch:  # not ==: one unreadable image must not exclude its batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))
     for layer, momentum in zip(layers, momenta, strict=True):
@@ -84,5 +84,7 @@ def subset(images: Images | MemoryImages, rows: torch.Tensor) -> Images | Memory
     """Return the images at `rows`, in that order."""
     if isinstance(images, Images):
         return images.subset(rows.numpy())
-    at = rows.to(images.pixels.device)
-    return replace(images, pixels=images.pixels[at], labels=images.labels[at], names=tuple(images.names[row] for row in rows.tolist()))
+    index = rows.to(images.pixels.device)
+    return replace(
+        images, pixels=images.pixels[index], labels=images.labels[index], names=tuple(images.names[row] for row in rows.tolist())
+    )

@@ -8,22 +8,22 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.frozen import frozen
+from fullrank.evaluation.frozen import verify_frozen
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, iterate
 from fullrank.images.iterate import Batch
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a backbone makes of images, on the CPU."""
+    """The features of images, on the CPU, with their labels and names."""
 
     X: Float[Tensor, "n D"]
     labels: Int64[Tensor, " n"]
-    """-1 means none."""
+    """-1 for images without a label."""
     names: list[str]
 
 
-def extract(
+def extract_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
@@ -36,35 +36,35 @@ def extract(
 ) -> Features:
     """Return the float32 features of all readable images, in order.
 
-    The backbone is moved to `device`, runs in eval mode without gradient, and is proved frozen: its parameters and buffers have the
-    same bytes afterwards, and every submodule is back in the mode it had.
+    The backbone is moved to `device` and runs in eval mode without gradient. Its parameters and buffers are verified to be unchanged
+    afterwards, and the mode of every submodule is restored.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D).
-        images: a source, or images in memory.
-        preprocess: makes the pixels, and normalises them.
-        dimensions: those that are kept: `slice(360)` the first 360, `slice(360, None)` the rest.
-        batch: images a forward pass.
+        images: images of a source, or in memory.
+        preprocess: the resizing and the normalisation of the images.
+        dimensions: the feature dimensions to return: `slice(360)` the first 360, `slice(360, None)` the rest.
+        batch: images per forward pass.
         device: where the backbone runs.
-        workers: processes that decode; 0 is this one.
-        decode_errors: records images that cannot be read; by default a new one, which stops past a tenth.
+        workers: processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
 
     Raises:
-        AssertionError: the backbone changed itself.
-        UserError: too many images cannot be read, or none can; the backbone has not all of the dimensions, which its first batch tells.
+        AssertionError: the backbone changed during the extraction.
+        UserError: too many images cannot be read, or none can; or the features do not have all of the dimensions.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
-    >>> extract(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
+    >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    streamed = stream(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
-    parts = [part_of(features, dimensions) for features in streamed]
+    batches = stream_features(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
+    parts = [select_dimensions(features, dimensions) for features in batches]
     names = [name for part in parts for name in part.names]
     return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names)
 
 
-def stream(
+def stream_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
@@ -74,54 +74,56 @@ def stream(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Features]:
-    """Yield the features of one batch after another; arguments, errors and proof are those of `extract`."""
+    """Yield the features of each batch; arguments, errors and verification are those of `extract_features`."""
     empty = True
-    with frozen(backbone.to(device)):
-        for part in batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+    with verify_frozen(backbone.to(device)):
+        for part in iterate_batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
             empty = False
-            with torch.inference_mode():  # not around the yield, or it would leak into whoever iterates
+            with torch.inference_mode():  # not around the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
             yield Features(X, part.labels.cpu(), part.names)
     if empty:
-        raise UserError(f"none of the {len(images)} images can be read; see the reasons of the skipped files")
+        raise UserError(f"none of the {len(images)} images can be read; see the reasons listed for the skipped files")
 
 
-def batches(
+def iterate_batches(
     images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
-    """Yield pixels of the preprocessed size, from a source or from memory."""
+    """Yield batches of preprocessed pixels, from a source or from memory."""
     if isinstance(images, Images):
         yield from iterate(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors)
         return
     size = (preprocess.channels, preprocess.size, preprocess.size)
     for rows in torch.arange(len(images)).split(batch):
-        window = slice(int(rows[0]), int(rows[-1]) + 1)
-        pixels = images.pixels[window]
+        batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
+        pixels = images.pixels[batch_slice]
         if pixels.shape[1:] != size:
             pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
-        yield Batch(pixels, images.labels[window], list(images.names[window]), rows)
+        yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)
 
 
-def part_of(features: Features, dimensions: slice) -> Features:
+def select_dimensions(features: Features, dimensions: slice) -> Features:
     """Return some dimensions of the features: `slice(360)` the first 360, `slice(360, None)` the rest.
 
     Raises:
-        UserError: the features have not all of them, or there is none.
+        UserError: the features do not have all of these dimensions, or there are none.
 
-    >>> part_of(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
+    >>> select_dimensions(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
     tensor([[1., 2.]])
     """
     D = features.X.shape[1]
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
     if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
-        raise UserError(f"dimensions {in_words(dimensions)} of features that have {D}; give a part of 0:{D}, such as :{max(D // 4, 1)}")
+        raise UserError(
+            f"dimensions {format_slice(dimensions)} of features that have {D}; give a range of 0:{D}, such as :{max(D // 4, 1)}"
+        )
     return replace(features, X=features.X[:, dimensions])
 
 
-def in_words(dimensions: slice) -> str:
-    """Return a slice as it is written in Python.
+def format_slice(dimensions: slice) -> str:
+    """Return a slice in Python notation.
 
-    >>> in_words(slice(360)), in_words(slice(360, None)), in_words(slice(None))
+    >>> format_slice(slice(360)), format_slice(slice(360, None)), format_slice(slice(None))
     (':360', '360:', ':')
     """
     bounds = ["" if bound is None else str(bound) for bound in (dimensions.start, dimensions.stop, dimensions.step)]
@@ -129,16 +131,16 @@ def in_words(dimensions: slice) -> str:
 
 
 def standardize(X: Float[Tensor, "n D"], *others: Float[Tensor, "_ D"]) -> tuple[Float[Tensor, "_ D"], ...]:
-    """Return (x − μ) / σ for each argument, with the mean μ and the deviation σ of the first.
+    """Return (x − μ) / σ for each argument, with the mean μ and the standard deviation σ of the first.
 
-    A column that does not vary in the first becomes zero in all: it says nothing there, and an unseen value of it must not either.
-    Without this step, a probe compares the scales of features and not what they tell.
+    A column that is constant in the first argument becomes zero in all arguments: a probe cannot learn from it, and new values of it
+    must not change the result. Without standardisation, the scales of features influence a probe.
 
     >>> standardize(torch.tensor([[1.0, 5], [3, 5]]), torch.tensor([[5.0, 7]]))
     (tensor([[-1.,  0.],
             [ 1.,  0.]]), tensor([[3., 0.]]))
     """
     deviation, mean = torch.std_mean(X, dim=0, correction=0)
-    # A constant column has a deviation of rounding errors: at most ε·|μ|, up to a small factor.
+    # The deviation of a constant column is a rounding error: at most ε·|μ|, up to a small factor.
     scale = torch.where(deviation > 8 * torch.finfo(X.dtype).eps * mean.abs(), 1 / deviation, 0)
     return tuple((Y - mean) * scale for Y in (X, *others))

@@ -1,4 +1,4 @@
-"""A backbone that is judged has to stay what it is: eval mode inside, the modes it had before outside, and a proof in between."""
+"""Frozen modules: eval mode inside a context, a check that no parameter or buffer changed, and the old modes afterwards."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 
-def fingerprint(module: nn.Module) -> str:
+def state_hash(module: nn.Module) -> str:
     """Return the SHA-256 of every parameter and buffer: name, type, shape and bytes.
 
-    Non-persistent buffers count, and NaNs are equal to themselves, because bytes are compared and not numbers.
+    Non-persistent buffers count. NaNs are equal to themselves, because the hash compares bytes and not numbers.
 
     >>> layer = nn.Linear(2, 2)
-    >>> before = fingerprint(layer)
+    >>> before = state_hash(layer)
     >>> _ = layer.bias.data.add_(1)
-    >>> fingerprint(layer) == before
+    >>> state_hash(layer) == before
     False
     """
     digest = hashlib.sha256()
@@ -28,26 +28,26 @@ def fingerprint(module: nn.Module) -> str:
 
 
 @contextmanager
-def keep_modes(module: nn.Module) -> Iterator[None]:
-    """Give every submodule its train or eval mode back at the end."""
-    modes = {part: part.training for part in module.modules()}
+def restore_modes(module: nn.Module) -> Iterator[None]:
+    """Restore the train or eval mode of every submodule at the end of the context."""
+    modes = {submodule: submodule.training for submodule in module.modules()}
     try:
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for submodule, training in modes.items():
+            submodule.training = training
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Put `module` in eval mode for the time of the context.
+def verify_frozen(module: nn.Module) -> Iterator[None]:
+    """Put `module` in eval mode inside the context, and verify at its end that no parameter or buffer changed.
 
     Raises:
-        AssertionError: a parameter or buffer is not what it was before.
+        AssertionError: a parameter or buffer changed.
     """
-    before = fingerprint(module)
-    with keep_modes(module):
+    before = state_hash(module)
+    with restore_modes(module):
         module.eval()
         yield
-    if fingerprint(module) != before:  # raised and not asserted: the proof also holds under `python -O`
+    if state_hash(module) != before:  # raised, not asserted: the check also runs under `python -O`
         raise AssertionError(f"{type(module).__name__} changed its own parameters or buffers while it was evaluated")

@@ -1,11 +1,11 @@
-"""The vote of the nearest neighbours, weighted by cosine similarity."""
+"""The weighted k-nearest-neighbour classifier with cosine similarity."""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fullrank.evaluation.score import Score, count_classes, labelled, score
+from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
 def knn(
@@ -17,19 +17,19 @@ def knn(
     k: int = 20,
     temperature: float = 0.07,
     cells: int = 2**24,
-) -> Score:
-    """Classify by the k training images of highest cosine similarity, each voting for its class with weight exp(cos / temperature).
+) -> ProbeResult:
+    """Classify by the k training images of highest cosine similarity; each votes for its class with weight exp(cos / temperature).
 
-    Features are used as they are, only scaled to unit length. Unlabelled training images have no vote.
+    Features are scaled to unit length, but not standardised. Unlabelled training images have no vote.
 
     Args:
         X: training features.
         y: their labels, -1 for none.
         X_test: test features.
         y_test: their labels, -1 for none.
-        k: neighbours; all of them where there are fewer.
-        temperature: smaller trusts the nearest more.
-        cells: similarities held in memory at once (2²⁴ are 64 MB).
+        k: number of neighbours, at most the number of training images.
+        temperature: a smaller value gives more weight to the nearest neighbours.
+        cells: number of similarities in memory at the same time (2²⁴ take 64 MB).
 
     Source: Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination, Section 3.4.
 
@@ -37,20 +37,20 @@ def knn(
     >>> knn(X, y, torch.tensor([[5.0, 1], [0, 7]]), torch.tensor([0, 0])).accuracy
     0.5
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     classes = count_classes(y, y_test)
     K = normalize(X).mT  # (D, n)
     votes = [
-        neighbours_vote(normalize(Q) @ K, y, classes=classes, k=min(k, len(y)), temperature=temperature)
+        neighbor_votes(normalize(Q) @ K, y, classes=classes, k=min(k, len(y)), temperature=temperature)
         for Q in X_test.split(max(cells // len(y), 1))
     ]
-    return score(torch.cat(votes), y_test)
+    return topk_accuracy(torch.cat(votes), y_test)
 
 
-def neighbours_vote(
+def neighbor_votes(
     S: Float[Tensor, "m n"], y: Int64[Tensor, " n"], *, classes: int, k: int, temperature: float
 ) -> Float[Tensor, "m classes"]:
-    """Sum exp(s / temperature) over the k greatest similarities s of each row, class by class."""
+    """Return the sum of exp(s / temperature) over the k largest similarities s of each row, for each class."""
     nearest = S.topk(k, dim=1)
     weights = (nearest.values / temperature).exp()
     return weights.new_zeros(len(S), classes).scatter_add(1, y[nearest.indices], weights)

@@ -1,6 +1,7 @@
-"""Linear classifiers of fixed features: the protocol of the papers, by SGD, and the optimum itself, by a full-batch solver.
+"""Linear probes: classifiers trained on frozen features, by SGD as in the papers, or to the optimum by a full-batch solver.
 
-Both take features that are standardised already (see `standardize`) and report where the training ends, never the best on the test set.
+Both take features that are already standardised (see `standardize`) and report the result of the last iteration, never the best one on
+the test set.
 """
 
 import warnings
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
-from fullrank.evaluation.score import Score, count_classes, labelled, score
+from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
 def linear_probe_sgd(
@@ -33,26 +34,26 @@ def linear_probe_sgd(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     generator: torch.Generator,
-) -> Score:
-    """Train a linear classifier by SGD with momentum and report it after the last epoch.
+) -> ProbeResult:
+    """Train a linear classifier by SGD with momentum and return its result after the last epoch.
 
-    The learning rate is `lr`, or the greatest at which heavy-ball descent is stable where that is less (`stable_lr`): features whose
-    covariance has eigenvalues in the hundreds, such as raw pixels, make 0.3 diverge, and its score an artefact (on the pixels of
-    CIFAR-10, 31 % for the 41 % of the optimum).
+    The learning rate is the smaller of `lr` and the largest rate at which heavy-ball descent is stable (`stable_lr`). If the covariance
+    of the features has eigenvalues in the hundreds, as for raw pixels, a rate of 0.3 diverges and its score means nothing (on the pixels
+    of CIFAR-10, 31 % instead of the optimum's 41 %).
 
     Args:
         X: standardised training features.
         y: their labels, -1 for none.
-        X_test: test features, standardised likewise.
+        X_test: test features, standardised in the same way.
         y_test: their labels, -1 for none.
-        classes: how many there are.
-        lr: learning rate at the start.
+        classes: number of classes.
+        lr: initial learning rate.
         epochs: passes over the training features.
-        decay: the learning rate falls to a tenth after each of these epochs.
-        batch: features a step.
+        decay: the learning rate is multiplied by 0.1 after each of these epochs.
+        batch: features per step.
         momentum: of SGD.
         weight_decay: of SGD.
-        generator: on the CPU; draws the order of the features.
+        generator: a CPU generator that draws the order of the features.
 
     Source: Skean et al. 2024 (FroSSL), Section 5: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
 
@@ -60,7 +61,7 @@ def linear_probe_sgd(
     >>> linear_probe_sgd(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
     1.0
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     lr = min(lr, stable_lr(X, momentum=momentum, generator=generator))
     W, b = fit_sgd(
         X,
@@ -72,7 +73,7 @@ def linear_probe_sgd(
         batch=batch,
         generator=generator,
     )
-    return score(linear(X_test, W, b), y_test)
+    return topk_accuracy(linear(X_test, W, b), y_test)
 
 
 def fit_sgd(
@@ -86,26 +87,26 @@ def fit_sgd(
     batch: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "classes D"], Float[Tensor, " classes"]]:
-    """Return weights and biases after the last epoch; they start at zero, as good a start as any for a convex problem."""
+    """Return weights and biases after the last epoch. They start at zero; the problem is convex."""
     W, b = X.new_zeros(classes, X.shape[1], requires_grad=True), X.new_zeros(classes, requires_grad=True)
-    descent = optimizer([W, b])
-    schedule = torch.optim.lr_scheduler.MultiStepLR(descent, decay, gamma=0.1)
+    sgd = optimizer([W, b])
+    schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, decay, gamma=0.1)
     for _ in range(epochs):
         for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch):
-            descent.zero_grad()
+            sgd.zero_grad()
             cross_entropy(linear(X[rows], W, b), y[rows]).backward()
-            descent.step()
+            sgd.step()
         schedule.step()
     return W.detach(), b.detach()
 
 
 def stable_lr(X: Float[Tensor, "n D"], *, momentum: float, generator: torch.Generator, iterations: int = 20) -> float:
-    """Return the greatest learning rate at which gradient descent with momentum is stable for softmax regression on X.
+    """Return the largest learning rate at which gradient descent with momentum is stable for softmax regression on X.
 
         2 (1 + momentum) / L,    L = ½ λ_max(XᵀX / n)
 
-    Source: L bounds the Hessian of the mean cross-entropy (Böhning 1992, Multinomial logistic regression algorithm); the heavy ball is
-    stable up to 2(1 + momentum) / L (Polyak 1964). λ_max is found by power iteration.
+    Source: L bounds the Hessian of the mean cross-entropy (Böhning 1992, Multinomial logistic regression algorithm); heavy-ball
+    descent is stable up to 2(1 + momentum) / L (Polyak 1964). λ_max is found by power iteration.
 
     >>> round(stable_lr(torch.eye(4) * 2, momentum=0.0, generator=torch.Generator()), 3)
     4.0
@@ -127,21 +128,21 @@ def linear_probe(
     penalties: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
     iterations: int = 100,
     seed: int = 0,
-) -> Score:
-    """Fit a multinomial logistic regression by L-BFGS; its L2 penalty is chosen on a held-out tenth of the training features.
+) -> ProbeResult:
+    """Fit a multinomial logistic regression by L-BFGS. Its L2 penalty is chosen on a held-out tenth of the training features.
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
-    Of two classes, only the difference of their weights is fitted, and penalised.
+    For two classes, only the difference of their weights is fitted and penalised.
 
     Args:
         X: standardised training features.
         y: their labels, -1 for none.
-        X_test: test features, standardised likewise.
+        X_test: test features, standardised in the same way.
         y_test: their labels, -1 for none.
-        penalties: to choose from, in descending order: each fit starts where the last ended.
-        iterations: most that a fit may take; stopping early regularises a little more.
-        seed: decides which tenth is held out.
+        penalties: candidates in descending order; each fit starts from the previous one.
+        iterations: maximum number of iterations per fit; early stopping regularises a little more.
+        seed: determines which tenth is held out.
 
     Raises:
         UserError: fewer than two classes are labelled.
@@ -150,54 +151,54 @@ def linear_probe(
     >>> linear_probe(X, y, X, y).accuracy
     1.0
     """
-    X, y = labelled(X, y)
+    X, y = drop_unlabelled(X, y)
     if len(y.unique()) < 2:
-        raise UserError(f"a linear probe tells classes apart, and {len(y.unique())} of them is labelled; label images of two or more")
+        raise UserError(f"a linear probe needs labels of two or more classes, got {len(y.unique())}; label more images")
     penalty = choose_penalty(X, y, penalties=penalties, iterations=iterations, seed=seed)
     model = fit_logistic(X, y, penalty=penalty, iterations=iterations)
-    return score(logits(model, X_test, classes=count_classes(y, y_test)), y_test)
+    return topk_accuracy(predict_logits(model, X_test, classes=count_classes(y, y_test)), y_test)
 
 
 def choose_penalty(
     X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
 ) -> float:
-    """Return the penalty of highest accuracy on a held-out tenth; of equals the greatest, and the middle one if nothing can be held out."""
-    held = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
-    if not held.any():
+    """Return the penalty with the highest accuracy on a held-out tenth: the largest of equals; the middle one if nothing is held out."""
+    held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
+    if not held_out.any():
         return penalties[len(penalties) // 2]
     model = LogisticRegression(warm_start=True)
     accuracies = []
     for penalty in penalties:
-        fit_logistic(X[~held], y[~held], penalty=penalty, iterations=iterations, model=model)
-        accuracies.append(model.score(X[held].cpu().numpy(), y[held].cpu().numpy()))
+        fit_logistic(X[~held_out], y[~held_out], penalty=penalty, iterations=iterations, model=model)
+        accuracies.append(model.score(X[held_out].cpu().numpy(), y[held_out].cpu().numpy()))
     return penalties[int(np.argmax(accuracies))]
 
 
 def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
-    """Mark a tenth of each class at random, rounded down, so that no class loses its last label."""
-    held = np.zeros(len(y), dtype=bool)
+    """Return a mask of a random tenth of each class, rounded down so that no class loses its last label."""
+    held_out = np.zeros(len(y), dtype=bool)
     order = np.random.default_rng(seed).permutation(len(y))
     for label in np.unique(y):
         rows = order[y[order] == label]
-        held[rows[: len(rows) // 10]] = True
-    return held
+        held_out[rows[: len(rows) // 10]] = True
+    return held_out
 
 
 def fit_logistic(
     X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalty: float, iterations: int = 100, model: LogisticRegression | None = None
 ) -> LogisticRegression:
-    """Fit scikit-learn's regression, whose C is 1 / (penalty · n); a given `model` starts from its own coefficients."""
+    """Fit scikit-learn's logistic regression with C = 1 / (penalty · n); a given `model` starts from its coefficients."""
     model = LogisticRegression() if model is None else model
     model.set_params(C=1 / (penalty * len(y)), max_iter=iterations)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # `iterations` is a budget
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is limited on purpose
         return model.fit(X.cpu().numpy(), y.cpu().numpy())
 
 
-def logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) -> Float[Tensor, "n classes"]:
-    """Return the model's logits, −∞ for classes that it has not seen."""
+def predict_logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) -> Float[Tensor, "n classes"]:
+    """Return the logits of the model, −∞ for classes without a training label."""
     seen = torch.from_numpy(model.decision_function(X.cpu().numpy()))
-    if seen.ndim == 1:  # of two classes, scikit-learn gives the logit of the second
+    if seen.ndim == 1:  # for two classes, scikit-learn returns only the logit of the second
         seen = torch.stack([torch.zeros_like(seen), seen], dim=1)
     full = seen.new_full((len(X), classes), -torch.inf)
     full[:, torch.from_numpy(model.classes_)] = seen

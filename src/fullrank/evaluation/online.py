@@ -1,4 +1,4 @@
-"""A linear probe that learns beside the backbone, and never through it."""
+"""The online probe: a linear classifier that is trained during pretraining, without a gradient to the backbone."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -7,19 +7,19 @@ from torch.nn.functional import cross_entropy, linear
 
 
 class OnlineProbe(nn.Module):
-    """Linear classifier of detached features, trained by SGD of its own: how good the backbone is, while it trains.
+    """A linear classifier of detached features with its own SGD, which measures the quality of the backbone during training.
 
-    Features are standardised by running statistics (BatchNorm without parameters), so that the probe does not care about their scale.
-    Its loss is minimised here and is no term of the objective: `step` hands nothing back that has a gradient.
+    Features are standardised by running statistics (BatchNorm without parameters), so that their scale does not matter. The loss of the
+    probe is minimised here and is not a term of the objective: the results of `step` have no gradient.
 
-    `state_dict` holds the classifier, the statistics and the momentum, so that a resumed probe goes on bit for bit. The classifier
-    starts at zero and draws no random number: a run with a probe is the run without it. No step waits for the device.
+    `state_dict` holds the classifier, the statistics and the momentum, so that a resumed probe continues bit by bit. The classifier
+    starts at zero and draws no random numbers, so that the probe does not change the run. No step waits for the device.
 
     Args:
         features: dimensions D of the backbone's output.
-        classes: how many.
+        classes: number of classes.
         lr: learning rate of SGD.
-        momentum: of SGD.
+        momentum: momentum of SGD.
 
     >>> probe = OnlineProbe(2, 2, lr=0.01)
     >>> X, labels = torch.tensor([[0.0, 1], [0, -1], [3, 3]], requires_grad=True), torch.tensor([0, 1, -1])
@@ -34,7 +34,7 @@ class OnlineProbe(nn.Module):
 
     def __init__(self, features: int, classes: int, *, lr: float, momentum: float = 0.9) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # a sick backbone has small features that are no less separable
+        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # tiny features may be separable
         self.W = nn.Parameter(torch.zeros(classes, features))
         self.b = nn.Parameter(torch.zeros(classes))
         self.register_buffer("W_velocity", torch.zeros_like(self.W))
@@ -42,42 +42,42 @@ class OnlineProbe(nn.Module):
         self.lr, self.momentum = lr, momentum
 
     def forward(self, features: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
-        """Return the logits of the classes; no gradient reaches the features."""
+        """Return the logits of the K classes; no gradient reaches the features."""
         return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
 
     def step(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> dict[str, Tensor]:
-        """Take one step on the labelled features; without any, change nothing.
+        """Take one SGD step on the labelled features; without any label, change nothing.
 
             v ← μ v + ∂L/∂w    w ← w − γ v
 
         Args:
-            features: of the backbone, with or without gradient.
-            labels: -1 for none.
+            features: output of the backbone, with or without gradient.
+            labels: class indices, -1 for none.
 
         Returns:
             The mean "loss" and "accuracy" of the labelled features before the step, as tensors: reading them waits for the device.
-            Both are NaN where no feature has a label.
+            Both are NaN if no feature has a label.
         """
-        seen = labels >= 0
+        labelled = labels >= 0
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()
-        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # backward follows the autocast around it, too
-            votes = self(features)  # unlabelled features still count for the statistics
-            loss = cross_entropy(votes, labels.where(seen, -1), ignore_index=-1)  # an index of `seen` would wait for the device
+        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # for the backward pass too
+            logits = self(features)  # the statistics include unlabelled features
+            loss = cross_entropy(logits, labels.where(labelled, -1), ignore_index=-1)  # logits[labelled] would wait for the device
             gradients = torch.autograd.grad(loss, (self.W, self.b))
         with torch.no_grad():
             for weight, v, gradient in zip((self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True):
                 weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr)
-        for name, tensor in self.state_dict().items():  # asking whether there is a label would wait for the device as well
-            tensor.copy_(tensor.where(seen.any(), before[name]))
-        return {"loss": loss.detach(), "accuracy": ((votes.argmax(1) == labels) & seen).sum() / seen.sum()}
+        for name, tensor in self.state_dict().items():  # an `if labelled.any()` would wait for the device
+            tensor.copy_(tensor.where(labelled.any(), before[name]))
+        return {"loss": loss.detach(), "accuracy": ((logits.argmax(1) == labels) & labelled).sum() / labelled.sum()}
 
     @torch.no_grad()
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
-        """Return the share of the labelled features that are classified rightly, with the running statistics."""
-        seen = labels >= 0
-        assert seen.any(), "no feature has a label"
+        """Return the share of the labelled features that are classified correctly, with the running statistics."""
+        labelled = labels >= 0
+        assert labelled.any(), "no feature has a label"
         self.eval()
         with torch.autocast(features.device.type, enabled=False):
-            votes = self(features[seen])
-        return (votes.argmax(1) == labels[seen]).sum().item() / len(votes)
+            logits = self(features[labelled])
+        return (logits.argmax(1) == labels[labelled]).sum().item() / len(logits)

@@ -1,10 +1,28 @@
-"""The scores of an evaluation, as typed records: `fullrank evaluate` writes them to evaluation.json, and reports read them."""
+"""Results of probes: the accuracy of one probe, and the scores of an evaluation, which evaluation.json holds."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
 from fullrank.structure import structure
+
+MANY_CLASSES = 10  # top-5 accuracy is reported above this number of classes: below it, chance alone gives one half
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The accuracy and the predictions of a probe on the test images."""
+
+    accuracy: float
+    """Share of the labelled test images that are classified correctly, in [0, 1]."""
+    top5: float | None
+    """Share with the correct class among the five highest logits; None for 10 classes or fewer."""
+    predictions: Int64[Tensor, " n"]
+    """The predicted class of each test image, labelled or not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +69,32 @@ class Evaluation:
         True
         """
         return structure(value, cls, source)
+
+
+def topk_accuracy(logits: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> ProbeResult:
+    """Compare the logits of K classes with labels; rows labelled -1 are predicted but not scored.
+
+    >>> topk_accuracy(torch.eye(3), torch.tensor([0, 2, -1]))
+    ProbeResult(accuracy=0.5, top5=None, predictions=tensor([0, 1, 2]))
+    """
+    labelled = y >= 0
+    assert labelled.any(), "no test image has a label"
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+    hits = (best == y[:, None])[labelled].cpu().double()  # on the CPU, as MPS has no float64
+    top5 = hits.sum(1).mean().item() if logits.shape[1] > MANY_CLASSES else None
+    return ProbeResult(hits[:, 0].mean().item(), top5, best[:, 0])
+
+
+def drop_unlabelled(X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> tuple[Float[Tensor, "m D"], Int64[Tensor, " m"]]:
+    """Return the rows that have a label."""
+    labelled = y >= 0
+    return X[labelled], y[labelled]
+
+
+def count_classes(*labels: Int64[Tensor, " _"]) -> int:
+    """Return the number of classes, which are numbered from 0.
+
+    >>> count_classes(torch.tensor([0, -1]), torch.tensor([4]))
+    5
+    """
+    return int(torch.cat(labels).max()) + 1

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.evaluation.features import stream
+from fullrank.evaluation.features import stream_features
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.spectrum import Spectrum, StreamingSpectrum
 
@@ -81,7 +81,7 @@ def measure_spectrum(
     projector = None if empty or model.projector is None else model.projector.to(device)
     spectra = StreamingEncoderSpectrum(projector)
     options = {"batch": batch, "device": device, "workers": workers, "decode_errors": decode_errors}
-    for features in stream(model.backbone, images, model.preprocess, **options):
+    for features in stream_features(model.backbone, images, model.preprocess, **options):
         with torch.inference_mode():
             spectra.update(features.X.to(device))
     return spectra.compute()

@@ -1,4 +1,4 @@
-"""Where a run takes place: the recipe's devices, by Lightning Fabric, and the processes that a launcher started."""
+"""The devices of a run, and its process group: started by a launcher, joined by Lightning Fabric."""
 
 import atexit
 import logging
@@ -18,10 +18,10 @@ from fullrank.recipes import Recipe, with_devices
 
 
 def launched_world_size() -> int:
-    """Return how many processes a launcher started for this run, this one among them; 0 where nobody launched anything.
+    """Return how many processes a launcher started for this run, including this one; 0 without a launcher.
 
     Raises:
-        UserError: several, by a launcher that does not say what torch's says.
+        UserError: a launcher other than torchrun or `fullrank.launch.launcher` started several.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if dist.is_available() and dist.is_torchelastic_launched():
@@ -32,10 +32,10 @@ def launched_world_size() -> int:
 
 
 def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
-    """Return the recipe on `devices`, or on as many as a launcher has started processes for.
+    """Return the recipe with its number of devices: `devices`, or the number of processes that a launcher started.
 
     Raises:
-        UserError: the launcher started another number of processes than was asked for.
+        UserError: the launcher started another number of processes than `devices`.
 
     >>> resolve_devices(Recipe(), 2).machine.devices
     2
@@ -47,10 +47,10 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
 
 
 def launch_fabric(recipe: Recipe) -> Fabric:
-    """Start Lightning Fabric on the recipe's machine; where there are several processes, join them.
+    """Launch Lightning Fabric on the recipe's devices; one of several processes joins the others.
 
     Raises:
-        UserError: an accelerator that is not there, or too few devices.
+        UserError: the accelerator is not available, or there are too few devices.
     """
     machine, processes = recipe.machine, launched_world_size() or 1
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if processes > 1 else 1
@@ -58,40 +58,39 @@ def launch_fabric(recipe: Recipe) -> Fabric:
         raise UserError(
             f"{local} devices asked for, but this machine has {torch.cuda.device_count()}; give --devices or a --machine.accelerator"
         )
-    together: dict[str, Any] = {} if processes == 1 else {"strategy": _several(recipe), "num_nodes": processes // local}
+    several: dict[str, Any] = {} if processes == 1 else {"strategy": _ddp_strategy(recipe), "num_nodes": processes // local}
     try:
-        fabric = Fabric(accelerator=machine.accelerator, devices=local, precision=resolve_precision(recipe), **together)  # pyright: ignore[reportArgumentType]
-    except (ValueError, RuntimeError) as error:  # Fabric answers a missing accelerator with either
+        fabric = Fabric(accelerator=machine.accelerator, devices=local, precision=resolve_precision(recipe), **several)  # pyright: ignore[reportArgumentType]
+    except (ValueError, RuntimeError) as error:  # Fabric raises either for a missing accelerator
         raise UserError(
-            f"--machine.accelerator {machine.accelerator} is not to be had on this machine; choose auto, cpu, cuda or mps"
+            f"--machine.accelerator {machine.accelerator} is not available on this machine; choose auto, cpu, cuda or mps"
         ) from error
-    for name in ("lightning.fabric", "lightning.pytorch"):  # which would announce the processes as they meet
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they would log each process that joins
         logging.getLogger(name).setLevel(logging.WARNING)
-    alone = not dist.is_initialized()
+    was_initialized = dist.is_initialized()
     fabric.launch()
-    if alone and dist.is_initialized():
-        atexit.register(dist.destroy_process_group)  # and not at the end of a run: a program under torchrun may start another
-    assert fabric.world_size == world_size() == machine.devices, "every process trains a run of its own"
+    if dist.is_initialized() and not was_initialized:
+        atexit.register(dist.destroy_process_group)  # not at the end of a run: a program under torchrun may start another run
+    assert fabric.world_size == world_size() == machine.devices, "the processes have not joined one group"
     torch.backends.cudnn.benchmark = True  # every batch has one size
     return fabric
 
 
-def _several(recipe: Recipe) -> DDPStrategy:
+def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
     """Return the strategy of several processes.
 
-    Buffers are not broadcast at each step: they are equal by construction, being functions of the whole batch. CPU tensors travel by
-    gloo also where the network lies on GPUs, so that what the host has to know does not wait for the device.
+    Buffers are functions of the whole batch and therefore equal in all processes; they are not broadcast. CPU tensors are sent by gloo
+    even if the network is on GPUs, so that the host does not wait for the device.
     """
     backend = "cpu:gloo,cuda:nccl" if _on_cuda(recipe) else "gloo"
     names = signature(DistributedDataParallel).parameters
-    options: dict[str, Any] = {
-        "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False
-    }  # new name, and old
+    broadcast = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # its name depends on torch's version
+    options: dict[str, Any] = {broadcast: False}
     return DDPStrategy(process_group_backend=backend, **options)
 
 
 def resolve_precision(recipe: Recipe) -> str:
-    """Return the precision that 'auto' stands for on this machine.
+    """Return the precision of a recipe, where 'auto' is resolved for this machine.
 
     >>> from dataclasses import replace
     >>> resolve_precision(Recipe(machine=replace(Recipe().machine, accelerator="cpu")))

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, turned into a flag that the loop reads between two steps."""
+"""SIGTERM and Ctrl-C set a flag, which the training loop reads between two steps."""
 
 import signal
 import threading
@@ -8,14 +8,14 @@ from types import FrameType
 
 
 class StopFlag:
-    """Which signal came, if any; 0 before."""
+    """The number of the signal that came, or 0."""
 
     signum = 0
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
-    """Within the block, SIGINT and SIGTERM set the flag; a second one acts at once, as it would without us.
+    """Let the first SIGINT or SIGTERM inside the context set the flag; a second signal acts as it would outside.
 
     >>> with stop_on_signals() as flag:
     ...     signal.raise_signal(signal.SIGTERM)
@@ -23,21 +23,22 @@ def stop_on_signals() -> Iterator[StopFlag]:
     True
     """
     flag = StopFlag()
-    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to the main thread alone
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield flag
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in signals}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def handle(signum: int, frame: FrameType | None) -> None:
+    def restore() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    def set_flag(signum: int, frame: FrameType | None) -> None:
         flag.signum = signum
-        for number in signals:
-            signal.signal(number, before[number])
+        restore()
 
-    for number in signals:
-        signal.signal(number, handle)
+    for number in handlers:
+        signal.signal(number, set_flag)
     try:
         yield flag
     finally:
-        for number in signals:
-            signal.signal(number, before[number])
+        restore()

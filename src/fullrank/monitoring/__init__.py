@@ -1,1 +1,1 @@
-"""What happens between two training steps: logging, spectrum evaluation, collapse detection, checkpoints, progress."""
+"""The work between two training steps: logging, spectrum evaluation, collapse detection, checkpoints, progress."""

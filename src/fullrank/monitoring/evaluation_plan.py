@@ -1,4 +1,4 @@
-"""The plan of the spectrum watch: at how many images it looks, and how often, from what looks and steps cost, before the first step."""
+"""The plan of a run's spectrum evaluations: their number of images and their interval, from the costs of evaluations and training steps."""
 
 import math
 from dataclasses import dataclass
@@ -8,106 +8,105 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from fullrank.distributed import world_size
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.assemble import view_sizes
 
-# Share of a run's work that the watch may cost. The clock finds up to a quarter more than the count does (benchmarks/results/watch.json),
-# so that 1.5 % stays under 2 % of the time.
-SHARE = 0.015
-PER_DIMENSION = (10, 5, 2)  # images: ten estimate a spectrum well, two resolve it; the most that leave ENOUGH looks
-ENOUGH = 50  # looks, for fewer of which images are spared
-AT_LEAST = 20  # looks there are, whatever the cost
-AT_MOST = 100  # more than a slider can use
-PRODUCT = 4.0  # of a matrix product, a multiplication and its addition, in float64, which takes twice as long
-EIGENVALUES = 1.5 * PRODUCT  # of a matrix, in units of its product with another
+# Share of a run's cost that its spectrum evaluations may add. Measured times exceed counted costs by up to a quarter
+# (benchmarks/results/watch.json), so that 1.5 % stays under 2 % of the time.
+COST_SHARE = 0.015
+SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well, two resolve it
+PREFERRED_EVALUATIONS = 50  # if fewer are affordable, fewer images are used
+MIN_EVALUATIONS = 20  # at any cost
+MAX_EVALUATIONS = 100  # a slider cannot show more
+MATMUL_COST = 4.0  # a multiplication and an addition, in float64, which takes twice as long
+EIGVALS_COST = 1.5 * MATMUL_COST  # eigenvalues of a matrix, in units of its product with another
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a run does, in floating-point operations at the speed of 32 bits."""
+class RunCost:
+    """The costs of a run, in floating-point operations at the speed of 32 bits."""
 
     step: float
-    """Of a training step, on the process that watches."""
+    """Cost of a training step on the process that evaluates."""
     image: float
-    """To pass one image forward."""
+    """Cost of a forward pass of one image."""
     dimensions: tuple[int, ...]
-    """Of the embeddings whose spectra are taken."""
+    """Dimensions of the embeddings whose spectra are evaluated."""
 
-    def look(self, n: int) -> float:
-        """Work of a look at n images: their forward pass, and of each embedding the smaller of Gram and covariance, with eigenvalues."""
+    def evaluation(self, n: int) -> float:
+        """Return the cost of a spectrum evaluation on n images: forward passes, Gram or covariance matrix (the smaller), eigenvalues."""
         smaller = ((D, min(n, D)) for D in self.dimensions)
-        return n * self.image + sum(PRODUCT * n * D * m + EIGENVALUES * m**3 for D, m in smaller)
+        return n * self.image + sum(MATMUL_COST * n * D * m + EIGVALS_COST * m**3 for D, m in smaller)
+
+    def affordable(self, steps: int, n: int) -> float:
+        """Return how many spectrum evaluations on n images cost 1.5 % of a run of `steps` steps."""
+        return COST_SHARE * steps * self.step / self.evaluation(n)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the watch is going to do."""
+class EvaluationPlan:
+    """The plan of a run's spectrum evaluations."""
 
     samples: int
-    """Held-out images of a look."""
+    """Held-out images per evaluation."""
     every: int
-    """Steps between two looks."""
+    """Steps between two evaluations."""
 
 
-def plan(work: Work, *, steps: int, most: int, samples: int = 0, every: int = 0) -> Plan:
-    """Return the plan of a run's watch.
+def plan_evaluations(cost: RunCost, *, steps: int, available: int, samples: int = 0, every: int = 0) -> EvaluationPlan:
+    """Return the plan of a run's spectrum evaluations.
 
-    1.5 % of the run buys ⌊0.015 · steps · step / look(n)⌋ looks at n images. Of n = 10 D, 5 D and 2 D, D the largest of the dimensions,
-    the first is taken of which it buys 50, or else the last. With one look before the first step and one after the last, an interval
-    of i steps makes 1 + ⌈steps / i⌉ of them.
+    For 1.5 % of the run, ⌊0.015 · steps · step / evaluation(n)⌋ evaluations on n images are affordable. n is the first of 10 D, 5 D and
+    2 D for which this is at least 50, or else 2 D; D is the largest of the dimensions. One evaluation precedes the first step and one
+    follows the last, so that an interval of i steps makes 1 + ⌈steps / i⌉ evaluations.
 
     Args:
-        work: of a step and a look.
-        steps: of the run.
-        most: held-out images that there are, or that memory allows.
-        samples: images of a look, where they are given.
-        every: interval, where it is given.
+        cost: of a step and an evaluation.
+        steps: training steps of the run.
+        available: held-out images that exist, or that fit into memory.
+        samples: images per evaluation; 0: chosen here.
+        every: interval; 0: chosen here.
 
     Returns:
-        The smallest interval whose looks fit into 1.5 % and are at most 100; where these are fewer than 20, ⌊steps / 19⌋ or 1, for
-        20 or some more.
+        The smallest interval whose evaluations are affordable and at most 100. If these are fewer than 20, the interval is
+        ⌊steps / 19⌋ or 1, which makes 20 or a few more.
 
-    >>> plan(Work(step=6e9, image=1e6, dimensions=(128,)), steps=20_000, most=10_000)
-    Plan(samples=1280, every=...)
+    >>> plan_evaluations(RunCost(step=6e9, image=1e6, dimensions=(128,)), steps=20_000, available=10_000)
+    EvaluationPlan(samples=1280, every=...)
     """
-    D = max(work.dimensions)
-    counts = [samples] if samples else [min(k * D, most) for k in PER_DIMENSION]
-    n = next((n for n in counts if affordable(work, steps, n) >= ENOUGH), counts[-1])
-    return Plan(samples=n, every=every or interval(steps, affordable(work, steps, n)))
+    D = max(cost.dimensions)
+    counts = [samples] if samples else [min(k * D, available) for k in SAMPLES_PER_DIMENSION]
+    n = next((n for n in counts if cost.affordable(steps, n) >= PREFERRED_EVALUATIONS), counts[-1])
+    return EvaluationPlan(samples=n, every=every or evaluation_interval(steps, cost.affordable(steps, n)))
 
 
-def affordable(work: Work, steps: int, n: int) -> float:
-    """How many looks at n images 1.5 % of a run buys."""
-    return SHARE * steps * work.step / work.look(n)
+def evaluation_interval(steps: int, affordable: float) -> int:
+    """Return the steps between two evaluations, given how many evaluations are affordable."""
+    every = math.ceil(steps / max(min(int(affordable), MAX_EVALUATIONS) - 1, 1))
+    return every if 1 + math.ceil(steps / every) >= MIN_EVALUATIONS else max(steps // (MIN_EVALUATIONS - 1), 1)
 
 
-def interval(steps: int, looks: float) -> int:
-    """Steps between two looks, of which so many are affordable."""
-    every = math.ceil(steps / max(min(int(looks), AT_MOST) - 1, 1))
-    return every if 1 + math.ceil(steps / every) >= AT_LEAST else max(steps // (AT_LEAST - 1), 1)
+def count_cost(method: Method, recipe: Recipe) -> RunCost:
+    """Count the cost of a run's steps and evaluations with fake tensors.
 
-
-def work_of(method: Method, recipe: Recipe) -> Work:
-    """Count the work of a run's steps and looks, on shapes alone.
-
-    A step is a forward and a backward pass (twice a forward) over the views that fall to one process; what moves by momentum, predictors
-    and the objective are left out. The first process watches for all, while the others wait.
+    A step is a forward and a backward pass (twice a forward) over one process's views. EMA networks, predictors and the objective are
+    not counted. The first process evaluates for all while the others wait.
     """
     sizes, D_b = view_sizes(recipe), feature_dim(method.backbone)
-    images = {size: forward(method, recipe.data.channels, size, recipe.batch) for size in sizes}
-    return Work(
+    images = {size: forward_flops(method, recipe.data.channels, size, recipe.batch) for size in sizes}
+    return RunCost(
         step=3 * sum(V * images[size] for size, V in sizes.items()) * recipe.batch / world_size(),
         image=images[build_preprocess(recipe).size],
         dimensions=(D_b, recipe.projector.dimensions(D_b)),
     )
 
 
-def forward(method: Method, channels: int, side: int, batch: int) -> float:
-    """Floating-point operations that pass an image through backbone and projector, with its share of what is done once a batch."""
+def forward_flops(method: Method, channels: int, side: int, batch: int) -> float:
+    """Return the operations that pass one image of a batch through backbone and projector; work that is done once per batch is shared."""
     images = (batch, channels, side, side)
-    with keep_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
-        method.eval()  # so that BatchNorm counts nothing
+    with restore_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        method.eval()  # in training mode BatchNorm would count batches
         method.projector(method.backbone(torch.empty(images)))
     return counter.get_total_flops() / batch

@@ -1,9 +1,11 @@
-"""What the first process does between two steps: the probe learns, the spectrum is watched, rows are logged, checkpoints are written."""
+"""The work between two training steps: online probe, spectrum evaluation, rows of the log, alarms, checkpoints, progress."""
 
 import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end, not_finite_alarm
-from fullrank.monitoring.progress import Bar, forecast
+from fullrank.monitoring.progress import ProgressBar, forecast
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
@@ -30,256 +32,270 @@ from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
 
-FORECAST_AFTER = 20  # steps, counted by this process
-LEADING = 16  # eigenvalues of the training batch in a row
+FORECAST_STEPS = 20  # steps of this process before the forecast
+NUM_LEADING = 16  # eigenvalues of the training batch in a row
 
 
-def checkpoint_steps(total: int, count: int) -> set[int]:
-    """Return the steps of a run's checkpoints: evenly spaced, the last step's included.
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """A run in progress: what is trained, on what, and where it is written."""
 
-    >>> sorted(checkpoint_steps(10, 4))
-    [2, 5, 8, 10]
-    """
-    return {round(total * (i + 1) / count) for i in range(count)}
+    path: Path
+    recipe: Recipe
+    fabric: Fabric
+    method: Method
+    """The method itself, not Fabric's wrapper."""
+    optimizer: torch.optim.Optimizer
+    """The optimizer itself, not Fabric's wrapper."""
+    probe: OnlineProbe
+    data: TrainingData
+    start: int
+    """Number of steps taken before."""
+    total: int
+    """Number of steps of the whole run."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps of an epoch."""
+        return self.data.num_images // self.recipe.batch
+
+    @cached_property
+    def checkpoint_steps(self) -> set[int]:
+        """Steps after which a checkpoint is written: evenly spaced, including the last."""
+        return {round(self.total * (i + 1) / self.recipe.checkpoints) for i in range(self.recipe.checkpoints)}
+
+
+class NullLogger:
+    """The logger of every process except the first: it writes nothing, and takes part in the communication of checkpoints."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+
+    def __enter__(self) -> "NullLogger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def evaluate_spectrum(self, step: int) -> None:
+        """Do nothing: the first process evaluates, and all processes have the same weights."""
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Take part in the checkpoints that are due."""
+        if step.step in self.run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+
+    def save_checkpoint(self, step: int) -> None:
+        """Send the decode errors of this process to the first."""
+        self.run.data.decode_errors.exchange()
 
 
 class RunLogger:
-    """Looks at each step and writes the run directory. It never touches weights, gradients or global random state.
+    """The logger of the first process: it writes the run directory. It never changes weights, gradients or global random state.
 
     Args:
-        path: the run directory.
-        recipe: complete.
-        fabric: launched.
-        method: the bare method, not fabric's wrapper.
-        optimizer: the bare optimizer.
-        probe: the online probe.
-        data: for the held-out images.
-        done: steps already taken.
-        total: steps of the run.
+        run: the run in progress.
         wandb: log to W&B too.
         console: where to print.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        recipe: Recipe,
-        fabric: Fabric,
-        method: Method,
-        optimizer: torch.optim.Optimizer,
-        probe: OnlineProbe,
-        data: TrainingData,
-        *,
-        done: int,
-        total: int,
-        wandb: bool,
-        console: Console,
-    ) -> None:
-        self.path, self.recipe, self.fabric, self.data, self.console = path, recipe, fabric, data, console
-        self.method, self.optimizer, self.probe = method, optimizer, probe
-        self.done, self.total = done, total
-        self.steps_per_epoch = data.num_images // recipe.batch
+    def __init__(self, run: TrainingRun, *, wandb: bool, console: Console) -> None:
+        self.run, self.console = run, console
+        recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
-        self.held_out = data.held_out
-        self.watch_every = data.plan.every
-        self.saves = checkpoint_steps(total, recipe.checkpoints)
-        before = Run(path)
         self.environment = read_json(path / "environment.json")
-        kept = done if done else -1  # a run that was stopped before its first checkpoint keeps nothing of what it logged
-        self.spectra = SpectrumFile(path / "spectrum.npz", after=kept)
-        data.decode_errors.reasons |= {row["name"]: row["reason"] for row in read_jsonl(path / "decode_errors.jsonl")[0]} if done else {}
-        self.log = MetricsWriter(path, after=kept, wandb=wandb, name=recipe.name)
-        warmup = round(recipe.schedule.warmup * self.steps_per_epoch)
-        self.detector = CollapseDetector(burn_in_end(steps=total, warmup=warmup), to_dict(recipe))
-        for row in before.metrics:
-            self.detector.update(row)  # what was raised before the run was stopped is not raised again
-        self.bar = Bar(console, done=done, total=total, steps_per_epoch=self.steps_per_epoch, batch=recipe.batch)
-        self.unchecked: list[tuple[int, dict[str, Tensor]]] = []
+        last_kept = run.start or -1  # a run that was stopped before its first checkpoint keeps none of its rows
+        if run.start:
+            errors, _ = read_jsonl(path / "decode_errors.jsonl")
+            run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
+        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_kept)
+        self.writer = MetricsWriter(path, after=last_kept, wandb=wandb, name=recipe.name)
+        warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
+        self.detector = CollapseDetector(burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
+        for row in Run(path).metrics:
+            self.detector.update(row)  # a resumed run does not raise an alarm again
+        self.progress = ProgressBar(console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch=recipe.batch)
+        self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: float | None = None
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
-        self.watch_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
-        self.watch_seconds = 0.0
+        self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
+        self.spectrum_seconds = 0.0
 
     def __enter__(self) -> "RunLogger":
         self.started = time.perf_counter()
-        self.bar.__enter__()
+        self.progress.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.bar.__exit__()
-        # On a full disk, what ended the run says more than what the closing then runs into.
+        self.progress.__exit__()
+        errors = self.run.data.decode_errors
+        # After an exception, such as that of a full disk, an error while closing the files would hide its cause.
         with suppress(OSError, UserError) if kind else nullcontext():
-            self.log.close()
-            self.note_skipped()
-            self.note_times()
-        if count := len(self.data.decode_errors.reasons):
-            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; listed in {self.path / 'decode_errors.jsonl'}")
-
-    def note_skipped(self) -> None:
-        """Write the list of files that could not be read."""
-        self.data.decode_errors.write(self.path / "decode_errors.jsonl")
-
-    def note_times(self) -> None:
-        """Write how long the run took so far, before it was resumed and since, and which share of that the watch."""
-        seconds = self.seconds_before + self.seconds
-        watched = self.watch_seconds_before + self.watch_seconds
-        times = {"duration_seconds": round(seconds, 2), "spectrum_share": round(watched / seconds, 4)}
-        write_json(self.path / "environment.json", self.environment | times)
+            self.writer.close()
+            errors.write(self.run.path / "decode_errors.jsonl")
+            self.write_durations()
+        if count := len(errors.reasons):
+            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; listed in {self.run.path / 'decode_errors.jsonl'}")
 
     @property
     def seconds(self) -> float:
-        """Seconds of this process in the loop."""
+        """Seconds that this process has spent in the training loop."""
         return time.perf_counter() - self.started
 
-    def after(self, step: Step, *, waited: float) -> None:
-        """Look at one step."""
-        last = step.step == self.total
-        self.unchecked.append((step.step, step.terms))
-        known = step.labels.where(step.labels < len(self.probe.b), -1)  # a remote stream may bring a label that nobody announced
-        probed = self.probe.step(step.R.flatten(0, 1), known.repeat(len(step.R)))
-        if step.step % self.recipe.log_every == 0 or last:
+    def write_durations(self) -> None:
+        """Write the duration of the run, with the time before it was resumed, and the share of the spectrum evaluations."""
+        seconds = self.seconds_before + self.seconds
+        spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
+        durations = {"duration_seconds": round(seconds, 2), "spectrum_share": round(spectrum_seconds / seconds, 4)}
+        write_json(self.run.path / "environment.json", self.environment | durations)
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Update the probe, then log, evaluate and save what is due after this step."""
+        run, last = self.run, step.step == self.run.total
+        self.unread_terms.append((step.step, step.terms))
+        labels = step.labels.where(step.labels < len(run.probe.b), -1)  # a remote stream may have labels beyond the known classes
+        probed = run.probe.step(step.R.flatten(0, 1), labels.repeat(len(step.R)))
+        if step.step % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
-        if step.step % self.watch_every == 0 or last:
-            self.check_finite()
+        if step.step % run.data.plan.every == 0 or last:
+            self.read_terms()
             self.check_weights(step.step)
-            self.watch(step.step, step.R)
-        if step.step in self.saves:
-            self.checkpoint(step.step)
-        if step.step - self.done == FORECAST_AFTER and not last:
-            seconds = self.seconds - self.watch_seconds
-            left = self.total - step.step
-            self.console.print(forecast(steps_left=left, seconds=seconds, steps=FORECAST_AFTER, waited=waited, device=self.fabric.device))
-        self.bar.advance(step.step)
+            self.evaluate_spectrum(step.step, step.R)
+        if step.step in run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+        if step.step - run.start == FORECAST_STEPS and not last:
+            seconds, left = self.seconds - self.spectrum_seconds, run.total - step.step
+            device = run.fabric.device
+            self.console.print(forecast(steps_left=left, seconds=seconds, steps=FORECAST_STEPS, wait_seconds=wait_seconds, device=device))
+        self.progress.advance(step.step)
 
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
-        terms = self.check_finite()
+        recipe, terms = self.run.recipe, self.read_terms()
         accuracy = float(probed["accuracy"])
         labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
-        every = max(self.recipe.spectrum.batch_every, self.recipe.log_every)
-        row = TrainRow(
-            step=step.step,
-            epoch=self.epoch(step.step),
-            loss=sum(terms.values()),
-            terms=terms,
-            lr=step.lr,
-            images_per_second=round(self.bar.speed(step.step), 1),
-            probe_loss=float(probed["loss"]) if labelled else None,
-            probe_train_accuracy=accuracy if labelled else None,
-            **(self.batch_spectrum(step) if step.step % every < self.recipe.log_every else {}),
+        every = max(recipe.spectrum.batch_every, recipe.log_every)
+        self.log_row(
+            TrainRow(
+                step=step.step,
+                epoch=self.epoch(step.step),
+                loss=sum(terms.values()),
+                terms=terms,
+                lr=step.lr,
+                images_per_second=round(self.progress.speed(step.step), 1),
+                probe_loss=float(probed["loss"]) if labelled else None,
+                probe_train_accuracy=accuracy if labelled else None,
+                **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
+            )
         )
-        self.log_row(row)
-        self.bar.note(terms, self.effective_rank)
+        self.progress.set_caption(terms, self.effective_rank)
 
-    def batch_spectrum(self, step: Step) -> dict[str, Any]:
-        """Return the fields of a row that describe the spectrum of this batch's first view; at most N − 1 eigenvalues are nonzero."""
+    def evaluate_batch(self, step: Step) -> dict[str, Any]:
+        """Return the spectrum fields of a training row: those of the first view's embeddings, with at most N − 1 nonzero eigenvalues."""
         started = time.perf_counter()
-        Z = step.embeddings["Z"][0]
-        with self.finite(step.step, "training images"):
-            spectrum = Spectrum.from_embeddings(Z)
+        with self.require_finite_embeddings(step.step, "training images"):
+            spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
         self.effective_rank = spectrum.effective_rank()
-        self.watch_seconds += time.perf_counter() - started
+        self.spectrum_seconds += time.perf_counter() - started
         return {
             "effective_rank": self.effective_rank,
             "max_rank": min(spectrum.n - 1, spectrum.D),
-            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in spectrum.eigenvalues[:LEADING].tolist()),
+            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in spectrum.eigenvalues[:NUM_LEADING].tolist()),
         }
 
-    def watch(self, step: int, R: Tensor | None = None) -> None:
-        """Measure the held-out images, and how far the views of a training image agree.
+    def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
+        """Evaluate the spectra of the held-out images, and the intraclass correlation of the last batch's views.
 
         Args:
             step: steps taken so far.
             R: (V, n, D_b) representations of the last batch; None before the first.
         """
-        started = time.perf_counter()
-        with self.fabric.autocast(), self.finite(step, "held-out images"):
-            seen = evaluate_spectrum(self.method, self.held_out, self.preprocess)
-        self.spectra.append(step, seen.spectra)
-        labelled = bool((self.data.held_out_labels >= 0).any())
-        row = SpectrumRow(
-            step=step,
-            epoch=self.epoch(step),
-            **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in seen.spectra.items()},
-            intraclass_correlation=None if R is None else intraclass_correlation(R),
-            probe_accuracy=self.probe.accuracy(seen.features, self.data.held_out_labels.to(seen.features.device)) if labelled else None,
+        started, run = time.perf_counter(), self.run
+        with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
+            evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
+        self.spectrum_file.append(step, evaluation.spectra)
+        labels = run.data.held_out_labels.to(evaluation.features.device)
+        self.log_row(
+            SpectrumRow(
+                step=step,
+                epoch=self.epoch(step),
+                **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in evaluation.spectra.items()},
+                intraclass_correlation=None if R is None else intraclass_correlation(R),
+                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if bool((labels >= 0).any()) else None,
+            )
         )
-        self.log_row(row)
-        self.watch_seconds += time.perf_counter() - started
+        self.spectrum_seconds += time.perf_counter() - started
 
     def epoch(self, step: int) -> float:
-        """Return the epochs that `step` steps make."""
-        return round(step / self.steps_per_epoch, 4)
+        """Return the number of epochs after `step` steps."""
+        return round(step / self.run.steps_per_epoch, 4)
 
     def log_row(self, row: Row) -> None:
         """Write a row and the alarms that it raises."""
-        self.log.write(row)
+        self.writer.write(row)
         for alarm in self.detector.update(row):
-            self.log.write(alarm)
+            self.writer.write(alarm)
             self.console.print(f"warning at step {row.step}: {alarm_message(alarm)}; {alarm_remedy(alarm)}", style="yellow")
 
-    def check_finite(self) -> dict[str, float]:
-        """Read the terms of all steps since the last call, in one transfer, and return the last step's.
+    def read_terms(self) -> dict[str, float]:
+        """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the last step.
 
         Raises:
             UserError: a term is NaN or infinite.
         """
-        names = list(self.unchecked[-1][1])
-        values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unchecked]).tolist()
-        for (step, _), row in zip(self.unchecked, values, strict=True):
+        names = list(self.unread_terms[-1][1])
+        values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unread_terms]).tolist()
+        for (step, _), row in zip(self.unread_terms, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
                     raise self.not_finite_error(step, "loss", term=name, value=str(value))
-        del self.unchecked[:-1]
+        del self.unread_terms[:-1]
         return dict(zip(names, values[-1], strict=True))
 
     def check_weights(self, step: int) -> None:
-        """Look for broken weights: a finite loss may have an infinite gradient, and its step breaks what the next loss is taken on.
+        """Check all weights and buffers: a finite loss may have an infinite gradient, and its step then makes weights infinite or NaN.
 
         Raises:
             UserError: a weight or buffer is NaN or infinite.
         """
-        for name, tensor in self.method.state_dict().items():
+        for name, tensor in self.run.method.state_dict().items():
             if not tensor.isfinite().all():
                 raise self.not_finite_error(step, "weights", tensor=name)
 
     @contextmanager
-    def finite(self, step: int, images: str) -> Iterator[None]:
-        """Say at which step a spectrum found embeddings that are not finite.
-
-        Raises:
-            UserError: it did.
-        """
+    def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
+        """Turn the error of a spectrum of embeddings that are not finite into one that names the step and the cause."""
         try:
             yield
         except UserError as error:
             raise self.not_finite_error(step, "embeddings", images=images) from error
 
     def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
-        """Log the alarm for numbers that are not finite, and return the error that ends the run, with the last complete checkpoint."""
-        precision = resolve_precision(self.recipe)
-        alarm = not_finite_alarm(step, self.epoch(step), where, self.recipe, precision=precision, **details)
-        self.log.write(alarm)
-        complete = [checkpoint.step for checkpoint in Run(self.path).checkpoints if checkpoint.step < step]
-        left = f"the checkpoint of step {complete[-1]} is whole" if complete else "no checkpoint was written before"
-        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {left}")
+        """Log the alarm that ends a run, and return the error with cause, remedy and the last good checkpoint."""
+        recipe = self.run.recipe
+        alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
+        self.writer.write(alarm)
+        checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
+        saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint was written before"
+        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {saved}")
 
-    def checkpoint(self, step: int) -> None:
-        """Write a checkpoint, after making sure that it is worth keeping and that the log is on the disk before it.
+    def save_checkpoint(self, step: int) -> None:
+        """Write a checkpoint, after a check of loss and weights; the rows of the log are on the disk before it.
 
         Raises:
             UserError: loss or weights are not finite, or the disk is full.
         """
-        self.check_finite()
+        run = self.run
+        self.read_terms()
         self.check_weights(step)
-        self.log.flush()
-        self.data.decode_errors.exchange()
-        self.note_skipped()
-        self.note_times()
+        self.writer.flush()
+        run.data.decode_errors.exchange()
+        run.data.decode_errors.write(run.path / "decode_errors.jsonl")
+        self.write_durations()
         save_checkpoint(
-            self.path / "checkpoints",
+            run.path / "checkpoints",
             step,
-            weights=self.method.state_dict(),
-            state={"step": step, "optimizer": self.optimizer.state_dict(), "probe": self.probe.state_dict()},
-            meta={"recipe": self.recipe.fingerprint, "images": self.data.num_images},
+            weights=run.method.state_dict(),
+            state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
+            meta={"recipe": run.recipe.fingerprint, "images": run.data.num_images},
         )

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
 from fullrank.images import Preprocess
 from fullrank.methods import Method
@@ -38,7 +38,7 @@ def evaluate_spectrum(method: Method, pixels: UInt8[Tensor, "n C S S"], preproce
     device = next(method.parameters()).device
     spectra = StreamingEncoderSpectrum(method.projector)
     features = []
-    with keep_modes(method):
+    with restore_modes(method):
         method.eval()
         for chunk in pixels.split(batch):
             R = method.backbone(preprocess.normalize(chunk.to(device)))

@@ -1,4 +1,4 @@
-"""Barlow Twins: the cross-correlation between the features of two views should be the identity."""
+"""Barlow Twins: make the cross-correlation matrix of two views equal to the identity."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,7 +12,7 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
 
         ℒ = Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²
 
-    A feature that does not vary has correlation 0 with every other. The loss ignores scale and shift of each feature of each view.
+    A constant feature has correlation 0 with every other. The loss does not depend on scale and shift of each feature of each view.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -23,7 +23,7 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
 
     Source: Zbontar et al. 2021, Barlow Twins: Self-Supervised Learning via Redundancy Reduction, eq. 1 and 2.
 
-    Two views that agree, with uncorrelated features, reach zero:
+    Two equal views with uncorrelated features have loss zero:
 
     >>> import torch
     >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])

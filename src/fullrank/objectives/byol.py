@@ -1,4 +1,4 @@
-"""BYOL: the prediction made from one view is close to what a slowly moving target network makes of another."""
+"""BYOL: predict the embedding of another view by the target network, a moving average of the online network."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,12 +12,12 @@ def byol(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
 
         ℒ = 2 mean_{v≠w} mean_i ‖p_vi/‖p_vi‖ − sg t_wi/‖t_wi‖‖² = 2 mean_{v≠w} mean_i (2 − 2 cos(p_vi, sg t_wi))
 
-    With two views it is the sum of the two directions. It lies between 0 and 8, and is 4 + 4 ℒ_SimSiam: what differs is where T comes
-    from. Total collapse is among its optima: the predictor with the moving target keeps a network from it.
+    With two views it is the sum of the two directions. It lies between 0 and 8 and equals 4 + 4 ℒ_SimSiam; only the origin of T differs.
+    Complete collapse is one of its optima; the predictor and the moving target prevent it in training.
 
     Args:
-        P: the online branch's predictions from V ≥ 2 views of N samples.
-        T: the target's embeddings of the first V_T of these views; they get no gradient.
+        P: predictions of the online network (student) from V ≥ 2 views of N samples.
+        T: embeddings of the first V_T of these views by the target network (teacher), without gradient.
 
     Returns:
         The term "prediction".

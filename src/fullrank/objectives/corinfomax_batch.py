@@ -1,4 +1,4 @@
-"""CorInfoMax of one batch: the scatter of each view has a large log-determinant, and the two views agree; nothing is remembered."""
+"""CorInfoMax of one batch, without running moments: maximise the log-determinant of the scatter of each view, and align the views."""
 
 import math
 
@@ -10,24 +10,24 @@ from fullrank.objectives.terms import Terms
 
 
 def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsilon: float = 1e-3) -> Terms:
-    """CorInfoMax as the FroSSL paper compares itself with it: without running moments, centring or division by N,
+    """CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or division by N,
 
         ℒ = − Σ_v log det(Z_vᵀZ_v + ε I) + invariance · (1/N) ‖Z₁ − Z₂‖_F²
 
-    The determinant grows with the scale of Z without bound. The cost is N·D·min(N, D): log det(ε I_D + ZᵀZ) =
-    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is formed. In float32, ε gives way to 10⁻⁶ tr(ZᵀZ), a rounding, where
-    that is greater: for long rows and nearly singular views the value is then that of a greater ε.
+    The determinant is unbounded in the scale of Z. The cost is N·D·min(N, D): log det(ε I_D + ZᵀZ) =
+    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is computed. In float32, the rounding error 10⁻⁶ tr(ZᵀZ) replaces ε
+    if it is larger: for long rows and nearly singular views, the value is then that of a larger ε.
 
     Args:
         Z: embeddings of exactly two views of N samples.
         invariance: weight of the distance between views.
-        epsilon: ε, what the determinant sees of a dimension that is dead.
+        epsilon: ε, added to each eigenvalue of the scatter.
 
     Returns:
         The terms "entropy" and "invariance".
 
     Source: Skean et al. 2024, FroSSL, eq. 7, after Ozsoy et al. 2022, Self-Supervised Learning with an Information Maximization
-    Criterion. (Of its cost: no eigendecomposition is needed, and not always D³.)
+    Criterion. (Its cost is lower than the paper states: no eigendecomposition is needed, and not always D³.)
 
     >>> import torch
     >>> Z = 2 * torch.tensor([[1.0, 0], [0, 1], [0, 0]])

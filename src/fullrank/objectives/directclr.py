@@ -1,4 +1,4 @@
-"""DirectCLR, as released: contrastive learning of the first dimensions of the representation itself, without a projector."""
+"""DirectCLR, in the form of the released code: a contrastive loss on the first dimensions of the representation, without a projector."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,12 +13,12 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
         ℒ = − ½ mean_i [ log (exp s_ii / Σ_j exp s_ij) + log (exp s_ii / Σ_j exp s_ji) ]
 
-    which splits exactly into alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All negatives are
-    from the other view. The dimensions from d0 on get no gradient; they learn by the layers that they share with the others.
+    which is the sum of alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All negatives are
+    from the other view. The dimensions from d0 on get no gradient from the loss; they change through the layers that all dimensions share.
 
     Args:
-        R: representations, the backbone's output, of exactly two views of N samples.
-        d0: dimensions that the loss sees, 1 to D.
+        R: representations (outputs of the backbone) of exactly two views of N samples.
+        d0: number of dimensions in the loss, 1 to D.
         temperature: divides the cosines.
 
     Returns:
@@ -28,9 +28,9 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
         UserError: d0 is not between 1 and D.
 
     Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, and its code; the
-    paper's own form is `directclr_paper`.
+    form in the paper is `directclr_paper`.
 
-    When all representations are equal, the loss is that of a guess, log N:
+    When all representations are equal, the loss is that of a random guess, log N:
 
     >>> import torch
     >>> terms = directclr(torch.ones(2, 8, 5), d0=3)
@@ -46,7 +46,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
 
 def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
-    """The unit rows of the first d0 dimensions.
+    """Return the unit rows of the first d0 dimensions.
 
     Raises:
         UserError: d0 is not between 1 and D.
@@ -57,7 +57,5 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     """
     D = R.shape[-1]
     if not 1 <= d0 <= D:
-        raise UserError(
-            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D} of them, for instance --hyper.d0 {max(D // 4, 1)}"
-        )
+        raise UserError(f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for instance hyper.d0 = {max(D // 4, 1)}")
     return unit(R[..., :d0], dim=-1)

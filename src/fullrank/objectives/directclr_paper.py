@@ -1,4 +1,4 @@
-"""DirectCLR, as printed: InfoNCE of the first dimensions of the representation, with negatives from the view of the anchor."""
+"""DirectCLR, in the form of the paper: InfoNCE on the first dimensions of the representation, with negatives from the anchor's view."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,12 +12,12 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
 
         ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
 
-    which splits exactly into alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. It is a sum over
-    the samples, so its gradient grows with the batch.
+    which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. It is a sum over
+    the samples, so its gradient grows with the batch size.
 
     Args:
-        R: representations, the backbone's output, of exactly two views of N samples.
-        d0: dimensions that the loss sees, 1 to D.
+        R: representations (outputs of the backbone) of exactly two views of N samples.
+        d0: number of dimensions in the loss, 1 to D.
 
     Returns:
         The terms "alignment" and "uniformity".
@@ -26,7 +26,7 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
         UserError: d0 is not between 1 and D.
 
     Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, corrected: the
-    printed sum has no minus sign and leaves the denominator open, which is here that of its eq. 2.
+    printed sum has no minus sign and does not define the denominator, which is here that of its eq. 2.
 
     >>> import torch
     >>> terms = directclr_paper(torch.ones(2, 8, 5), d0=3)
@@ -35,5 +35,5 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
     """
     Z1, Z2 = subvector(R, d0=d0)
     positives = (Z1 * Z2).sum(-1)
-    logits = (Z1 @ Z1.mT).diagonal_scatter(positives)  # each sample's positive in the place of itself
+    logits = (Z1 @ Z1.mT).diagonal_scatter(positives)  # the positive replaces the product of each sample with itself
     return {"alignment": -positives.sum(), "uniformity": logits.logsumexp(-1).sum()}

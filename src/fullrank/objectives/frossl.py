@@ -1,4 +1,4 @@
-"""FroSSL: spread the eigenvalues of each view through the Frobenius norm of its covariance, and pull the views together."""
+"""FroSSL: minimise the Frobenius norm of each view's covariance, so that its eigenvalues become equal, and align the views."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ from fullrank.errors import pick
 from fullrank.objectives.algebra import centered, unit
 from fullrank.objectives.terms import Terms
 
-# Each makes the trace of Z'Z a constant (D, D and N), so that a small ‖Z'Z‖_F can only mean equal eigenvalues.
+# Each makes the trace of Z'Z constant (D, D and N), so that ‖Z'Z‖_F is smallest when the eigenvalues are equal.
 NORMALIZE = {
     "columns": lambda A: unit(A, dim=-2),
     "matrix": lambda A: unit(A, dim=(-2, -1)) * math.sqrt(A.shape[-1]),
@@ -30,27 +30,27 @@ def frossl(
 
         ℒ = Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 
-    A column that does not vary stays zero. At total collapse the variance term is 0, the value of a single living column, and the
-    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two is formed.
+    A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant column, and the
+    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         invariance: weight of the distance between views.
-        log: False takes ‖Z_vᵀZ_v‖_F² itself.
-        center: False leaves the mean over the samples in.
-        normalize: "columns" of unit norm; the whole "matrix" to ‖Z_v‖_F = √D (Appendix A), which makes the loss invariant under
-            rotations of the embedding space; or "rows" of unit norm after centring (Prop. 3.2).
+        log: False uses ‖Z_vᵀZ_v‖_F² without the logarithm.
+        center: False does not subtract the mean over the samples.
+        normalize: "columns": unit norm of each column; "matrix": ‖Z_v‖_F = √D (Appendix A), which makes the loss invariant under
+            rotations of the embedding space; "rows": unit norm of each row after centring (Prop. 3.2).
 
     Returns:
         The terms "variance" and "invariance".
 
     Raises:
-        UserError: `normalize` is none of the three.
+        UserError: `normalize` has another value.
 
-    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning, eq. 6, with the
-    columns of unit norm, the one reading that agrees with its Section 3.2; the authors' code has the same gradients.
+    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning, eq. 6, with
+    columns of unit norm, the only reading that agrees with its Section 3.2; the authors' code has the same gradients.
 
-    Two views that agree, with equal and uncorrelated columns, are an optimum, with V log D:
+    Two equal views with uncorrelated columns of equal norm are an optimum, V log D:
 
     >>> import torch
     >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).expand(2, 4, 2)
@@ -60,9 +60,9 @@ def frossl(
     _, N, D = Z.shape
     Z = pick(normalize, NORMALIZE, "normalize")(centered(Z) if center else Z)
     C = Z.mT @ Z if D <= N else Z @ Z.mT  # (V, D, D) or (V, N, N)
-    spread = C.square().sum((-2, -1))  # ‖Z_vᵀZ_v‖_F²
+    norm2 = C.square().sum((-2, -1))  # ‖Z_vᵀZ_v‖_F²
     if log:
-        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts at total collapse alone.
-        spread = spread.clamp_min(1).log()
+        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete collapse.
+        norm2 = norm2.clamp_min(1).log()
     distance = len(Z) * (Z - Z.mean(0)).square().sum() / N  # Σ_{v<w} ‖Z_v − Z_w‖² = V Σ_v ‖Z_v − mean‖²
-    return {"variance": spread.sum(), "invariance": invariance * distance}
+    return {"variance": norm2.sum(), "invariance": invariance * distance}

@@ -1,4 +1,4 @@
-"""I-VNE+: the two views of a sample point the same way, and the directions of all samples have a large von Neumann entropy."""
+"""I-VNE+: align the directions of the two views of a sample, and maximise the von Neumann entropy of all directions."""
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,8 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
 
         ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
 
-    A joint rotation and the length of rows do not matter. A direction that holds nothing has no gradient. The eigenvalues are those of
-    the smaller of ZᵀZ and ZZᵀ.
+    A joint rotation and the length of rows do not change the loss. A direction of zero variance has no gradient. The eigenvalues are
+    computed from the smaller of ZᵀZ and ZZᵀ.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -26,7 +26,7 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
 
     Source: Kim et al. 2023, VNE: An Effective Method for Improving Deep Representation by Manipulating Eigenvalue Distribution.
 
-    Two views that agree, spread evenly over D dimensions, are the optimum, − alignment − entropy · log D:
+    Two equal views, spread evenly over D dimensions, are the optimum, − alignment − entropy · log D:
 
     >>> ivne(torch.eye(4).expand(2, 4, 4))
     {'alignment': tensor(-4.1600), 'entropy': tensor(-1.3863)}
@@ -41,11 +41,11 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
 
 
 def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:
-    """− tr(C log C) of positive semidefinite matrices of trace 1, in nats.
+    """Return − tr(C log C) of positive semidefinite matrices of trace 1, in nats.
 
     >>> von_neumann_entropy(torch.eye(2) / 2), torch.tensor(2.0).log()
     (tensor(0.6931), tensor(0.6931))
     """
-    eigenvalues = torch.linalg.eigvalsh(C.nan_to_num())  # which raises at NaN; the alignment keeps it
-    # Below rounding is 0, with 0 log 0 = 0, and 1 log 1 too; the gradient − 1 − log λ of a true zero would be infinite.
+    eigenvalues = torch.linalg.eigvalsh(C.nan_to_num())  # eigvalsh raises an error at NaN; the alignment term keeps the NaN
+    # An eigenvalue below rounding counts as 0. It is set to 1, since 1 log 1 = 0 = 0 log 0, but the gradient − 1 − log λ is infinite at 0.
     return torch.special.entr(eigenvalues.masked_fill(eigenvalues <= torch.finfo(C.dtype).eps, 1)).sum(-1)

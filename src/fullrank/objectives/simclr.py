@@ -1,4 +1,4 @@
-"""SimCLR: each view of a sample is told apart from every other sample by its likeness to the sample's other views (NT-Xent)."""
+"""SimCLR: classify which embeddings are views of the same sample, by their cosine similarity (NT-Xent)."""
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
 
         ℒ = − mean_a mean_{p ∈ P(a)} log ( exp s_ap / Σ_{b ≠ a} exp s_ab )
 
-    which splits exactly into alignment, − mean_a mean_p s_ap, and uniformity, mean_a log Σ_{b ≠ a} exp s_ab (Wang and Isola 2020).
+    which is the sum of alignment, − mean_a mean_p s_ap, and uniformity, mean_a log Σ_{b ≠ a} exp s_ab (Wang and Isola 2020).
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -26,7 +26,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     Source: Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations, eq. 1; for V > 2 the mean over
     positives outside the logarithm, as in Khosla et al. 2020, Supervised Contrastive Learning, eq. 2.
 
-    When all embeddings are equal, the loss is that of a guess, log(V N − 1):
+    When all embeddings are equal, the loss is that of a random guess, log(V N − 1):
 
     >>> terms = simclr(torch.ones(2, 8, 3))
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(15.0).log()

@@ -1,4 +1,4 @@
-"""SimMER: the views of a sample are near each other, and each sample is far from its nearest neighbour."""
+"""SimMER: align the views of a sample, and maximise the distance of each sample to its nearest neighbour."""
 
 import torch
 from jaxtyping import Float
@@ -7,8 +7,8 @@ from torch import Tensor
 from fullrank.objectives.algebra import squared_distances, unit
 from fullrank.objectives.terms import Terms
 
-# Rows nearer than this have no neighbour to flee from: a hundred times the rounding of a unit row in float32, where the direction
-# between two equal rows, which the logarithm would blow up by 1/distance, is noise.
+# The smallest distance with a gradient: a hundred times the rounding error of a unit row in float32. Between two equal rows, the direction
+# of the distance is noise, and the gradient of the logarithm would multiply it by 1/distance.
 EPSILON = 1e-5
 
 
@@ -17,7 +17,7 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
 
         ℒ = invariance · mean_{v<w} mean_i ‖z_vi − z_wi‖² − entropy · mean_v mean_i log max(‖z_vi − z_v,nn(i)‖, 10⁻⁵)
 
-    where nn(i) is the nearest other sample of the same view, chosen without gradient. The mean logarithm is the nearest-neighbour
+    where nn(i) is the nearest other sample of the same view, selected without gradient. The mean logarithm is the nearest-neighbour
     estimate of the differential entropy (Kozachenko and Leonenko 1987), divided by the dimension and up to constants.
 
     Args:
@@ -28,18 +28,18 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
     Returns:
         The terms "invariance" and "entropy".
 
-    Source: our reading of how Skean et al. 2024, FroSSL, Section 4, describe Yang et al. 2022, SimMER: Simple Maximization of Entropy
+    Source: after the description in Skean et al. 2024, FroSSL, Section 4, of Yang et al. 2022, SimMER: Simple Maximization of Entropy
     and Rank for Self-supervised Representation Learning; details of the original may differ.
 
-    Two samples that are opposite are as far apart as unit rows can be, 2:
+    Two opposite samples have the largest distance of unit rows, 2:
 
     >>> simmer(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).expand(2, 2, 2))  # − log 2
     {'invariance': tensor(0.), 'entropy': tensor(-0.6931)}
     """
     V, N, D = Z.shape
     Z = unit(Z, dim=-1)
-    itself = torch.eye(N, dtype=torch.bool, device=Z.device)
-    nearest = squared_distances(Z.detach()).masked_fill(itself, torch.inf).argmin(-1)  # (V, N)
+    diagonal = torch.eye(N, dtype=torch.bool, device=Z.device)
+    nearest = squared_distances(Z.detach()).masked_fill(diagonal, torch.inf).argmin(-1)  # (V, N)
     neighbours = Z.gather(1, nearest[..., None].expand(V, N, D))
     distance2 = (Z - neighbours).square().sum(-1).clamp_min(EPSILON**2)
     return {

@@ -1,4 +1,4 @@
-"""SimSiam: the prediction made from one view points where the embedding of another view points, and only the prediction learns."""
+"""SimSiam: predict the direction of another view's embedding; only the prediction gets a gradient."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,11 +12,11 @@ def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
 
         ℒ = − mean_{v≠w} mean_i cos(p_vi, sg t_wi)
 
-    It lies between −1 and 1. Total collapse is among its optima: what keeps a network from it is the predictor with the stopped gradient.
+    It lies between −1 and 1. Complete collapse is one of its optima; the predictor and the stopped gradient prevent it in training.
 
     Args:
         P: predictions from V ≥ 2 views of N samples.
-        T: embeddings of the first V_T of these views; they get no gradient.
+        T: embeddings of the first V_T of these views, without gradient.
 
     Returns:
         The term "prediction".

@@ -1,4 +1,4 @@
-"""The spectral contrastive loss: the views of a sample have a large inner product, different samples a small squared one."""
+"""The spectral contrastive loss: maximise inner products of views of a sample, and minimise squared ones between different samples."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,9 +12,9 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
 
         ℒ = − (2/N) Σ_i z¹_i·z²_i + 1/(N(N − 1)) Σ_{i≠j} (z¹_i·z²_j)²
 
-    It is an unbiased estimate of the population's loss, whose optimum spans the leading eigenvectors of the graph that links the views
-    of a sample. Rows are not normalised: their length carries the eigenvalues. On the fixed rows of one batch it has no lower bound,
-    since a sample orthogonal to all others may be as long as it likes; the authors' code shortens longer rows to a fixed length.
+    It is an unbiased estimate of the population loss. The optimum of the population loss spans the leading eigenvectors of the graph that
+    connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch, the loss has no
+    lower bound, because the length of a sample orthogonal to all others is not limited; the authors' code limits the length of rows.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
@@ -25,7 +25,7 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     Source: HaoChen et al. 2021, Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss; the mean
     over N(N − 1) pairs as in the authors' code.
 
-    Two views that agree, with orthogonal rows:
+    Two equal views with orthogonal rows:
 
     >>> import torch
     >>> spectral_contrastive(torch.eye(3).expand(2, 3, 3))

@@ -1,4 +1,4 @@
-"""SSL-HSIC: embeddings depend on which image they show, measured by a kernel, and on little else."""
+"""SSL-HSIC: maximise the dependence of embeddings on the identity of the image, measured by a kernel."""
 
 import torch
 from jaxtyping import Float
@@ -10,24 +10,24 @@ from fullrank.objectives.terms import Terms
 
 def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_scale: float = 1.0) -> Terms:
     """SSL-HSIC, for any number of views. With z the unit rows of all n = V N embeddings, k(x, y) = c/√(c² + ‖x − y‖²) the inverse
-    multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the image that a row is a view of,
+    multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the image of each row,
 
         HSIC(Z, Y) = mean_{v≠w} mean_i k(z_vi, z_wi) − mean_{a,b} K_ab        HSIC(Z, Z) = ‖HKH‖_F²/n²
         ℒ = − HSIC(Z, Y) + regularization · √HSIC(Z, Z)
 
-    Total collapse has loss 0 and no gradient. A joint rotation and the length of rows do not matter.
+    Complete collapse has loss 0 and no gradient. A joint rotation and the length of rows do not change the loss.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        regularization: weight of the embeddings' dependence on themselves, the paper's γ.
-        kernel_scale: the kernel's scale c.
+        regularization: weight of the dependence of embeddings on themselves, the paper's γ.
+        kernel_scale: scale c of the kernel.
 
     Returns:
         The terms "dependence" and "regularization".
 
     Source: Li et al. 2021, Self-Supervised Learning with Kernel Dependence Maximization, with its estimator of HSIC(Z, Y), where the kernel
-    of Y is N for two views of one image and 0 otherwise. (Were it 1, HSIC(Z, Y) would be N times smaller, and collapse the optimum.) The
-    kernel is taken exactly, where the authors draw random features.
+    of Y is N for two views of one image and 0 otherwise. (With 1 in place of N, HSIC(Z, Y) would be N times smaller, and collapse the
+    optimum.) The kernel is computed exactly; the authors approximate it by random features.
 
     >>> ssl_hsic(torch.ones(2, 8, 3))
     {'dependence': tensor(0.), 'regularization': tensor(0.)}

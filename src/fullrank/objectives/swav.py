@@ -1,4 +1,4 @@
-"""SwAV: each view predicts to which prototypes another view of the sample is assigned, under assignments of equal size."""
+"""SwAV: predict from each view the cluster assignment of another view of the sample; the clusters have equal sizes."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,18 +8,18 @@ from fullrank.objectives.terms import Terms
 
 
 def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Terms:
-    """SwAV, with multi-crop. With q_w the codes of view w ≤ full, by `sinkhorn` on the whole batch, without gradient,
+    """SwAV, with multi-crop. With q_w the codes of view w ≤ full, computed by `sinkhorn` on the whole batch without gradient,
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
-    Codes use all prototypes alike, so that total collapse costs log K.
+    The codes use all prototypes equally, so that complete collapse has loss log K.
 
     Args:
-        S: cosines of embeddings and K prototypes, for V ≥ 2 views of N samples, full-size views first.
-        full: number of views, the first ones, that are assigned to prototypes.
+        S: cosines between embeddings and K prototypes, for V ≥ 2 views of N samples; full-size views come first.
+        full: number of full-size views; only these are assigned to prototypes.
         temperature: divides the cosines in the prediction.
         epsilon: divides the cosines in the assignment; the weight of the assignment's entropy.
-        iterations: of Sinkhorn's algorithm.
+        iterations: iterations of Sinkhorn's algorithm.
 
     Returns:
         The term "prediction".
@@ -27,7 +27,7 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
     Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and 6; the mean over
     pairs as in the authors' code.
 
-    When every sample is as near to every prototype as any other, the loss is log K:
+    When all cosines are equal, the loss is log K:
 
     >>> import torch
     >>> swav(torch.full((2, 8, 4), 0.5)), torch.tensor(4.0).log()
@@ -38,22 +38,22 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 
 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
-    """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1 and each prototype, in the limit, to N/K.
+    """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
 
-    Each iteration first scales the prototypes, then the samples. It works on logarithms, and each `logsumexp` subtracts its own maximum:
-    no sum can vanish, whereas exp(S/epsilon), even after subtraction of one maximum, may underflow in a whole row or column.
+    Each iteration first scales the prototypes, then the samples. It works on logarithms, and each `logsumexp` subtracts its own maximum,
+    so that no sum can be zero. exp(S/epsilon) itself may underflow in a complete row or column, even after subtraction of one maximum.
 
     Args:
-        S: likeness of N samples and K prototypes; leading dimensions are assigned apart.
-        epsilon: weight of the entropy: small gives nearly hard assignments.
-        iterations: at least 1.
+        S: similarities of N samples and K prototypes; leading dimensions are assigned separately.
+        epsilon: weight of the entropy; a small value gives nearly hard assignments.
+        iterations: number of iterations, at least 1.
 
     Returns:
-        The codes. A sample's sum to 1 after any number of iterations; those of a prototype converge to N/K.
+        The codes. Those of a sample sum to 1 after any number of iterations; the sum of a prototype converges to N/K.
 
     Source: Cuturi 2013, Sinkhorn Distances: Lightspeed Computation of Optimal Transport, Algorithm 1; Caron et al. 2020, eq. 3 to 5.
 
-    Both samples are nearest to the first prototype; the one that loses less goes to the second:
+    Both samples are closest to the first prototype; the sample with the smaller difference is assigned to the second:
 
     >>> import torch
     >>> sinkhorn(torch.tensor([[0.9, 0.5], [0.9, 0.1]]), epsilon=0.2, iterations=20)

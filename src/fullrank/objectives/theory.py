@@ -1,4 +1,4 @@
-"""The losses that the theory of learning dynamics is about: bare sums, without normalisation, for which closed forms are known."""
+"""The losses that the theory of learning dynamics studies: sums without normalisation, for which closed forms are known."""
 
 import torch
 from jaxtyping import Float
@@ -29,8 +29,8 @@ def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_n
 
 
 def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Terms:
-    """The simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint its flow shrinks to zero what is aligned negatively, and lets
-    the rest diverge.
+    """The simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint, directions of negative alignment converge to zero under its
+    gradient flow, and all others diverge.
 
     Args:
         U: embeddings of N anchors.
@@ -48,7 +48,7 @@ def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Te
 
 
 def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """FroSSL as its dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
+    """FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -66,7 +66,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """Barlow Twins as its dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². A joint rotation does not matter, as it does to `barlow_twins`.
+    """Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it is invariant to joint rotations.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -84,11 +84,11 @@ def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """InfoNCE of squared distances. With z the anchors Z₁ and z′ their positives Z₂,
+    """InfoNCE with squared distances. With z the anchors Z₁ and z′ their positives Z₂,
 
         ℒ = − Σ_i log ( exp(−½‖z_i − z′_i‖²) / (exp(−½‖z_i − z′_i‖²) + Σ_{j≠i} exp(−½‖z_i − z_j‖²)) )
 
-    which splits exactly into alignment, ½ Σ_i ‖z_i − z′_i‖², and uniformity, the sum of the logarithms of the denominators.
+    which is the sum of alignment, ½ Σ_i ‖z_i − z′_i‖², and uniformity, the sum of the logarithms of the denominators.
 
     Args:
         Z: embeddings of N anchors and of their positives.
@@ -102,9 +102,9 @@ def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
     (tensor(16.6355), tensor(16.6355))
     """
     positives = -(Z[0] - Z[1]).square().sum(-1) / 2
-    logits = (-squared_distances(Z[0]) / 2).diagonal_scatter(positives)  # each anchor's positive in the place of itself
+    logits = (-squared_distances(Z[0]) / 2).diagonal_scatter(positives)  # the positive replaces the distance of each anchor to itself
     return {"alignment": -positives.sum(), "uniformity": logits.logsumexp(-1).sum()}
 
 
 THEORY = {f.__name__: f for f in (contrastive_linear, alignment_linear, frossl_linear, barlow_linear, infonce_squared)}
-"""Every loss of the theory by its name."""
+"""The losses of the theory by name."""

@@ -1,4 +1,4 @@
-"""VICReg: two views agree (invariance), every feature varies (variance), no two features vary together (covariance)."""
+"""VICReg: align two views (invariance), keep the variance of each feature (variance), and decorrelate features (covariance)."""
 
 import torch
 from jaxtyping import Float
@@ -7,12 +7,12 @@ from torch import Tensor
 from fullrank.objectives.algebra import centered, off_diagonal
 from fullrank.objectives.terms import Terms
 
-# Added to each variance under the root, so that the gradient is finite at a constant feature (paper, eq. 1: ε; value of the released code).
+# Added to each variance under the root, so that a constant feature has a finite gradient (paper, eq. 1: ε; value of the released code).
 EPSILON = 1e-4
 
 
 def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Terms:
-    """VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
+    """VICReg, with the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
 
         ℒ = invariance · mean_{n,d} (z¹ − z²)²
           + variance   · ½ Σ_v mean_d max(0, 1 − √((C_v)_dd + 10⁻⁴))
@@ -31,7 +31,7 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
 
     Source: Bardes et al. 2022, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, eq. 1 to 6.
 
-    Two views that agree, with uncorrelated features of standard deviation above 1, reach zero:
+    Two equal views with uncorrelated features of standard deviation above 1 have loss zero:
 
     >>> import torch
     >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])

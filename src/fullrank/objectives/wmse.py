@@ -1,4 +1,4 @@
-"""W-MSE: the views of a sample point the same way once the features of each view are whitened."""
+"""W-MSE: align the directions of the views of a sample after whitening the features of each view."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,29 +10,29 @@ from fullrank.objectives.terms import Terms
 
 
 def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: float = 0.0) -> Terms:
-    """W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened on its own: with C its unbiased
+    """W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened separately: with C its unbiased
     covariance and L the Cholesky factor of (1 − ε) C + ε I,
 
         w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
 
-    Every view gets a gradient. A feature that is constant, or a linear combination of the features before it, has no whitened direction
-    of its own: it counts as zero and gets no gradient. Without ε the loss ignores scale and shift of each feature of each view.
+    Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to zero after
+    whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of each view.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        slice_size: n, samples that are whitened together; None takes the whole batch. Slices are consecutive: the order of a batch is a
-            random permutation already.
-        epsilon: share ε of the identity in the covariance.
+        slice_size: n, the number of samples that are whitened together; None uses the whole batch. Slices are consecutive, since the order
+            of a batch is already random.
+        epsilon: weight ε of the identity in the covariance.
 
     Returns:
         The term "invariance".
 
     Raises:
-        UserError: N is no multiple of `slice_size`, or a slice has too few samples for its covariance to be regular.
+        UserError: N is not a multiple of `slice_size`, or a slice has too few samples for a regular covariance.
 
     Source: Ermolov et al. 2021, Whitening for Self-Supervised Representation Learning, for any number of positives.
 
-    Two views that differ in scale and shift of their features are the same once whitened:
+    Two views that differ only in scale and shift of their features are equal after whitening:
 
     >>> Z = torch.tensor([[1.0, 2], [2, -1], [-3, 1], [-1, -1]])
     >>> wmse(torch.stack([Z, Z * torch.tensor([3.0, 0.5]) + 1]))["invariance"].abs() < 1e-6
@@ -41,18 +41,18 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     _, N, D = Z.shape
     n = N if slice_size is None else slice_size
     if n < 2 or N % n:
-        raise UserError(f"wmse: {N} samples are no whole number of slices of {n}; choose a --hyper.slice-size ≥ 2 that divides the batch")
+        raise UserError(f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides the batch")
     if n <= D and epsilon == 0:
         raise UserError(
             f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D} samples: "
-            "take a larger batch or slice, a narrower projector, or --hyper.epsilon 0.01"
+            "use a larger batch or slice, fewer dimensions, or hyper.epsilon = 0.01"
         )
     W = unit(whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon), dim=-1).flatten(1, 2)
     return {"invariance": 2 - 2 * mean_over_pairs(products(W, W))}
 
 
 def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V n D"]:
-    """(Z − mean) L⁻ᵀ with L Lᵀ = (1 − ε) C + ε I, C the unbiased covariance; features without a direction of their own are zero.
+    """Return (Z − mean) L⁻ᵀ with L Lᵀ = (1 − ε) C + ε I and C the unbiased covariance; linearly dependent features become zero.
 
     >>> whitened(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0]]), epsilon=0.0)
     tensor([[ 1.,  0.],
@@ -62,19 +62,19 @@ def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V
     A = centered(Z)
     identity = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)
     C = (1 - epsilon) * (A.mT @ A) / (Z.shape[-2] - 1) + epsilon * identity
-    own = independent(C.detach())
-    C = torch.where(own[..., :, None] & own[..., None, :], C, identity)
+    independent = linearly_independent(C.detach())
+    C = torch.where(independent[..., :, None] & independent[..., None, :], C, identity)
     factor = torch.linalg.cholesky_ex(C).L
-    return torch.linalg.solve_triangular(factor, (A * own[..., None, :]).mT, upper=False).mT
+    return torch.linalg.solve_triangular(factor, (A * independent[..., None, :]).mT, upper=False).mT
 
 
-def independent(C: Float[Tensor, "*V D D"]) -> Bool[Tensor, "*V D"]:
-    """Which features a covariance shows to be no linear combination of the features before them, as far as rounding lets see.
+def linearly_independent(C: Float[Tensor, "*V D D"]) -> Bool[Tensor, "*V D"]:
+    """Return a mask of the features that are, up to rounding, not a linear combination of the previous features.
 
-    The correlations get a ridge ρ of the size of rounding, L Lᵀ = K + ρ I, and stay positive definite. Of the unit variance of feature j,
-    whitened by L, the share ρ ‖(L⁻¹)_j‖² is the ridge's: 1 where the feature is explained, whatever the coefficients, and near 0 elsewhere.
+    A ridge ρ of the size of rounding errors makes the correlations K positive definite, L Lᵀ = K + ρ I. In the unit variance of feature j
+    after whitening by L, the share of the ridge is ρ ‖(L⁻¹)_j‖²: 1 for a linear combination with any coefficients, and near 0 otherwise.
 
-    >>> independent(torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 1.0]]))
+    >>> linearly_independent(torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 1.0]]))
     tensor([ True, False,  True])
     """
     D = C.shape[-1]
@@ -84,4 +84,4 @@ def independent(C: Float[Tensor, "*V D D"]) -> Bool[Tensor, "*V D"]:
     ridge = 2 * D * torch.finfo(C.dtype).eps
     factor = torch.linalg.cholesky_ex(C / (std[..., :, None] * std[..., None, :]) + ridge * identity).L
     inverse = torch.linalg.solve_triangular(factor, identity.expand_as(C), upper=False)
-    return ~(ridge * inverse.square().sum(-1) > 0.5)  # NaN is not explained, and stays NaN
+    return ~(ridge * inverse.square().sum(-1) > 0.5)  # NaN counts as independent, so that it stays NaN

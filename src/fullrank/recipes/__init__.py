@@ -1,14 +1,12 @@
-"""Frozen dataclasses that decide a run, one module for each data set; `assemble` turns one into parts that run."""
+"""Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe."""
 
-from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check
+from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
+from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
-from fullrank.recipes.keywords import complete, keywords
-from fullrank.recipes.named import import_function, resolve_objective
-from fullrank.recipes.objective import with_objective
-from fullrank.recipes.photos import photos
+from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
     MachineConfig,
@@ -20,6 +18,7 @@ from fullrank.recipes.recipe import (
     read_recipe,
     to_dict,
     with_devices,
+    with_objective,
 )
 from fullrank.recipes.stl10 import STL10
 
@@ -45,13 +44,14 @@ __all__ = [
     "build_method",
     "build_preprocess",
     "check",
-    "complete",
+    "check_num_images",
     "differences",
     "dry_run",
+    "fill_defaults",
     "from_dict",
     "import_function",
     "keywords",
-    "photos",
+    "photos_recipe",
     "read_recipe",
     "resolve_objective",
     "to_dict",

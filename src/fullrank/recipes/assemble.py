@@ -1,4 +1,4 @@
-"""From a recipe to the parts that run: method, views, preprocessing. The numbers V, N and D are checked here, once."""
+"""The parts of a run, built from a recipe: method, views and preprocessing. The numbers of a recipe are checked here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim, method_builder
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.recipes.named import import_function, resolve_objective
+from fullrank.recipes.functions import import_function, resolve_objective
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import MultiViewTransform
 
@@ -27,11 +27,15 @@ class Assembly:
     preprocess: Preprocess
 
 
-def assemble(recipe: Recipe) -> Assembly:
-    """Build method, views and preprocessing. Weights are a function of the recipe's seed; global random state is left alone.
+def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
+    """Build method, views and preprocessing. Weights are a function of the recipe's seed; the global random state does not change.
+
+    Args:
+        recipe: with the channel statistics of its images.
+        method: the method of this checked recipe, if it is built already; by default the recipe is checked and the method built here.
 
     Raises:
-        UserError: a recipe that cannot run, with the field to change.
+        UserError: the recipe cannot run; the message names the field to change.
 
     >>> from fullrank.recipes import DataConfig
     >>> parts = assemble(Recipe(data=DataConfig(channels=1, mean=(0.5,), std=(0.25,))))
@@ -39,15 +43,17 @@ def assemble(recipe: Recipe) -> Assembly:
     >>> parts.method(parts.views(images, parts.views.draw(0, 0, 4)))["Z"].shape
     torch.Size([2, 4, 1024])
     """
-    check(recipe)
-    return Assembly(method=build_method(recipe), views=build_transform(recipe), preprocess=build_preprocess(recipe))
+    if method is None:
+        check(recipe)
+        method = build_method(recipe)
+    return Assembly(method=method, views=build_transform(recipe), preprocess=build_preprocess(recipe))
 
 
 def build_method(recipe: Recipe) -> Method:
-    """Build the networks around the objective, on the CPU, initialised by the recipe's seed.
+    """Build the method on the CPU, with weights that are initialised from the recipe's seed.
 
     Raises:
-        UserError: a backbone that timm does not know or cannot build.
+        UserError: timm does not know the backbone, or cannot build it.
     """
     objective = resolve_objective(recipe.objective)
     build = method_builder(recipe.objective, objective)
@@ -60,13 +66,13 @@ def build_method(recipe: Recipe) -> Method:
 
 
 def build_encoder(recipe: Recipe) -> Encoder:
-    """Build the backbone and projector with which `build_method` begins, alone: what is needed of a run to use it.
+    """Build only the backbone and the projector, with the same initial weights as in `build_method`.
 
     Raises:
-        UserError: a backbone that timm does not know or cannot build.
+        UserError: timm does not know the backbone, or cannot build it.
 
-    >>> branch = build_encoder(Recipe())
-    >>> torch.equal(branch.projector[0].weight, build_method(Recipe()).projector[0].weight)
+    >>> encoder = build_encoder(Recipe())
+    >>> torch.equal(encoder.projector[0].weight, build_method(Recipe()).projector[0].weight)
     True
     """
     with _seeded(recipe):
@@ -81,19 +87,19 @@ def _make_encoder(recipe: Recipe) -> Encoder:
 
 @contextmanager
 def _seeded(recipe: Recipe) -> Iterator[None]:
-    """Seed torch's generator on the CPU by the recipe, and put it back."""
+    """Seed torch's CPU generator by the recipe inside the context, and restore its state afterwards."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(recipe.seed)  # torch.manual_seed would seed the GPUs' generators too
         yield
 
 
 def build_transform(recipe: Recipe) -> MultiViewTransform:
-    """Build the views with the data's statistics.
+    """Build the transform that draws the views, with the normalisation of the data.
 
     Raises:
-        UserError: an extra step that cannot be imported.
+        UserError: a custom transform cannot be imported.
     """
-    mean, std = statistics_of(recipe)
+    mean, std = normalization(recipe)
     custom_transforms = [import_function(name) for name in recipe.custom_transforms]
     return MultiViewTransform(
         recipe.views, mean=mean, std=std, channels=recipe.data.channels, custom_transforms=custom_transforms, compile=recipe.machine.compile
@@ -101,16 +107,16 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
 
 
 def build_preprocess(recipe: Recipe) -> Preprocess:
-    """Return how an image becomes the network's input outside training."""
-    mean, std = statistics_of(recipe)
+    """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
+    mean, std = normalization(recipe)
     return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
 
 
-def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel.
+def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel.
 
     Raises:
-        UserError: they do not fit the number of channels, or a standard deviation is zero.
+        UserError: their number is not that of the channels, or a standard deviation is zero.
     """
     for name, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
         if len(values) != recipe.data.channels:
@@ -120,41 +126,36 @@ def statistics_of(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
     return recipe.data.mean, recipe.data.std
 
 
-LEAST = dict.fromkeys(
-    (
-        *("epochs", "checkpoints", "log_every", "spectrum.batch_every", "machine.devices", "data.channels"),
-        *("projector.d0", "projector.groups"),
-    ),
-    1,
-) | dict.fromkeys(
-    (
-        *(
-            "seed",
-            "optimizer.lr",
-            "optimizer.weight_decay",
-            "optimizer.trust_coefficient",
-            "probe.lr",
-            "schedule.warmup",
-            "schedule.min_lr_ratio",
-        ),
-        *(
-            "schedule.period",
-            "schedule.decay",
-            "data.size",
-            "data.num_images",
-            "data.max_error_fraction",
-            "spectrum.every",
-            "spectrum.samples",
-        ),
-        "machine.micro_batch",
-    ),
-    0,
-)
-"""The least value of each number of a recipe that has one."""
+MINIMUM = {
+    "epochs": 1,
+    "checkpoints": 1,
+    "log_every": 1,
+    "seed": 0,
+    "data.channels": 1,
+    "data.size": 0,
+    "data.num_images": 0,
+    "data.max_error_fraction": 0,
+    "projector.d0": 1,
+    "projector.groups": 1,
+    "optimizer.lr": 0,
+    "optimizer.weight_decay": 0,
+    "optimizer.trust_coefficient": 0,
+    "schedule.warmup": 0,
+    "schedule.min_lr_ratio": 0,
+    "schedule.period": 0,
+    "schedule.decay": 0,
+    "probe.lr": 0,
+    "spectrum.every": 0,
+    "spectrum.samples": 0,
+    "spectrum.batch_every": 1,
+    "machine.devices": 1,
+    "machine.micro_batch": 0,
+}
+"""The minimum of each number of a recipe that has one."""
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:
-    """Return how many views there are of each size, largest first.
+    """Return the number of views of each size, largest size first.
 
     >>> from fullrank.views import ViewConfig
     >>> view_sizes(Recipe(views=(ViewConfig(size=24, count=6), ViewConfig(size=32, count=2))))
@@ -164,16 +165,16 @@ def view_sizes(recipe: Recipe) -> dict[int, int]:
     return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
 
 
-def check(recipe: Recipe, images: int | None = None) -> None:
-    """Check the numbers of a recipe: views V, batch N, dimensions D, and where `images` is given that there is a batch of them.
+def check(recipe: Recipe) -> None:
+    """Check the numbers of a recipe: views V, batch N, dimensions D.
 
-    What an objective asks of its tensors is checked here alone; the objectives themselves check nothing.
+    The requirements of an objective on its tensors are checked only here; the objectives themselves check nothing.
 
     Raises:
-        UserError: with what was received, what was expected, and the flag to change.
+        UserError: a number is wrong; the message names the flag to change.
 
     >>> from fullrank.recipes import RECIPES
-    >>> check(RECIPES["digits"], images=1438)
+    >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
     _check_numbers(recipe)
@@ -182,13 +183,21 @@ def check(recipe: Recipe, images: int | None = None) -> None:
     if recipe.batch % recipe.machine.devices:
         devices = recipe.machine.devices
         raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
-    if images is not None and images < recipe.batch:
-        remedy = f"give --batch {max(images // 2, 2)} or more images"
-        raise UserError(f"{images} training images are fewer than a batch of {recipe.batch}; {remedy}")
+
+
+def check_num_images(recipe: Recipe, num_images: int) -> None:
+    """Check that there are enough training images for a batch.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    if num_images < recipe.batch:
+        remedy = f"give --batch {max(num_images // 2, 2)} or more images"
+        raise UserError(f"{num_images} training images are fewer than a batch of {recipe.batch}; {remedy}")
 
 
 def _check_views(recipe: Recipe) -> None:
-    """Check what the objective asks of the views, and of the projector behind them."""
+    """Check that the views and the projector meet the requirements of the objective."""
     V = sum(view.count for view in recipe.views)
     if V < 2:
         raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
@@ -196,35 +205,36 @@ def _check_views(recipe: Recipe) -> None:
     if V != 2 and required_views(objective) == 2:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
     sizes = view_sizes(recipe)
-    if len(sizes) > 1 and tensor_names(objective) == ("R",):
-        got = " and ".join(map(str, sizes))
-        raise UserError(f"objective '{recipe.objective}' takes views of one size, got {got} px; give both views one size")
-    if not recipe.projector.absent and tensor_names(objective) == ("R",):
+    of_representation = tensor_names(objective) == ("R",)
+    if len(sizes) > 1 and of_representation:
+        received = " and ".join(map(str, sizes))
+        raise UserError(f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size")
+    if of_representation and not recipe.projector.absent:
         kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
-        raise UserError(f"objective '{recipe.objective}' sees the representation itself; {kind}leave --projector.widths empty")
+        raise UserError(f"objective '{recipe.objective}' uses the representation, not the embedding; {kind}leave --projector.widths empty")
     V_0 = next(iter(sizes.values()))
     if recipe.hyper.get("full", V_0) > V_0:
         raise UserError(f"hyper.full is {recipe.hyper['full']}, but there are {V_0} views of full size; give --hyper.full {V_0}")
 
 
 def _check_numbers(recipe: Recipe) -> None:
-    """Check each number on its own."""
-    for field, least in LEAST.items():
-        value = attrgetter(field)(recipe)
-        if not isfinite(value):
-            raise UserError(f"{field} is {value}, but has to be a finite number of at least {least}; change --{field}")
-        if value < least:
-            raise UserError(f"{field} is {value}, but has to be at least {least}; change --{field}")
+    """Check the range of each number."""
+    for field, minimum in MINIMUM.items():
+        _check_minimum(field, attrgetter(field)(recipe), minimum)
     for name, value in recipe.method.items():
-        if isinstance(value, tuple) and not all(0 <= share <= 1 for share in value):
-            raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
-        if isinstance(value, float) and not isfinite(value):
-            raise UserError(f"method.{name} is {value}, but has to be a finite number of at least 0; change --method.{name}")
-        if isinstance(value, float) and value < 0:
-            raise UserError(f"method.{name} is {value}, but has to be at least 0; change --method.{name}")
-        if type(value) is int and value < 1:
-            raise UserError(f"method.{name} is {value}, but has to be at least 1; change --method.{name}")
+        if isinstance(value, tuple):
+            if not all(0 <= share <= 1 for share in value):
+                raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            _check_minimum(f"method.{name}", value, minimum=1 if isinstance(value, int) else 0)
     if not 0 <= recipe.optimizer.momentum < 1:
         raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
     if any(width < 1 for width in recipe.projector.widths):
         raise UserError(f"projector.widths is {recipe.projector.widths}, but each has to be at least 1")
+
+
+def _check_minimum(field: str, value: int | float, minimum: int) -> None:
+    if not isfinite(value):
+        raise UserError(f"{field} is {value}, but has to be a finite number of at least {minimum}; change --{field}")
+    if value < minimum:
+        raise UserError(f"{field} is {value}, but has to be at least {minimum}; change --{field}")

@@ -1,4 +1,4 @@
-"""CIFAR: the paper's recipe, one for two cores, and one for comparing projectors, of minutes on a single core."""
+"""CIFAR: the recipe of the paper, a smaller one for two CPU cores, and one for comparing projectors, which takes minutes on one core."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig
 
-# FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration: the symmetric views of the small data sets.
+# The symmetric views of the small data sets: FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration.
 SYMMETRIC = ViewConfig(
     size=32, jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=BlurConfig(probability=0.5)
 )
@@ -26,8 +26,8 @@ CIFAR10 = Recipe(
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
 
-# For two cores: a residual network of widths 32-128, and weaker views than a thousand epochs would want. D/N = 2 with
-# invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2), and D = 256 lets 2560 held-out images tell its spectrum.
+# For two CPU cores: a residual network of widths 32-128, and weaker views than a run of a thousand epochs would use. D/N = 2 with
+# invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). For D = 256, 2560 held-out images estimate the spectrum.
 CIFAR10_SMALL = replace(
     CIFAR10,
     name="cifar10-small",
@@ -43,8 +43,8 @@ CIFAR10_SMALL = replace(
     batch=128,
 )
 
-# For many short runs with one projector or another. The last block has its input as its shortcut, which those of a stage each have not.
-# D_b = 128; 360 of 2048 dimensions are 22 of these.
+# For many short runs with different projectors. The last stage has two blocks, so that the shortcut of the last block is the identity.
+# D_b = 128; d0 = 22 is the same share of it as 360 of 2048.
 CIFAR10_PROJECTORS = replace(
     CIFAR10_SMALL,
     name="cifar10-projectors",

@@ -1,4 +1,4 @@
-"""One step's loss without images, so that what an objective cannot take, or a user's own does wrong, is known before they are read."""
+"""A dry run: one loss on tensors of the right shapes, so that mistakes in an objective or a recipe show before any image is read."""
 
 import torch
 from torch import Tensor
@@ -15,36 +15,36 @@ from fullrank.recipes.recipe import Recipe
 
 
 def dry_run(method: Method, recipe: Recipe) -> None:
-    """Take the objective on tensors of the recipe's shapes: one of the library's without content, a user's own on random numbers.
+    """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random numbers for a user's.
 
     Raises:
-        UserError: what the objective says of the shapes, what a user's own raises, or what it returns that is no loss.
+        UserError: the objective rejects the shapes, or the user's objective raises an exception or returns no valid loss.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        method.eval()  # so that BatchNorm counts nothing
+        method.eval()  # so that BatchNorm does not update its statistics
         images = [torch.empty(V, recipe.batch, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
         embeddings = method(images)
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()
     if ":" in recipe.objective:
-        _examine(method, {name: tuple(embeddings[name].shape) for name in method.inputs}, recipe.objective)
+        _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.inputs}, recipe.objective)
 
 
-def _examine(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> None:
-    """Look at what a user's own objective gives on random numbers; values are there, so that `.item()` and `.numpy()` may be used."""
+def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> None:
+    """Check the loss of a user's objective on random numbers. They are real tensors, so the objective may use `.item()` and `.numpy()`."""
     rng = torch.Generator().manual_seed(0)
     tensors: dict[str, Tensor] = {key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()}
     try:
         with torch.random.fork_rng(devices=()):
-            known = tensors | method.state()
-            terms = method.objective(*(known[key] for key in tensor_names(method.objective)))
+            arguments = tensors | method.state()
+            terms = method.objective(*(arguments[key] for key in tensor_names(method.objective)))
     except UserError:
         raise
     except Exception as error:
-        given = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
-        raise UserError(f"objective '{name}' fails on {given}: {one_line(error)}; see fullrank check {name}") from error
+        received = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
+        raise UserError(f"objective '{name}' fails on {received}: {one_line(error)}; see fullrank check {name}") from error
     if form := form_of(terms):
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN}")
     if not total(terms).requires_grad:
-        raise UserError(f"objective '{name}' returns a loss without gradient; leave out detach, no_grad, item and numpy on the way to it")
+        raise UserError(f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation")

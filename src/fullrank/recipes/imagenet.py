@@ -1,4 +1,4 @@
-"""ImageNet: FroSSL's recipe, and that of the DirectCLR paper with and without a projector."""
+"""ImageNet: the recipe of FroSSL, and those of the DirectCLR paper with and without a projector."""
 
 from dataclasses import replace
 
@@ -27,8 +27,8 @@ IMAGENET = Recipe(
     batch=224,
 )
 
-# DirectCLR's paper, App. D, and its public code: ResNet-50 whose blocks begin as their shortcuts, LARS at 4.8, whatever the batch, and
-# SimCLR's projector of two layers, without biases and with BatchNorm behind both.
+# DirectCLR's paper, App. D, and its public code: ResNet-50 with blocks that are initialised as the identity, LARS with lr 4.8 for any
+# batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both.
 IMAGENET_SIMCLR = replace(
     IMAGENET,
     name="imagenet-simclr",

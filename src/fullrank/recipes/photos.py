@@ -1,4 +1,4 @@
-"""A general recipe for any collection of images, chosen from their number and sizes."""
+"""A recipe for any collection of images, chosen by their number and sizes."""
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
@@ -7,18 +7,18 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
-IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # images passed in a whole run
+IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # number of epochs × number of images
 
 
-def photos(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe, list[str]]:
-    """Return a recipe for the surveyed images, and one line for each choice with the flag that changes it.
+def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe, list[str]]:
+    """Return a recipe for these images, and one line for each choice with the flag that changes it.
 
-    | what | rule |
+    | choice | rule |
     |---|---|
-    | side | 32 px for images of at most 48 px, 64 up to 112, else 96 (CPU) or 224 (GPU) |
-    | backbone | resnet18; the small stem up to 64 px; narrow on a CPU; resnet50 at 224 px |
-    | batch | 256, halved until there are at least 4 batches, 16 at the least |
-    | epochs | what passes 20 million images (GPU) or half a million (CPU), between 20 and 800 |
+    | size of views | 32 px for images of at most 48 px, 64 up to 112, else 96 (CPU) or 224 (GPU) |
+    | backbone | resnet18; the small stem up to 64 px; fewer channels and layers on a CPU; resnet50 at 224 px |
+    | batch | 256, halved until an epoch has at least 4 batches, but at least 16 |
+    | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
 
     Raises:
@@ -26,7 +26,7 @@ def photos(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:
-        raise UserError(f"{source} has {n} images, expected at least 32 to learn from; for a trial use `fullrank pretrain digits`")
+        raise UserError(f"{source} has {n} images, expected at least 32 for training; to try fullrank, run `fullrank pretrain digits`")
     size = 32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96
     batch = 256
     while batch > 16 and n < 4 * batch:
@@ -38,7 +38,7 @@ def photos(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe
     recipe = Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
-        views=(view(size, dataset_info.channels),),
+        views=(build_view(size, dataset_info.channels),),
         backbone=BackboneConfig(name=name, arguments=arguments, stem="small" if small else "standard"),
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
         optimizer=OptimizerConfig(name="adamw", lr=2e-3 * (batch / 256) ** 0.5, weight_decay=1e-4),
@@ -56,8 +56,8 @@ def photos(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe
     ]
 
 
-def view(size: int, channels: int) -> ViewConfig:
-    """Return the general view; without colours to shift where the images are not RGB."""
+def build_view(size: int, channels: int) -> ViewConfig:
+    """Return the distribution of views, without changes of colour if the images are not RGB."""
     colour = channels == 3
     jitter = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4 if colour else 0.0, hue=0.1 if colour else 0.0)
     blur = BlurConfig(probability=0.5 if size >= 64 else 0.0, sigma=(0.1, 2.0 * max(size, 64) / 224))

@@ -1,7 +1,7 @@
 """The files of a run: its directory, metrics and spectrum history, and the environment that it ran in."""
 
 from fullrank.run.directory import Run, create, resume_command, run_lock
-from fullrank.run.environment import describe
+from fullrank.run.environment import describe_environment
 from fullrank.run.files import read_json, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
 from fullrank.run.spectrum_history import SpectrumHistory
@@ -12,7 +12,7 @@ __all__ = [
     "Run",
     "SpectrumHistory",
     "create",
-    "describe",
+    "describe_environment",
     "read_json",
     "resume_command",
     "run_lock",

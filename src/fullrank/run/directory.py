@@ -1,4 +1,4 @@
-"""A run directory: its files, read back, and the lock that keeps two processes from writing one run."""
+"""A run directory: its files as objects, its creation, and a lock against a second process."""
 
 import contextlib
 import errno
@@ -44,7 +44,7 @@ class Run:
         return list_checkpoints(self.path / "checkpoints")
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """Return the newest checkpoint, or that of `step`.
+        """Return the checkpoint of `step`, by default the newest.
 
         Raises:
             UserError: there is none.
@@ -83,10 +83,10 @@ class Run:
 
 @contextlib.contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Hold the run directory for this process; the lock is released when the process ends, however it ends.
+    """Lock the run directory for this process; the lock is also released when the process is killed.
 
     Raises:
-        UserError: another process holds it, or it cannot be written.
+        UserError: another process has locked it, or it cannot be written.
     """
     lock = filelock.FileLock(path / ".lock")
     try:
@@ -111,14 +111,14 @@ def resume_command(path: Path) -> str:
 
 
 def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
-    """Make the folder of a new run: `path`, or the next free `runs/NAME`.
+    """Create the directory of a new run: `path`, or the next free `runs/NAME`.
 
     Raises:
-        UserError: `path` holds something already and `overwrite` was not asked, or it cannot be written.
+        UserError: `path` is not empty and may not be overwritten, or it cannot be written.
     """
     try:
         if path is None:
-            return _next_free(name)
+            return _create_next_free(name)
         validate_output_dir(path, overwrite=overwrite)
         if (path / "recipe.json").exists():
             _clear(path)
@@ -130,10 +130,10 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
 
 
 def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
-    """Say why `path` cannot become the folder of a new run, so that it is known before the images are read. Nothing is written.
+    """Check that `path` can become the directory of a new run, before the images are read. Nothing is written.
 
     Raises:
-        UserError: it holds something already and `overwrite` was not asked, is in use, or cannot be written.
+        UserError: it is not empty and may not be overwritten, is in use, or cannot be written.
     """
     try:
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
@@ -145,17 +145,20 @@ def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
             raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
         is_run = (path / "recipe.json").exists()
         if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
-            remedy = f"{f'continue it with --resume {path}, replace it with --overwrite, or ' if is_run else ''}give another --out"
-            raise UserError(f"{path} holds {'a run' if is_run else 'other files'} already, and is never overwritten unasked; {remedy}")
+            if is_run:
+                raise UserError(
+                    f"{path} already holds a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
+                )
+            raise UserError(f"{path} already holds other files, and only a run can be overwritten; give another --out")
         if is_run:
             with run_lock(path):
                 pass
-    except OSError as error:  # a folder on the way that cannot even be looked into
+    except OSError as error:  # a folder on the way cannot be listed
         raise _not_writable(path, error) from error
 
 
-def _next_free(name: str) -> Path:
-    """Make `runs/NAME`, or the first of `runs/NAME-2` … that is free: the making decides, so two processes never get the same."""
+def _create_next_free(name: str) -> Path:
+    """Create `runs/NAME`, or the first free one of `runs/NAME-2` …; mkdir is atomic, so that two processes never get the same one."""
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
@@ -165,7 +168,7 @@ def _next_free(name: str) -> Path:
 
 
 def _not_writable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give an --out that you may write to")
+    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
 
 
 FOLDERS = ("checkpoints", "tensorboard", "wandb")
@@ -173,9 +176,9 @@ FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "deco
 
 
 def _clear(path: Path) -> None:
-    """Remove an old run's own files, and nothing else."""
+    """Remove the files of an old run, and no others."""
     with run_lock(path):
         for folder in FOLDERS:
             shutil.rmtree(path / folder, ignore_errors=True)
-        for file in (*FILES, "recipe.json"):  # last: until then it is a run, which may be overwritten
+        for file in (*FILES, "recipe.json"):  # recipe.json last: it marks the directory as a run, which may be overwritten
             (path / file).unlink(missing_ok=True)

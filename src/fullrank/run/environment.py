@@ -1,4 +1,4 @@
-"""On what a run ran: versions, hardware, command. No user name, no host name: the user's own folder is written `~`."""
+"""The environment of a run: versions, hardware, command. It has no user name and no host name; the home folder is written `~`."""
 
 import os
 import platform
@@ -18,10 +18,10 @@ from fullrank.recipes import Recipe
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "datasets", "numpy")
 
 
-def describe(recipe: Recipe) -> dict[str, Any]:
-    """Return what environment.json holds when a run starts.
+def describe_environment(recipe: Recipe) -> dict[str, Any]:
+    """Return the content of environment.json at the start of a run.
 
-    >>> sorted(describe(Recipe()))[:4]
+    >>> sorted(describe_environment(Recipe()))[:4]
     ['command', 'commit', 'datasets', 'duration_seconds']
     """
     return {
@@ -34,7 +34,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
 
 
 def platform_info() -> dict[str, Any]:
-    """Return versions, hardware, command and commit: what any measurement should carry."""
+    """Return versions, hardware, command and commit."""
     return {
         **{name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -46,7 +46,7 @@ def platform_info() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return processor, cores, threads used, and GPUs."""
+    """Return the processor, its cores, the threads in use, and the GPUs."""
     return {
         "cpu": processor(),
         "cores": os.cpu_count(),
@@ -56,7 +56,7 @@ def hardware() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's name where the system tells it."""
+    """Return the name of the processor if the system provides it, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the package's own checkout, with a mark where it was changed; None outside a checkout."""
+    """Return the commit of the package's checkout, with "+changes" if files were modified; None outside a checkout."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:

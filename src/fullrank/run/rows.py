@@ -1,6 +1,6 @@
-"""The rows of a run's log, as typed records: the logger writes them, and everything else reads them.
+"""The rows of a run's log, as typed records.
 
-`metrics.jsonl` holds one JSON object a row, with its kind: "train", "spectrum" or "alarm". Fields that are None are left out of the file.
+`metrics.jsonl` holds one JSON object per row, with its kind: "train", "spectrum" or "alarm". Fields that are None are not written.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class TrainRow:
     lr: float
     images_per_second: float
     probe_loss: float | None = None
-    """Loss of the online probe; None where no image of the batch has a label."""
+    """Loss of the online probe; None if no image of the batch has a label."""
     probe_train_accuracy: float | None = None
     effective_rank: float | None = None
     """Effective rank of the embeddings of this batch's first view; None at steps that do not measure it."""
@@ -43,19 +43,19 @@ class SpectrumMetrics:
 
     effective_rank: float
     condition_number: float | None
-    """None where it is infinite."""
+    """None if it is infinite."""
     entropy: float
     collapsed_dimensions: int
     dimensions: int
     samples: int
     relative_variance: float | None = None
-    """Share of the mean square Σ‖z‖²/n that is variance: 0 where all embeddings are equal; None where the mean is unknown."""
+    """Share of the mean square Σ‖z‖²/n that is variance: 0 if all embeddings are equal; None if the mean is unknown."""
 
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
         """Compute the metrics of a spectrum."""
         values: dict[str, Any] = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
-        finite = {name: value if np.isfinite(value) else None for name, value in values.items()}
+        finite: dict[str, Any] = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
@@ -69,9 +69,9 @@ class SpectrumRow:
     backbone: SpectrumMetrics
     projector: SpectrumMetrics
     intraclass_correlation: float | None = None
-    """Of the representations of the last batch's views; None before the first step."""
+    """That of the representations of the last batch's views; None before the first step."""
     probe_accuracy: float | None = None
-    """Accuracy of the online probe on the held-out images; None where they have no labels."""
+    """Accuracy of the online probe on the held-out images; None if they have no labels."""
 
 
 @dataclass(frozen=True, kw_only=True)

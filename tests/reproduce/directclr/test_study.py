@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from fullrank.evaluation import extract
+from fullrank.evaluation import extract_features
 from fullrank.images import train_and_test
 from fullrank.loading import load
 from fullrank.recipes import RECIPES, check
@@ -70,7 +70,7 @@ def test_parts_of_r_are_probed_and_its_spectrum_is_that_of_held_out_images(smoke
     found = judged(recipe, tmp_path, images=0)
     (path,) = tmp_path.iterdir()
     model, splits, d0 = load(path), train_and_test("digits", seed=0), recipe.hyper["d0"]
-    train, test = (extract(model.backbone, part, model.preprocess) for part in (splits.train, splits.test))
+    train, test = (extract_features(model.backbone, part, model.preprocess) for part in (splits.train, splits.test))
     expected = np.linalg.eigvalsh(np.cov(test.X.double().numpy().T, ddof=0))[::-1]
     np.testing.assert_allclose(found["representation"]["eigenvalues"], expected, rtol=1e-6)
     assert found["embedding"] == found["representation"]  # there is no projector

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
-from fullrank.evaluation import Features, extract, linear_probe, standardize
-from fullrank.evaluation.features import part_of
+from fullrank.evaluation import Features, extract_features, linear_probe, standardize
+from fullrank.evaluation.features import select_dimensions
 from fullrank.images import Images, load, train_and_test
 from fullrank.loading import load_run
 from fullrank.methods import ProjectorConfig, gradient_ranks
@@ -160,14 +160,16 @@ def judge(run: Run, *, images: int) -> Rows:
     splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=recipe.seed)
     drawn = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))[: images or None].sort().values.numpy()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    train, test = (extract(model.backbone, part, model.preprocess, device=device) for part in (splits.train.subset(drawn), splits.test))
+    train, test = (
+        extract_features(model.backbone, part, model.preprocess, device=device) for part in (splits.train.subset(drawn), splits.test)
+    )
     d0 = recipe.hyper.get("d0", recipe.projector.d0)
     parts = {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, min(2 * d0, train.X.shape[1]))}
     assert model.projector is not None  # a run has one, if an empty one
     with torch.inference_mode():
         Z = model.projector.cpu()(test.X)
     return {
-        "accuracy": {name: accuracy(part_of(train, part), part_of(test, part)) for name, part in parts.items()},
+        "accuracy": {name: accuracy(select_dimensions(train, part), select_dimensions(test, part)) for name, part in parts.items()},
         "representation": spectrum(test.X),
         "embedding": spectrum(Z),
         "ranks": ranks(run, recipe, splits.train),

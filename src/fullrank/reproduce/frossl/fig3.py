@@ -26,9 +26,9 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
-from fullrank.evaluation.frozen import keep_modes
+from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import MemoryImages, channel_statistics, load, train_and_test
-from fullrank.launch import launch_fabric
+from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
@@ -175,7 +175,7 @@ def run(
     found = evaluate(bare.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device)
     return {
         "steps": steps,
-        "accuracy": found["scores"][0]["accuracy"],
+        "accuracy": found.scores[0].accuracy,
         "seen": summary(steps, [contender.normalize(Z) for Z in Zs]),
         "raw": summary(steps, Zs),
     }
@@ -184,7 +184,7 @@ def run(
 @torch.no_grad()
 def embed(method: Method, view: Float[Tensor, "n C S S"]) -> Float[Tensor, "n D"]:
     """Embeddings of images in eval mode."""
-    with keep_modes(method):
+    with restore_modes(method):
         method.eval()
         return torch.cat([method.projector(method.backbone(part)) for part in view.split(512)]).double().cpu()
 

@@ -11,7 +11,7 @@ DIGITS = replace(RECIPES["digits"], data=replace(RECIPES["digits"].data, mean=(0
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_digits_recipe_can_be_turned_to_every_objective(name):
+def test_the_digits_recipe_takes_every_objective(name):
     recipe = with_objective(DIGITS, name)
     if name.startswith("directclr"):
         recipe = replace(recipe, hyper={"d0": 64})
@@ -20,13 +20,13 @@ def test_the_digits_recipe_can_be_turned_to_every_objective(name):
     assert (recipe.optimizer, recipe.schedule, recipe.backbone) == (DIGITS.optimizer, DIGITS.schedule, DIGITS.backbone)
 
 
-def test_the_numbers_are_those_of_the_new_objective():
+def test_hyperparameters_are_those_of_the_new_objective():
     recipe = with_objective(replace(DIGITS, hyper={"invariance": 9.0}), "moco")
     assert recipe.hyper == {"temperature": 0.2}
     assert recipe.method == {"queue": 4096, "momentum": (0.99, 0.999)}
 
 
-def test_an_objective_that_inverts_a_covariance_gets_few_dimensions_and_never_more_than_before():
+def test_an_objective_that_inverts_a_covariance_gets_at_most_64_dimensions():
     assert with_objective(Recipe(), "wmse").projector.widths == (2048, 2048, 64)
     assert with_objective(Recipe(projector=ProjectorConfig(widths=(32, 16))), "wmse").projector.widths == (32, 16)
     assert with_objective(Recipe(), "simclr").projector.widths == Recipe().projector.widths
@@ -37,11 +37,11 @@ def test_an_objective_of_the_representation_gets_no_projector():
     assert with_objective(Recipe(projector=ProjectorConfig(kind="diagonal")), "directclr").projector.absent
 
 
-def test_the_kind_of_projector_stays_with_every_other_objective():
+def test_other_objectives_keep_the_kind_of_projector():
     recipe = with_objective(Recipe(projector=ProjectorConfig(kind="sub-vector", d0=22)), "simclr")
     assert (recipe.projector.kind, recipe.projector.d0) == ("sub-vector", 22)
 
 
-def test_an_unknown_objective_is_refused():
-    with pytest.raises(UserError, match=r"unknown objective 'vicregg'.*perhaps you meant 'vicreg'"):
+def test_an_unknown_objective_is_an_error():
+    with pytest.raises(UserError, match=r"unknown objective 'vicregg'.*did you mean 'vicreg'"):
         with_objective(Recipe(), "vicregg")

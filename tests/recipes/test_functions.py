@@ -1,0 +1,174 @@
+import dataclasses
+import inspect
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import pytest
+import torch
+
+from fullrank.errors import UserError
+from fullrank.objectives import OBJECTIVES, frossl
+from fullrank.recipes import DataConfig, Recipe, fill_defaults, import_function, keywords, resolve_objective
+from fullrank.recipes.assemble import build_transform
+
+
+def objective(Z, *, weight: float = 2.0, count: int = 3, log: bool = True, kind: Literal["a", "b"] = "a", slices: int | None = None):
+    return {}
+
+
+@pytest.mark.parametrize("function", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_fields_are_the_keyword_only_arguments_with_their_defaults(function):
+    signature = inspect.signature(function).parameters.values()
+    expected = {p.name: p.default for p in signature if p.kind is p.KEYWORD_ONLY}
+    assert dataclasses.asdict(keywords(function)()) == expected == fill_defaults(function, {}, "objective")
+
+
+def test_fields_have_the_types_of_the_signature():
+    types = {field.name: field.type for field in dataclasses.fields(keywords(objective))}
+    assert types == {"weight": float, "count": int, "log": bool, "kind": Literal["a", "b"], "slices": int | None}
+
+
+def test_the_dataclass_is_frozen_and_has_the_name_of_the_objective():
+    hyper = keywords(frossl)(invariance=3.0)
+    assert repr(hyper) == "frossl(invariance=3.0, log=True, center=True, normalize='columns')"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        hyper.invariance = 1.0
+    with pytest.raises(TypeError):
+        keywords(frossl)(3.0)
+
+
+def test_given_values_override_defaults_and_an_integer_becomes_a_float():
+    values = fill_defaults(objective, {"weight": 4, "slices": 2}, "objective")
+    assert values == {"weight": 4.0, "count": 3, "log": True, "kind": "a", "slices": 2}
+    assert isinstance(values["weight"], float)
+    assert fill_defaults(objective, {"slices": None}, "objective")["slices"] is None
+
+
+def test_given_values_are_not_modified():
+    given = {"weight": 4.0}
+    fill_defaults(objective, given, "objective")
+    assert given == {"weight": 4.0}
+
+
+def test_an_unknown_hyperparameter_lists_the_valid_ones():
+    with pytest.raises(UserError, match=r"no hyperparameter 'invarianc'; it takes invariance, log, .*; did you mean 'invariance'\?$"):
+        fill_defaults(frossl, {"invarianc": 1.0}, "objective 'frossl'")
+
+
+def test_an_objective_without_hyperparameters_takes_none():
+    def spectral(Z):
+        return {}
+
+    with pytest.raises(UserError, match=r"'spectral' has no hyperparameter 'temperature'; it takes none$"):
+        fill_defaults(spectral, {"temperature": 1.0}, "objective 'spectral'")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("weight", "2", "got '2', expected float"),
+        ("weight", True, "got True, expected float"),
+        ("count", 2.5, "got 2.5, expected int"),
+        ("count", True, "got True, expected int"),
+        ("log", 1, "got 1, expected bool"),
+        ("kind", "c", "got 'c', expected one of 'a', 'b'"),
+        ("slices", 1.5, "got 1.5, expected int"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_an_error(name, value, expected):
+    with pytest.raises(UserError, match=f"^objective 'objective', {name}: {expected}$"):
+        fill_defaults(objective, {name: value}, "objective 'objective'")
+
+
+def test_a_hyperparameter_without_annotation_has_the_type_of_its_default():
+    def custom(Z, *, weight=2.0):
+        return {}
+
+    assert fill_defaults(custom, {"weight": 3}, "objective") == {"weight": 3.0}
+    assert [field.type for field in dataclasses.fields(keywords(custom))] == [float]
+
+
+def test_a_hyperparameter_without_default_must_be_given():
+    def custom(Z, *, weight: float):
+        return {}
+
+    assert fill_defaults(custom, {"weight": 3}, "objective") == {"weight": 3.0}
+    with pytest.raises(UserError, match=r"^objective has no value for weight; give each a default in the signature$"):
+        fill_defaults(custom, {}, "objective")
+
+
+def test_callable_objects_and_partials_have_hyperparameters():
+    class Custom:
+        def __call__(self, Z, *, weight: float = 2.0):
+            return {}
+
+    assert fill_defaults(Custom(), {"weight": 3}, "objective") == {"weight": 3.0}
+    assert fill_defaults(partial(objective, weight=3.0), {}, "objective")["weight"] == 3.0
+
+
+@pytest.fixture
+def transform_name(tmp_path, monkeypatch):
+    """A function in a user's module in the working directory."""
+    (tmp_path / "my_transforms.py").write_text("def invert(x, generator):\n    return 1 - x\n\nNUMBER = 3\n")
+    (tmp_path / "my_broken.py").write_text("import no_such_module_of_mine\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_transforms:invert"
+    sys.modules.pop("my_transforms", None)
+
+
+def test_a_module_in_the_working_directory_is_found(transform_name):
+    assert import_function(transform_name)(0.25, None) == 0.75
+
+
+def test_an_installed_module_is_found():
+    assert import_function("torch.nn.functional:relu") is torch.nn.functional.relu
+
+
+@pytest.mark.parametrize("name", ["math.sqrt", ":sqrt", "math:", ""])
+def test_a_name_of_another_form_is_an_error(name):
+    with pytest.raises(UserError, match=f"^'{name}' names no function; expected package.module:function$"):
+        import_function(name)
+
+
+def test_a_missing_module_is_an_error(transform_name):
+    with pytest.raises(UserError, match=r"'my_transformz:invert': No module named 'my_transformz'; expected package.module:function"):
+        import_function("my_transformz:invert")
+    with pytest.raises(UserError, match="'my_broken:f': No module named 'no_such_module_of_mine'"):
+        import_function("my_broken:f")
+
+
+@pytest.mark.parametrize("name", ["inver", "NUMBERS"])
+def test_a_missing_function_suggests_the_nearest_name(transform_name, name):
+    with pytest.raises(UserError, match=f"'my_transforms:{name}': module my_transforms has no function {name}"):
+        import_function(f"my_transforms:{name}")
+    with pytest.raises(UserError, match=r"did you mean 'invert'\?"):
+        import_function("my_transforms:inver")
+
+
+def test_a_custom_transform_of_a_recipe_changes_its_views(transform_name):
+    recipe = Recipe(data=DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
+    images = torch.randint(0, 256, (3, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    plain, inverted = (build_transform(each) for each in (recipe, replace(recipe, custom_transforms=(transform_name,))))
+    draws = plain.draw(0, 0, 3)
+    torch.testing.assert_close(inverted(images, draws)[0], 1 - plain(images, draws)[0])
+
+
+def test_an_objective_is_resolved_in_the_library_or_imported(transform_name):
+    assert resolve_objective("frossl") is frossl
+    assert resolve_objective(transform_name)(0.25, None) == 0.75
+    with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; name your own objective package.module:function$"):
+        resolve_objective("invert")
+    with pytest.raises(UserError, match="'my_transforms:NUMBER': NUMBER of module my_transforms is a int, expected a function"):
+        resolve_objective("my_transforms:NUMBER")
+
+
+def test_a_recipe_takes_a_users_objective(transform_name, tmp_path):
+    (tmp_path / "my_loss.py").write_text("def loss(Z, *, weight=2.0):\n    return {'sum': weight * Z.sum()}\n")
+    recipe = Recipe(objective="my_loss:loss", hyper={"weight": 3})
+    assert (recipe.hyper, recipe.method) == ({"weight": 3.0}, {"shared": True})
+    with pytest.raises(UserError, match="objective 'my_loss:loss' has no hyperparameter 'wait'; it takes weight"):
+        Recipe(objective="my_loss:loss", hyper={"wait": 3})
+    sys.modules.pop("my_loss")
