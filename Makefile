@@ -1,4 +1,4 @@
-# Every command of the project. `make VENV=path` puts the virtual environment elsewhere.
+# All commands of the project. `make VENV=path` uses another virtual environment.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,11 +8,11 @@ SITE ?= site
 .PHONY: help install demo test slow lint check figures docs clean
 
 help:
-	@echo "make demo    pretrain on the embedded digits, judge the result, write a page (two minutes on two cores)"
+	@echo "make demo    pretrain on the digits, evaluate, write a report (two minutes on two cores)"
 	@echo "make test    run the tests            make slow    run the slow ones too"
 	@echo "make lint    ruff and pyright         make check   lint and test"
 	@echo "make docs    build the documentation  make figures the papers' figures at size small, into results/"
-	@echo "make clean   remove what was made"
+	@echo "make clean   remove the environment, runs and caches"
 
 $(VENV)/.pip: Makefile
 	$(PYTHON) -m venv $(VENV)

@@ -1,13 +1,13 @@
-"""How many degraded runs the alarm catches, and how many healthy ones it disturbs, on the embedded digits.
+"""Detection rates of the collapse detector: alarms in degraded and in healthy runs, on the embedded digits.
 
     python benchmarks/alarm.py --parallel 2
 
-Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, nothing tuned. Planted ones differ from them in one
-thing, listed in `PLANTS`. Whether a planted run is degraded is decided without the alarm's own statistics: by a probe of 2 labels a class
-on the frozen backbone, as a share of what the healthy run of the same objective and seed gains over the untrained network. Below a half, or
-where the run ended in NaN, it is degraded. How near each run came to a threshold is noted as `extremes`. The alarm is replayed from each
-run's metrics.jsonl. A run that is there already is taken as it is; `--only` takes the kinds named, and leaves the results of the others.
-Written to `benchmarks/results/alarm.json`.
+Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ
+from them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels a class on the frozen backbone decides whether such a run is
+degraded, without the statistics of the detector: a run is degraded if it keeps less than half of the gain of the healthy run of the same
+objective and seed over the untrained network, or if it ended in NaN. `extremes` holds the values closest to the thresholds. The alarms are
+replayed from each run's metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds, and keeps the results of the others.
+Writes `benchmarks/results/alarm.json`.
 """
 
 import argparse
@@ -30,17 +30,16 @@ from fullrank.errors import UserError
 from fullrank.evaluation import evaluate
 from fullrank.images import train_and_test
 from fullrank.methods import ProjectorConfig
-from fullrank.monitoring.collapse_detector import missing_share
-from fullrank.monitoring.replay import alarms, judged_from, steps_per_epoch
+from fullrank.monitoring.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.environment import platform_info
-from fullrank.run.rows import row_to_json
+from fullrank.run.rows import AlarmRow, SpectrumRow
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 
 EPOCHS = 20
-KEPT = 0.5  # of the gain over the untrained network, below which a run is degraded
+KEPT = 0.5  # a run that keeps a smaller share of the gain over the untrained network is degraded
 RESULTS = Path(__file__).parent / "results" / "alarm.json"
 Change = Callable[[Recipe], Recipe]
 
@@ -62,12 +61,12 @@ def learning_rate(lr: float, name: str = "adamw") -> Change:
     return lambda recipe: replace(recipe, optimizer=replace(recipe.optimizer, lr=lr, name=name))
 
 
-def bare(recipe: Recipe) -> Recipe:
+def without_projector(recipe: Recipe) -> Recipe:
     return replace(recipe, projector=ProjectorConfig(widths=()))
 
 
-def strong(recipe: Recipe) -> Recipe:
-    """Crops of 2 to 10 % of the area, turned by up to 180°, under noise of one standard deviation of the pixel range."""
+def strong_augmentation(recipe: Recipe) -> Recipe:
+    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise of std 1 (the pixel range)."""
     (view,) = recipe.views
     affine = AffineConfig(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
     crop, noise = CropConfig(probability=1.0, scale=(0.02, 0.1)), NoiseConfig(probability=1.0, std=1.0)
@@ -75,13 +74,13 @@ def strong(recipe: Recipe) -> Recipe:
 
 
 FOUR: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
-PLANTS: dict[str, dict[str, Change]] = {
+INDUCED_FAILURES: dict[str, dict[str, Change]] = {
     "learning rate too high": {
         **dict.fromkeys(FOUR, learning_rate(0.5)),  # a hundred times the recipe's
         "simsiam": learning_rate(5e-3),  # the recipe's
         "byol": learning_rate(5e-3),
     },
-    "augmentation too strong": dict.fromkeys(FOUR, strong),
+    "augmentation too strong": dict.fromkeys(FOUR, strong_augmentation),
     "invariance only": {
         "vicreg": hyper(variance=0.0, covariance=0.0),
         "barlow_twins": hyper(redundancy=0.0),
@@ -92,31 +91,31 @@ PLANTS: dict[str, dict[str, Change]] = {
         "corinfomax": hyper(invariance=1e6),
     },
     "log removed": {"frossl": hyper(log=False)},
-    "no projector": {name: bare for name in (*FOUR, "simsiam", "byol")},
+    "no projector": {name: without_projector for name in (*FOUR, "simsiam", "byol")},
     "NaN": {"vicreg": learning_rate(1e6, "sgd")},
 }
-CAUSES = {  # words of which the cause that an alarm gives has to hold one
-    "learning rate too high": ("steps",),
-    "augmentation too strong": ("augmentation",),
-    "invariance only": ("a loss without", "the term 'invariance'"),
-    "log removed": ("the term 'variance'",),
-    "no projector": ("projector",),
-    "NaN": ("not finite", "steps"),
+EXPECTED_CAUSES = {
+    "learning rate too high": {"large steps"},
+    "augmentation too strong": {"augmentation"},
+    "invariance only": {"missing term", "dominant term: invariance"},
+    "log removed": {"dominant term: variance"},
+    "no projector": {"no projector", "large steps, no projector"},
+    "NaN": {"large steps"},
 }
 
 
-def fleet(seeds: list[int], only: list[str]) -> Iterator[tuple[str, str, int, Recipe]]:
-    """Yield (kind, objective, seed, recipe) of each run, those first that others are held against."""
+def planned_runs(seeds: list[int], only: list[str]) -> Iterator[tuple[str, str, int, Recipe]]:
+    """Yield (kind, objective, seed, recipe) of each run, healthy runs first."""
     for seed in seeds:
         for objective in OBJECTIVES if "healthy" in only else ():
             yield "healthy", objective, seed, healthy(objective, seed)
         for kind in only:
-            for objective, change in PLANTS.get(kind, {}).items():
+            for objective, change in INDUCED_FAILURES.get(kind, {}).items():
                 yield kind, objective, seed, change(healthy(objective, seed))
 
 
 def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> Path:
-    """Pretrain and evaluate, in this process, what is not there; what ended a run is in `ended.json`."""
+    """Pretrain and evaluate a run in this process, unless it exists; `ended.json` holds the error that ended a run."""
     torch.set_num_threads(1)
     path = runs / f"{kind}-{objective}-{seed}".replace(" ", "-")
     if (path / "evaluation.json").exists() or (path / "ended.json").exists():
@@ -124,31 +123,30 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
     try:
         pretrain(recipe, out=path, overwrite=path.exists(), console=Console(quiet=True))
         model, splits = load(path), train_and_test(recipe.data.source, seed=seed)
-        judged = model.backbone, model.untrained(), model.preprocess, splits.train, splits.test
-        scores = evaluate(*judged, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
+        arguments = model.backbone, model.untrained(), model.preprocess, splits.train, splits.test
+        scores = evaluate(*arguments, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
         write_json(path / "evaluation.json", scores.to_json())
     except UserError as error:
         write_json(path / "ended.json", str(error))
     return path
 
 
-def few(path: Path, features: str) -> float | None:
-    """Accuracy of 2 labels a class on one kind of features; None where the run ended before its end."""
+def few_shot_accuracy(path: Path, features: str) -> float | None:
+    """Return the accuracy with 2 labels a class on one feature set; None if the run ended early."""
     evaluation = Run(path).evaluation
     scores = evaluation.scores if evaluation else ()
-    found = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
-    return found[0] if found else None
+    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
+    return accuracies[0] if accuracies else None
 
 
-def row(path: Path, kind: str, objective: str, seed: int, *, against: Path) -> dict[str, Any]:
-    """One run: what is left of the gain of the healthy run `against`, and the alarms that its log raises."""
+def run_result(path: Path, kind: str, objective: str, seed: int, *, reference: Path) -> dict[str, Any]:
+    """Return the share of the gain of the healthy run `reference` that one run keeps, and the alarms that its log raises."""
     run = Run(path)
-    rows = [row_to_json(row) for row in run.metrics]
-    start = judged_from(rows, run.recipe)
-    total = steps_per_epoch(rows) * run.recipe.epochs
-    raised = [(step, alarm.kind, alarm.where, alarm.cause) for step, alarm in alarms(run)]
-    raised += [(row["step"], row["alarm"], row["where"], row["cause"]) for row in rows if row.get("alarm") == "not finite"]
-    accuracy, untrained, best = few(path, "backbone"), few(against, "untrained backbone"), few(against, "backbone")
+    metrics = run.metrics
+    start, total = burn_in_end_of_log(metrics, run.recipe), steps_per_epoch(metrics) * run.recipe.epochs
+    alarms = replay_alarms(run) + [alarm for alarm in metrics.alarms if alarm.alarm == "not finite"]
+    accuracy, untrained = few_shot_accuracy(path, "backbone"), few_shot_accuracy(reference, "untrained backbone")
+    best = few_shot_accuracy(reference, "backbone")
     kept = None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
     return {
         "kind": kind,
@@ -158,55 +156,64 @@ def row(path: Path, kind: str, objective: str, seed: int, *, against: Path) -> d
         "kept": None if kept is None else round(kept, 3),
         "degraded": kind != "healthy" and (kept is None or kept < KEPT),
         "commit": run.environment["commit"],
-        "extremes": extremes([row for row in rows if row["kind"] == "spectrum" and row["step"] >= start]),
-        "alarms": [{"share": round(step / total, 3), "alarm": name, "where": where, "cause": cause} for step, name, where, cause in raised],
+        "extremes": extremes([row for row in metrics.spectrum if row.step >= start]),
+        "alarms": [
+            {"share": round(alarm.step / total, 3), "alarm": alarm.alarm, "where": alarm.where, "cause": cause_of(alarm)}
+            for alarm in alarms
+        ],
     }
 
 
-def extremes(looks: list[dict[str, Any]]) -> dict[str, Any]:
-    """How near the looks of a run came to each threshold, once they were judged, and the views' intraclass correlation."""
-    found: dict[str, Any] = {
-        "intraclass_correlation": min((look["intraclass_correlation"] for look in looks if "intraclass_correlation" in look), default=None)
-    }
-    for where in ("backbone", "projector") if looks else ():
-        measured = [look[where] for look in looks]
-        ranks = [one["effective_rank"] for one in measured]
-        found[where] = {
-            "rank": min(ranks),
-            "fallen_to": min((rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top), default=None),
-            "relative_variance": min(one["relative_variance"] for one in measured),
-            "missing": max(missing_share(one["collapsed_dimensions"], one["dimensions"], one["samples"]) for one in measured),
+def cause_of(alarm: AlarmRow) -> str:
+    """Return the cause of an alarm, with the dominant term if there is one."""
+    if alarm.cause == "dominant term":
+        return f"dominant term: {alarm.details['terms'][0]}"
+    return alarm.cause + (", no projector" if alarm.details.get("no_projector") else "")
+
+
+def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
+    """Return the values closest to each threshold after burn-in, and the smallest intraclass correlation."""
+    correlations = [row.intraclass_correlation for row in rows if row.intraclass_correlation is not None]
+    result: dict[str, Any] = {"intraclass_correlation": min(correlations, default=None)}
+    for where in ("backbone", "projector") if rows else ():
+        metrics = [getattr(row, where) for row in rows]
+        ranks = [m.effective_rank for m in metrics]
+        result[where] = {
+            "effective_rank": min(ranks),
+            "rank_share": min((rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top), default=None),
+            "relative_variance": min(m.relative_variance for m in metrics),
+            "collapsed_share": max(collapsed_share(m.collapsed_dimensions, m.dimensions, m.samples) for m in metrics),
         }
-    return found
+    return result
 
 
-def table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield one line a kind: runs, degraded ones, those that were caught, with the right cause, and when; others that were warned."""
-    for kind in ("healthy", *PLANTS):
+def detection_table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield one line for each kind: runs, degraded runs, detected ones, those with the right cause, and alarms in other runs."""
+    for kind in ("healthy", *INDUCED_FAILURES):
         if not (of_kind := [row for row in rows if row["kind"] == kind]):
             continue
         degraded = [row for row in of_kind if row["degraded"]]
-        caught = [row for row in degraded if row["alarms"]]
+        detected = [row for row in degraded if row["alarms"]]
         yield {
             "kind": kind,
             "runs": len(of_kind),
             "degraded": len(degraded),
-            "caught": len(caught),
-            "named": sum(any(word in alarm["cause"] for alarm in row["alarms"] for word in CAUSES[kind]) for row in caught),
-            "median_share": statistics.median(row["alarms"][0]["share"] for row in caught) if caught else None,
-            "others_warned": sum(bool(row["alarms"]) for row in of_kind if not row["degraded"]),
+            "detected": len(detected),
+            "right_cause": sum(any(alarm["cause"] in EXPECTED_CAUSES[kind] for alarm in row["alarms"]) for row in detected),
+            "median_share": statistics.median(row["alarms"][0]["share"] for row in detected) if detected else None,
+            "others_with_alarm": sum(bool(row["alarms"]) for row in of_kind if not row["degraded"]),
         }
 
 
 def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The content of the result file."""
+    """Return the content of the result file."""
     groups = {"seed 0, on which the thresholds were chosen": [0], "other seeds": sorted({row["seed"] for row in rows} - {0})}
     return {
         "date": datetime.date.today().isoformat(),
         "data": "digits",
         "epochs": EPOCHS,
         "degraded": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels a class; or ended in NaN",
-        "tables": {name: list(table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
+        "tables": {name: list(detection_table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
         "environment": platform_info(),
         "runs": rows,
     }
@@ -214,20 +221,20 @@ def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=["healthy", *PLANTS], choices=["healthy", *PLANTS])
+    parser.add_argument("--only", nargs="+", default=["healthy", *INDUCED_FAILURES], choices=["healthy", *INDUCED_FAILURES])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/alarm"))
     options = parser.parse_args()
-    jobs = list(fleet(options.seeds, options.only))
+    jobs = list(planned_runs(options.seeds, options.only))
     with ProcessPoolExecutor(options.parallel, mp_context=get_context("spawn")) as pool:
         paths = list(pool.map(partial(train, options.runs), *zip(*jobs, strict=True)))
-    found = {
-        (kind, objective, seed): row(path, kind, objective, seed, against=options.runs / f"healthy-{objective}-{seed}")
+    results = {
+        (kind, objective, seed): run_result(path, kind, objective, seed, reference=options.runs / f"healthy-{objective}-{seed}")
         for (kind, objective, seed, _), path in zip(jobs, paths, strict=True)
     }
     before = read_json(RESULTS).get("runs", []) if RESULTS.exists() else []
-    rows = list(({(r["kind"], r["objective"], r["seed"]): r for r in before} | found).values())
+    rows = list(({(r["kind"], r["objective"], r["seed"]): r for r in before} | results).values())
     write_json(RESULTS, result(rows))
 
 

@@ -25,7 +25,7 @@ from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
-from fullrank.spectrum import measures
+from fullrank.spectrum import functional
 from fullrank.training import OptimizerConfig, build_optimizer
 
 RECIPE = RECIPES["cifar10-projectors"]
@@ -85,7 +85,7 @@ def measure(method: Method, views: list[Tensor]) -> dict[str, float]:
 
 
 def directions(G: Float[Tensor, "n C"]) -> float:
-    return measures.participation_ratio(torch.linalg.svdvals(G).square()).item()
+    return functional.participation_ratio(torch.linalg.svdvals(G).square()).item()
 
 
 def summary(runs: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:

@@ -1,11 +1,11 @@
-"""Which label-free measure ranks runs as a linear probe does: Spearman's ρ over the runs of a fleet, with bootstrap intervals.
+"""How well label-free metrics rank runs, compared with a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
 
     python benchmarks/selection.py RUNS… --across "healthy-*"
 
-Every run is judged twice by its labels, on images that it has not seen: by the linear probe at its optimum, and by logistic regression
-with two labels a class. The measures see no label: the spectra of backbone and projector on the images that the run was trained on,
-and how several views of each lie together. Views are drawn from one distribution for all, the one that most runs were trained with.
-`--across` names the runs that differ in their objective and seed alone. Writes `results/selection.json`, with the names of runs only.
+Two accuracies on held-out images are the reference: that of the linear probe at its optimum, and that of logistic regression with two
+labels a class. The metrics use no labels: they use the spectra of backbone and projector on the training images, and several views of each
+image. All runs use the same view distribution, that of most runs. `--across` selects the runs that differ only in objective and seed.
+Writes `results/selection.json`, with the names of the runs only.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from fullrank.loading import Model, load_run
 from fullrank.recipes.assemble import build_transform
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
-from fullrank.spectrum import Spectrum, alignment, lidar, readings, uniformity
+from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
 
-VIEWS = 8  # of each image, for LiDAR; the first two are those of alignment
+VIEWS = 8  # of each image, for LiDAR; alignment uses the first two
 RESAMPLES = 2000
-LEAST = 6  # runs of one objective, below which no correlation is taken
+MIN_RUNS = 6  # of one objective for a correlation
 PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels a class"}
-LESS_IS_BETTER = ("condition number", "condition number at 14", "dead dimensions", "|α-ReQ − 1|", "alignment", "uniformity")
+LESS_IS_BETTER = ("condition number", "condition number at 14", "collapsed dimensions", "|α-ReQ − 1|", "alignment", "uniformity")
 NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation, in those of the features
 
 
@@ -51,47 +51,50 @@ def main():
         except UserError as error:
             left_out[path.name] = "no checkpoint" if "checkpoint" in str(error) else str(error)
     views = Counter(model.recipe.views for model in models.values()).most_common(1)[0][0]
-    judged = {}
+    results = {}
     for name, model in models.items():
         try:
-            judged[name] = judge(model, views)
+            results[name] = evaluate_run(model, views)
         except UserError as error:
             left_out[name] = str(error)
             continue
-        print(name, judged[name]["accuracy"], flush=True)
-    first = next(name for name in judged if fnmatch.fnmatch(name, options.across))
+        print(name, results[name]["accuracy"], flush=True)
+    first = next(name for name in results if fnmatch.fnmatch(name, options.across))
     result = {
-        "runs": judged,
+        "runs": results,
         "left_out": left_out,
         "across": options.across,
-        "correlations": correlations(judged, options.across),
-        "noise": {"run": first, "rows": noisy(models[first])},
+        "correlations": correlations(results, options.across),
+        "noise": {"run": first, "rows": with_noise(models[first])},
         "settings": {"views": VIEWS, "resamples": RESAMPLES, "interval": "95 % of bootstrap resamples of runs"},
         "environment": platform_info(),
     }
-    write_json(options.out, tidy(result))
+    write_json(options.out, to_json(result))
     show(result)
 
 
-def judge(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
-    """One run by its labels and by every label-free measure."""
+def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
+    """Return the accuracies and all label-free metrics of one run."""
     train, test = images_of(model)
     scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
     accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
     R = extract_features(model.backbone, train, model.preprocess).X
-    bare = not len(list(model.projector.children()))
-    several = seen_from(model, train, views)
-    measures = {}
-    parts = {"backbone": torch.nn.Identity()} | ({} if bare else {"projector": model.projector})
+    no_projector = not len(list(model.projector.children()))
+    views_R = representations_of_views(model, train, views)
+    metrics = {}
+    parts = {"backbone": torch.nn.Identity()} | ({} if no_projector else {"projector": model.projector})
     for part, project in parts.items():
         with torch.inference_mode():
-            spectrum, X = Spectrum.from_embeddings(project(R)), project(several.flatten(0, 1)).unflatten(0, several.shape[:2])
-        measures |= {f"{part}: {name}": value for name, value in measured(spectrum, X).items()}
-    return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": measures}
+            spectrum, X = (
+                Spectrum.from_embeddings(project(R)),
+                project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2]),
+            )
+        metrics |= {f"{part}: {name}": value for name, value in metrics_of(spectrum, X).items()}
+    return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": metrics}
 
 
 def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
-    """Images that the run was trained on, and those that it held out."""
+    """Return the training images and the held-out images of a run."""
     data = model.recipe.data
     splits = train_and_test(data.source, train=data.train, test=data.test, seed=model.recipe.seed)
     train, test = (load_images(images, channels=data.channels) for images in (splits.train, splits.test))
@@ -99,68 +102,68 @@ def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
 
 
 @torch.inference_mode()
-def seen_from(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
-    """Representations (n, q, D_b) of q views of each image."""
+def representations_of_views(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
+    """Return representations (n, q, D_b) of q views of each image."""
     make = build_transform(type(model.recipe)(views=views, data=model.recipe.data))
     drawn = [make(images.pixels, make.make_params(seed, 0, len(images)))[0] for seed in range(VIEWS // 2)]
     return torch.stack([torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1)
 
 
-def measured(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
-    """Every measure of a spectrum, and of views X (n, q, D)."""
-    found = {name: reading.value for name, reading in readings(spectrum).items()}
-    found["|α-ReQ − 1|"] = abs(found["α-ReQ"] - 1)
+def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
+    """Return every metric of a spectrum, and of views X (n, q, D)."""
+    metrics = {METRICS[key].name: metric.value for key, metric in compute_metrics(spectrum).items()}
+    metrics["|α-ReQ − 1|"] = abs(metrics["α-ReQ"] - 1)
     deviation = X.flatten(0, 1).std(0).mean()
-    return found | {
+    return metrics | {
         "alignment": alignment(X[:, 0], X[:, 1]),
         "uniformity": uniformity(X[:, 0]),
         "LiDAR": lidar(X),
-        "LiDAR, unit deviation": lidar(X / deviation) if deviation > 0 else 0.0,  # δ is absolute, and objectives differ in scale
+        "LiDAR, unit deviation": lidar(X / deviation) if deviation > 0 else 0.0,  # δ is absolute, and the scale depends on the objective
     }
 
 
-def correlations(judged: dict[str, Any], across: str) -> dict[str, Any]:
-    """ρ of each measure with each accuracy, over all runs, over those of `across`, and within each objective with enough runs."""
-    of = {name: run["objective"] for name, run in judged.items()}
-    groups = {"all": list(judged), "across objectives": [name for name in judged if fnmatch.fnmatch(name, across)]}
-    groups |= {f"within {objective}": [name for name in judged if of[name] == objective] for objective in dict.fromkeys(of.values())}
+def correlations(results: dict[str, Any], across: str) -> dict[str, Any]:
+    """Return ρ of each metric with each accuracy, for all runs, those of `across`, and each objective with enough runs."""
+    of = {name: run["objective"] for name, run in results.items()}
+    groups = {"all": list(results), "across objectives": [name for name in results if fnmatch.fnmatch(name, across)]}
+    groups |= {f"within {objective}": [name for name in results if of[name] == objective] for objective in dict.fromkeys(of.values())}
     result = {}
     for group, names in groups.items():
-        if len(names) < LEAST:
+        if len(names) < MIN_RUNS:
             continue
         rows: dict[str, Any] = {}
-        for measure in dict.fromkeys(measure for name in names for measure in judged[name]["measures"]):
-            known = [name for name in names if measure in judged[name]["measures"]]
-            if len(known) >= LEAST:
-                x = np.array([oriented(measure, judged[name]["measures"][measure]) for name in known])
-                rows[measure] = {"n": len(known)} | {
-                    probe: intraclass_correlation(x, [judged[name]["accuracy"][probe] for name in known]) for probe in PROBES
+        for metric in dict.fromkeys(metric for name in names for metric in results[name]["measures"]):
+            known = [name for name in names if metric in results[name]["measures"]]
+            if len(known) >= MIN_RUNS:
+                x = np.array([sign_corrected(metric, results[name]["measures"][metric]) for name in known])
+                rows[metric] = {"n": len(known)} | {
+                    probe: rank_correlation(x, [results[name]["accuracy"][probe] for name in known]) for probe in PROBES
                 }
         result[group] = rows
     return result
 
 
-def oriented(measure: str, value: float) -> float:
-    """The measure, turned so that more ought to be better."""
-    return -value if measure.split(": ")[1] in LESS_IS_BETTER else value
+def sign_corrected(metric: str, value: float) -> float:
+    """Return the metric with its sign changed if less is better."""
+    return -value if metric.split(": ")[1] in LESS_IS_BETTER else value
 
 
-def intraclass_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
-    """Spearman's ρ with its interval, and what the run that the measure picks scores below the best one."""
+def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
+    """Return Spearman's ρ with its interval, and the regret: the best accuracy minus that of the run with the best metric."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
-    found = spearman(x[resampled], y[resampled])
-    low, high = np.nanquantile(found, (0.025, 0.975)) if np.isfinite(found).any() else (np.nan, np.nan)
+    resampled_rho = spearman(x[resampled], y[resampled])
+    low, high = np.nanquantile(resampled_rho, (0.025, 0.975)) if np.isfinite(resampled_rho).any() else (np.nan, np.nan)
     rho = spearman(x[None], y[None])[0]
     return {
         "rho": rounded(rho),
         "interval": [rounded(low), rounded(high)],
-        "regret": rounded(y.max() - y[x == x.max()].mean()),  # of equals, their mean
+        "regret": rounded(y.max() - y[x == x.max()].mean()),  # the mean if several runs tie
     }
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Spearman's ρ of each row, ties taking their mean rank; NaN where one of the two does not vary."""
+    """Return Spearman's ρ of each row, with mean ranks for ties; NaN if x or y is constant."""
     a, b = (rankdata(values, axis=1) for values in (x, y))
     a, b = (ranks - ranks.mean(1, keepdims=True) for ranks in (a, b))
     with np.errstate(invalid="ignore"):
@@ -171,19 +174,19 @@ def rounded(value: float) -> float | None:
     return round(float(value), 4) if np.isfinite(value) else None
 
 
-def tidy(value: Any) -> Any:
-    """Six digits of every number, and None for what is infinite, as JSON has it."""
+def to_json(value: Any) -> Any:
+    """Return a JSON value with six digits of every number, and None for infinite ones."""
     if isinstance(value, dict):
-        return {key: tidy(entry) for key, entry in value.items()}
+        return {key: to_json(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [tidy(entry) for entry in value]
+        return [to_json(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if np.isfinite(value) else None
     return value
 
 
-def noisy(model: Model) -> list[dict[str, float]]:
-    """What white noise on the features of one run does to its ranks and to its probe."""
+def with_noise(model: Model) -> list[dict[str, float]]:
+    """Return ranks and accuracies of one run with white noise on its features."""
     train, test = (extract_features(model.backbone, images, model.preprocess) for images in images_of(model))
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -208,9 +211,9 @@ def noisy(model: Model) -> list[dict[str, float]]:
 def show(result: dict[str, Any]) -> None:
     for group, rows in result["correlations"].items():
         print(f"\n{group}")
-        for measure, row in sorted(rows.items(), key=lambda item: -(item[1]["linear"]["rho"] or -2)):
+        for metric, row in sorted(rows.items(), key=lambda item: -(item[1]["linear"]["rho"] or -2)):
             print(
-                f"{measure:46} n = {row['n']:3}",
+                f"{metric:46} n = {row['n']:3}",
                 *(f"{probe} {row[probe]['rho']} {row[probe]['interval']} {row[probe]['regret']}" for probe in PROBES),
             )
     accuracies = [run["accuracy"]["linear"] for run in result["runs"].values()]

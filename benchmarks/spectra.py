@@ -1,4 +1,4 @@
-"""The eigenvalue spectra that every objective reaches on the same small problem: free embeddings, without a network.
+"""The spectrum that each objective reaches on the same small problem: free embeddings, without a network.
 
     python benchmarks/spectra.py            # two minutes
 
@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from fullrank.conformance import objective_case, optimize_free_embeddings
 from fullrank.conformance.free_embeddings import INITIAL_RANK
 from fullrank.objectives import OBJECTIVES
-from fullrank.reproduce.plot_style import STYLE, subplots
+from fullrank.plot_style import MATPLOTLIB_STYLE, subplots
 from fullrank.run import write_json
 
 HERE = Path(__file__).parent
@@ -43,24 +43,24 @@ def main():
         "numbers": D0,
     }
     write_json(HERE / "results" / "spectra.json", {"settings": settings, "torch": version("torch"), "objectives": rows})
-    with rc_context(STYLE):
+    with rc_context(MATPLOTLIB_STYLE):
         draw(rows)
 
 
 def measure(name: str, objective) -> dict:
-    found = [
+    runs = [
         optimize_free_embeddings(
             objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
         )
         for s in SEEDS
     ]
-    before = [f.before.effective_rank() for f in found]
-    assert all(f.after is not None for f in found), f"{name} became infinite"
-    after = [f.after.effective_rank() for f in found]
-    first = found[0].after
+    before = [f.before.effective_rank() for f in runs]
+    assert all(f.after is not None for f in runs), f"{name} became infinite"
+    after = [f.after.effective_rank() for f in runs]
+    first = runs[0].after
     print(f"{name:22} {before} → {after}", flush=True)
     eigenvalues = {
-        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", found[0].before), ("end", first))
+        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", runs[0].before), ("end", first))
     }
     return {"before": before, "after": after, "eigenvalues": eigenvalues}
 

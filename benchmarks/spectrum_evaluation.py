@@ -1,11 +1,11 @@
-"""What the spectrum watch costs: a look at held-out images against a training step, and its share of runs of many lengths.
+"""The cost of spectrum evaluation: one evaluation compared with a training step, and its share of runs of many lengths.
 
-    python benchmarks/watch.py              # two minutes
-    python benchmarks/watch.py --runs RUN…  # and the share that these runs noted, from end to end
+    python benchmarks/spectrum_evaluation.py              # two minutes
+    python benchmarks/spectrum_evaluation.py --runs RUN…  # also the measured share of these runs
 
 Networks are those of the recipes with a projector to D dimensions. Everything runs on one thread and is measured in CPU seconds of the
-process, which other processes hardly change; pixels are random. Of each length of run, the watch is planned as `pretrain` plans it; its
-share is looks · look / (steps · step + looks · look). Writes `results/watch.json`.
+process, which other processes hardly change; pixels are random. `pretrain` plans the evaluations of each length of run; their share is
+evaluations · evaluation / (steps · step + evaluations · evaluation). Writes `results/spectrum_evaluation.json`.
 """
 
 import argparse
@@ -25,27 +25,27 @@ from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
-from fullrank.spectrum import Accumulator, Spectrum
+from fullrank.spectrum import Spectrum, StreamingSpectrum
 from fullrank.training import build_optimizer
 
 SETTINGS = (("digits", 512), ("cifar10-small", 256), ("cifar10-small", 2048))
 HELD_OUT = {"digits": 359, "cifar10-small": 10_000}
 STEPS = 3
-PASSED = 512  # images that a look passes at a time, and that it is timed on
+BATCH = 512  # images in a forward pass of an evaluation, and in its timing
 LENGTHS = (500, 2_000, 5_000, 10_000, 25_000, 50_000, 100_000)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, nargs="*", default=[])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "watch.json")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "spectrum_evaluation.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for name, D in SETTINGS:
         rows.append({"recipe": name, "D": D} | costs(recipe_of(name, D)))
         print(rows[-1], flush=True)
-    runs = [noted(Run(path)) for path in options.runs]
+    runs = [measured_share(Run(path)) for path in options.runs]
     write_json(options.out, {"unit": "CPU seconds, one thread", "rows": rows, "runs": runs, "environment": platform_info()})
 
 
@@ -57,53 +57,53 @@ def recipe_of(name: str, D: int) -> Recipe:
 
 
 def costs(recipe: Recipe) -> dict[str, Any]:
-    """CPU seconds of a step, and of looks and shares in runs of many lengths."""
+    """Return CPU seconds of a step and of evaluations, and their shares of runs of many lengths."""
     parts = assemble(recipe)
     work = count_cost(parts.method, recipe)
     method, most = parts.method.to(memory_format=torch.channels_last), HELD_OUT[recipe.name]
     generator = torch.Generator().manual_seed(0)
-    size = max(PASSED, recipe.batch), recipe.data.channels, parts.preprocess.size, parts.preprocess.size
+    size = max(BATCH, recipe.batch), recipe.data.channels, parts.preprocess.size, parts.preprocess.size
     pixels = torch.randint(256, size, dtype=torch.uint8, generator=generator)
     optimizer = build_optimizer(recipe.optimizer, method)
     step = seconds(lambda: train(method, optimizer, parts.views, pixels[: recipe.batch]), repeat=STEPS)
-    images = parts.preprocess.normalize(pixels[:PASSED])
-    passed = seconds(lambda: embeddings(method, images)) / PASSED
+    images = parts.preprocess.normalize(pixels[:BATCH])
+    forward = seconds(lambda: embeddings(method, images)) / BATCH
     plans = {steps: plan_evaluations(work, steps=steps, available=most) for steps in LENGTHS}
     spectra = {n: sum(seconds(lambda n=n, D=D: spectrum(n, D)) for D in work.dimensions) for n in {p.samples for p in plans.values()}}
-    looks = {n: n * passed + spent for n, spent in spectra.items()}
+    evaluations = {n: n * forward + spent for n, spent in spectra.items()}
     return {
         "batch": recipe.batch,
         "step": step,
-        "looks": [
+        "evaluations": [
             {
                 "samples": n,
-                "seconds": looks[n],
-                "in_steps": looks[n] / step,
+                "seconds": evaluations[n],
+                "in_steps": evaluations[n] / step,
                 "counted": work.evaluation(n) / work.step,
-                "forward": n * passed / looks[n],
+                "forward": n * forward / evaluations[n],
             }
-            for n in sorted(looks)
+            for n in sorted(evaluations)
         ],
-        "runs": [share(steps, step, looks[p.samples], samples=p.samples, every=p.every) for steps, p in plans.items()],
+        "runs": [share(steps, step, evaluations[p.samples], samples=p.samples, every=p.every) for steps, p in plans.items()],
     }
 
 
 def spectrum(n: int, D: int) -> Spectrum:
-    """Of n embeddings, as a look takes it."""
-    accumulator = Accumulator()
-    for Z in torch.randn(n, D).split(PASSED):
-        accumulator.update(Z)
-    return accumulator.spectrum()
+    """Return the spectrum of n random embeddings, computed as in an evaluation."""
+    streaming = StreamingSpectrum()
+    for Z in torch.randn(n, D).split(BATCH):
+        streaming.update(Z)
+    return streaming.compute()
 
 
-def share(steps: int, step: float, look: float, *, samples: int, every: int) -> dict[str, float]:
-    """Looks of a run as long as this, and their share of its time."""
-    looks = 1 + math.ceil(steps / every)
-    return {"steps": steps, "samples": samples, "looks": looks, "share": looks * look / (steps * step + looks * look)}
+def share(steps: int, step: float, evaluation: float, *, samples: int, every: int) -> dict[str, float]:
+    """Return the number of evaluations in a run, and their share of its time."""
+    count = 1 + math.ceil(steps / every)
+    return {"steps": steps, "samples": samples, "evaluations": count, "share": count * evaluation / (steps * step + count * evaluation)}
 
 
 def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: torch.Tensor) -> None:
-    """A step as `fit` takes it, with its views."""
+    """Take a training step, with its views."""
     optimizer.zero_grad()
     method.train()
     found = method(views(pixels, views.make_params(0, 0, len(pixels))))
@@ -113,36 +113,36 @@ def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: 
 
 @torch.no_grad()
 def embeddings(method: Method, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of backbone and projector, in eval mode, as a look passes them."""
+    """Return representations and embeddings in eval mode, computed as in an evaluation."""
     method.eval()
-    R = torch.cat([method.backbone(part) for part in images.split(PASSED)])
+    R = torch.cat([method.backbone(part) for part in images.split(BATCH)])
     return R, method.projector(R)
 
 
-def noted(run: Run) -> dict[str, Any]:
-    """The share of its wall time that a run noted, and how many looks it took."""
+def measured_share(run: Run) -> dict[str, Any]:
+    """Return the share of wall time and the number of evaluations that a run logged."""
     recipe, environment = run.recipe, run.environment
-    looks = run.metrics.spectrum
+    rows = run.metrics.spectrum
     return {
         "recipe": recipe.name,
-        "D": looks[-1].projector.dimensions,
-        "samples": looks[-1].projector.samples,
-        "steps": looks[-1].step,
-        "looks": len(looks),
+        "D": rows[-1].projector.dimensions,
+        "samples": rows[-1].projector.samples,
+        "steps": rows[-1].step,
+        "evaluations": len(rows),
         "share": environment["spectrum_share"],
         "seconds": environment["duration_seconds"],
     }
 
 
 def seconds(f: Callable[[], Any], *, repeat: int = 3) -> float:
-    """Median CPU time of a call, after one that is not counted."""
+    """Return the median CPU time of a call, after a warmup call."""
     f()
-    found = []
+    result = []
     for _ in range(repeat):
         started = time.process_time()
         f()
-        found.append(time.process_time() - started)
-    return statistics.median(found)
+        result.append(time.process_time() - started)
+    return statistics.median(result)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fullrank.errors import UserError
-    from fullrank.evaluation import evaluate
+    from fullrank.evaluation import evaluate, measure_spectrum
     from fullrank.loading import Model, load
     from fullrank.pretraining import pretrain
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.run import Run
     from fullrank.spectrum import Spectrum
 
-__all__ = ["RECIPES", "Model", "Recipe", "Run", "Spectrum", "UserError", "evaluate", "load", "pretrain"]
+__all__ = ["RECIPES", "Model", "Recipe", "Run", "Spectrum", "UserError", "evaluate", "load", "measure_spectrum", "pretrain"]
 
 _HOME = {
     "RECIPES": "recipes",
@@ -26,6 +26,7 @@ _HOME = {
     "UserError": "errors",
     "evaluate": "evaluation",
     "load": "loading",
+    "measure_spectrum": "evaluation",
     "pretrain": "pretraining",
 }
 

@@ -38,8 +38,7 @@ def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
 
 def test_an_unknown_scheme_lists_the_known_ones():
     assert message("parket:x") == (
-        "unknown source 'parket:' in 'parket:x'; "
-        "choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
+        "unknown source 'parket:' in 'parket:x'; choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
     )
     assert "unknown source 's3:'" in message("s3://bucket/x")
 

@@ -14,7 +14,7 @@ from fullrank.images import DecodeErrors
 from fullrank.methods import feature_dim
 from fullrank.monitoring import run_logger
 from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
-from fullrank.monitoring.spectrum_evaluation import Look, intraclass_correlation
+from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
 from fullrank.recipes import SpectrumConfig, build_method
 from fullrank.run import Run, write_json
 from fullrank.run.rows import row_to_json
@@ -141,16 +141,17 @@ def collapsed(parts, where):
     generator = torch.Generator().manual_seed(0)
     full_rank, line = torch.randn(64, 8, generator=generator), torch.randn(64, 1, generator=generator) * torch.ones(8)
     spectra = {name: Spectrum.from_embeddings(line if name == where else full_rank) for name in ("backbone", "projector")}
-    return Look(spectra, torch.zeros(len(parts[2].held_out), 16))
+    return SpectrumEvaluation(spectra, torch.zeros(len(parts[2].held_out), 16))
 
 
 def test_an_alarm_is_raised_once_after_burn_in_and_not_again_on_resume(make_logger, parts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run_logger, "look", lambda *arguments: collapsed(parts, "projector"))
+    monkeypatch.setattr(run_logger, "evaluate_spectrum", lambda *arguments: collapsed(parts, "projector"))
     with make_logger(total=220, console=Console(soft_wrap=True)) as logger:
         for k in (0, 11, 49, 55, 66):
             logger.evaluate_spectrum(k)
     (row,) = Run(tmp_path).metrics.alarms
     assert (row.step, row.epoch, row.alarm, row.where) == (55, 5.0, "dimensional collapse", "projector")
+    assert (row.metric, row.observed) == ("effective_rank", pytest.approx(1.0))
     out = capsys.readouterr().out
     assert "warning at step 55: dimensional collapse, projector" in out
     assert "--optimizer.lr (now" in out
@@ -176,20 +177,20 @@ def test_a_loss_that_is_not_finite_raises_an_alarm_and_ends_the_run(make_logger,
         with pytest.raises(UserError, match=r"not finite at step 2: term 'invariance' is inf; .*--optimizer\.lr"):
             take_steps(logger, [2], value=float("inf"))
     (row,) = Run(tmp_path).metrics.alarms
-    assert (row.step, row.alarm, row.where) == (2, "not finite", "loss")
+    assert (row.step, row.alarm, row.where, row.cause) == (2, "not finite", "loss", "large steps")
 
 
 def test_before_the_first_update_the_learning_rate_is_not_the_cause(make_logger):
     with (
         make_logger() as logger,
-        pytest.raises(UserError, match=r"at step 1: .* taken before; check the numbers of the objective") as caught,
+        pytest.raises(UserError, match=r"at step 1: .* taken before; check the hyperparameters of the objective") as caught,
     ):
         take_steps(logger, [1], value=float("nan"))
     assert "--optimizer.lr" not in str(caught.value)
 
 
 def test_an_alarm_needs_no_label(make_run, parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_logger, "look", lambda *arguments: collapsed(parts, "backbone"))
+    monkeypatch.setattr(run_logger, "evaluate_spectrum", lambda *arguments: collapsed(parts, "backbone"))
     run = make_run(total=220)
     unlabelled = replace(run.data, held_out_labels=torch.full_like(run.data.held_out_labels, -1))
     with RunLogger(replace(run, data=unlabelled), wandb=False, console=Console(quiet=True)) as logger:

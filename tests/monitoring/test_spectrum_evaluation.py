@@ -5,8 +5,7 @@ import torch
 
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
-from fullrank.monitoring.collapse_detector import MISSING, missing_share
-from fullrank.monitoring.spectrum_evaluation import intraclass_correlation, look
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.objectives import frossl
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
@@ -16,7 +15,7 @@ PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3
 
 @pytest.fixture(scope="module")
 def trained():
-    """A method whose BatchNorm has statistics, with dropout that would be random, and a layer that is frozen in eval mode."""
+    """Return a method with BatchNorm statistics, dropout, and one layer in eval mode."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = build_backbone(
@@ -34,79 +33,72 @@ def pixels():
     return torch.randint(0, 256, (70, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 32), (70, 512), (10, 4)])  # 10 are fewer than the backbone's dimensions
-def test_a_look_is_the_spectrum_of_the_whole(trained, pixels, count, batch):
+@pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 32), (70, 512), (10, 4)])  # 10 images are fewer than the backbone's dimensions
+def test_batches_give_the_spectra_of_all_images(trained, pixels, count, batch):
     pixels = pixels[:count]
-    seen = look(trained, pixels, PREPROCESS, batch=batch)
-    still = deepcopy(trained).eval()
+    evaluation = evaluate_spectrum(trained, pixels, PREPROCESS, batch=batch)
+    copy = deepcopy(trained).eval()
     with torch.no_grad():
-        R = still.backbone(PREPROCESS.normalize(pixels))
-        Z = still.projector(R)
-    torch.testing.assert_close(seen.features, R)
+        R = copy.backbone(PREPROCESS.normalize(pixels))
+        Z = copy.projector(R)
+    torch.testing.assert_close(evaluation.features, R)
     for name, whole in (("backbone", R), ("projector", Z)):
         expected = Spectrum.from_embeddings(whole)
-        assert (seen.spectra[name].n, seen.spectra[name].D) == (count, whole.shape[1])
+        assert (evaluation.spectra[name].n, evaluation.spectra[name].D) == (count, whole.shape[1])
         largest = expected.eigenvalues[0].item()
-        torch.testing.assert_close(seen.spectra[name].eigenvalues, expected.eigenvalues, rtol=1e-4, atol=1e-6 * largest)
+        torch.testing.assert_close(evaluation.spectra[name].eigenvalues, expected.eigenvalues, rtol=1e-4, atol=1e-6 * largest)
         assert largest > 0
-        assert len(seen.spectra[name].about_origin) == min(count, whole.shape[1])
+        assert len(evaluation.spectra[name].second_moment) == min(count, whole.shape[1])
 
 
-def test_a_look_leaves_modes_buffers_gradients_and_randomness_as_they_were(trained, pixels):
+def test_modes_buffers_gradients_and_randomness_are_unchanged(trained, pixels):
     before = deepcopy(trained)
     random = torch.get_rng_state()
-    seen = look(trained, pixels, PREPROCESS)
+    evaluation = evaluate_spectrum(trained, pixels, PREPROCESS)
     assert torch.equal(torch.get_rng_state(), random)
     assert [m.training for m in trained.modules()] == [m.training for m in before.modules()]
     assert {m.training for m in trained.modules()} == {True, False}
     assert all(torch.equal(value, before.state_dict()[name]) for name, value in trained.state_dict().items())
     assert all(parameter.grad is None for parameter in trained.parameters())
-    assert not seen.features.requires_grad
+    assert not evaluation.features.requires_grad
 
 
-def test_a_look_under_bfloat16_keeps_features_that_a_probe_can_take(trained, pixels):
-    exact = look(trained, pixels, PREPROCESS)
+def test_features_under_bfloat16_are_float32(trained, pixels):
+    exact = evaluate_spectrum(trained, pixels, PREPROCESS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = look(trained, pixels, PREPROCESS)
+        rounded = evaluate_spectrum(trained, pixels, PREPROCESS)
     assert rounded.features.dtype == torch.float32
     ratio = rounded.spectra["backbone"].eigenvalues[0] / exact.spectra["backbone"].eigenvalues[0]
     assert ratio.item() == pytest.approx(1, abs=0.05)
 
 
-def test_a_look_at_a_method_in_double_precision(trained, pixels):
+def test_features_of_a_method_in_float64_are_float64(trained, pixels):
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        seen = look(deepcopy(trained).double(), pixels, PREPROCESS)
+        evaluation = evaluate_spectrum(deepcopy(trained).double(), pixels, PREPROCESS)
     finally:
         torch.set_default_dtype(default)
-    assert seen.features.dtype == torch.float64
+    assert evaluation.features.dtype == torch.float64
 
 
-def test_measures_are_those_of_the_spectrum():
+def test_metrics_are_those_of_the_spectrum():
     spectrum = Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 1.0]), n=100)
-    found = SpectrumMetrics.from_spectrum(spectrum)
-    assert found.effective_rank == spectrum.effective_rank()
-    assert found.condition_number == pytest.approx(4)
-    assert found.entropy == spectrum.entropy()
-    assert (found.collapsed_dimensions, found.dimensions, found.samples) == (0, 3, 100)
+    metrics = SpectrumMetrics.from_spectrum(spectrum)
+    assert metrics.effective_rank == spectrum.effective_rank()
+    assert metrics.condition_number == pytest.approx(4)
+    assert metrics.entropy == spectrum.entropy()
+    assert (metrics.collapsed_dimensions, metrics.dimensions, metrics.samples) == (0, 3, 100)
 
 
-def test_a_condition_number_that_json_cannot_hold_is_none():
-    found = SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
-    assert found.condition_number is None
-    assert found.collapsed_dimensions == 1
-
-
-@pytest.mark.parametrize(("dead", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
-def test_dead_dimensions_count_where_the_images_can_tell(dead, n, expected):
-    spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - dead) + [0.0] * dead), n=n)
-    found = SpectrumMetrics.from_spectrum(spectrum)
-    assert (missing_share(found.collapsed_dimensions, found.dimensions, found.samples) > MISSING) is expected
+def test_an_infinite_condition_number_is_none():
+    metrics = SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.tensor([4.0, 2.0, 0.0]), n=100))
+    assert metrics.condition_number is None
+    assert metrics.collapsed_dimensions == 1
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
-def test_spread_is_the_share_of_the_mean_square_that_is_not_the_means(distance):
+def test_relative_variance_is_the_share_of_the_mean_square_that_is_variance(distance):
     Z = distance + torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mean = sum(Z) / 50
     expected = sum((z - mean) @ (z - mean) for z in Z) / sum(z @ z for z in Z)
@@ -114,16 +106,16 @@ def test_spread_is_the_share_of_the_mean_square_that_is_not_the_means(distance):
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0])
-def test_embeddings_that_are_all_equal_have_no_spread(value):
+def test_equal_embeddings_have_relative_variance_zero(value):
     assert SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(torch.full((50, 4), value))).relative_variance == 0
 
 
-def test_eigenvalues_alone_do_not_know_the_spread():
+def test_eigenvalues_alone_have_no_relative_variance():
     assert SpectrumMetrics.from_spectrum(Spectrum.from_eigenvalues(torch.ones(3), n=50)).relative_variance is None
 
 
 @pytest.mark.parametrize("V", [2, 3, 8])
-def test_agreement_is_the_intraclass_correlation(V):
+def test_intraclass_correlation_equals_its_formula_as_loops(V):
     R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
     R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mean = sum(r for view in R for r in view) / (20 * V)
@@ -132,19 +124,19 @@ def test_agreement_is_the_intraclass_correlation(V):
     assert intraclass_correlation(R) == pytest.approx((between / (V - 1) / square).item())
 
 
-def test_equal_views_agree_and_strangers_do_not():
+def test_equal_views_have_correlation_one_and_independent_views_zero():
     generator = torch.Generator().manual_seed(0)
     R = torch.randn(1, 4000, 8, generator=generator)
     assert intraclass_correlation(R.expand(3, -1, -1)) == pytest.approx(1)
     assert intraclass_correlation(torch.randn(2, 4000, 8, generator=generator)) == pytest.approx(0, abs=0.02)
 
 
-def test_agreement_needs_two_views_of_something():
+def test_correlation_needs_two_views_and_variance():
     assert intraclass_correlation(torch.randn(1, 6, 3)) is None
     assert intraclass_correlation(torch.ones(2, 6, 3)) is None
 
 
-def test_agreement_ignores_scale_shift_and_rotation():
+def test_correlation_ignores_scale_shift_and_rotation():
     generator = torch.Generator().manual_seed(0)
     R = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator)
     Q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator)).Q

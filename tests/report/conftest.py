@@ -1,4 +1,4 @@
-"""Run directories as a training run would write them, from a small model of training."""
+"""Run directories with a simulated training run."""
 
 import io
 import json
@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from fullrank.report import Record
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.report import RunSummary
+from fullrank.run import SpectrumHistory
+from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.spectrum import Spectrum
 
 RECIPE = {
     "name": "cifar10",
@@ -29,15 +34,10 @@ RECIPE = {
 
 
 def spectra(rng: np.random.Generator, T: int, D: int, slope: float) -> np.ndarray:
-    """Power laws whose slope flattens over training: dimensions fill up."""
+    """Return power laws with a slope that flattens over training."""
     index = np.arange(1, D + 1)
     slopes = slope * (1 - 0.7 * np.linspace(0, 1, T)) + 0.3
     return -np.sort(-(index[None, :] ** -slopes[:, None]) * np.exp(0.05 * rng.standard_normal((T, D))), axis=1)
-
-
-def effective_rank(eigenvalues: np.ndarray) -> float:
-    p = np.sqrt(eigenvalues) / np.sqrt(eigenvalues).sum()
-    return float(np.exp(-(p * np.log(p)).sum()))
 
 
 def picture(width: int = 34 * 8, height: int = 34 * 3, seed: int = 0) -> bytes:
@@ -47,36 +47,40 @@ def picture(width: int = 34 * 8, height: int = 34 * 3, seed: int = 0) -> bytes:
     return stream.getvalue()
 
 
-def train_line(step: int, rng: np.random.Generator, *, speed: float) -> dict[str, Any]:
-    t = (step / 4000) ** (1 / speed)
-    terms = {"invariance": 0.2 + 1.5 * np.exp(-6 * t) + 0.03 * rng.random(), "entropy": -4.0 - 3 * t**0.5 + 0.05 * rng.random()}
-    return {
-        "step": step,
-        "epoch": step / 100,
-        "kind": "train",
-        "loss": sum(terms.values()),
-        "terms": terms,
-        "lr": 0.3 * (1 - t),
-        "images_per_second": 1900.0,
-        "probe_loss": 2.3 - t,
-        "probe_train_accuracy": 0.1 + 0.75 * t**0.4 + 0.04 * rng.standard_normal(),
-        "effective_rank": 20 + 60 * t,
-    }
+def _train_row(step: int, loss: float = 1.0, **fields: Any) -> TrainRow:
+    return TrainRow(**({"step": step, "epoch": step / 100, "loss": loss, "terms": {}, "lr": 0.1, "images_per_second": 1900.0} | fields))
 
 
-def watch_line(step: int, values: dict[str, np.ndarray]) -> dict[str, Any]:
-    measures = {
-        part: {
-            "effective_rank": effective_rank(eigenvalues),
-            "condition_number": float(eigenvalues[0] / eigenvalues[-1]),
-            "entropy": 3.0,
-            "collapsed_dimensions": 0,
-            "dimensions": len(eigenvalues),
-            "samples": 2048,
-        }
-        for part, eigenvalues in values.items()
-    }
-    return {"step": step, "epoch": step / 100, "kind": "spectrum", **measures, "probe_accuracy": 0.1 + 0.8 * (step / 4000) ** 0.3}
+def _spectrum_row(step: int = 100, *, probe_accuracy: float | None = 0.5, **metrics: Any) -> SpectrumRow:
+    """Return a row with the same metrics at both locations."""
+    healthy = {"effective_rank": 45.25, "condition_number": 9.0, "entropy": 3.0, "collapsed_dimensions": 0, "dimensions": 512}
+    both = SpectrumMetrics(**({"samples": 10_000} | healthy | metrics))
+    return SpectrumRow(step=step, epoch=step / 100, backbone=both, projector=both, probe_accuracy=probe_accuracy)
+
+
+def _alarm_row(step: int = 100, term: str = "variance", **fields: Any) -> AlarmRow:
+    """Return an alarm about the effective rank; the probable cause is a missing term."""
+    details = {"dimensions": 512, "samples": 2048, "terms": [term], "hyper": {term: 0.0}}
+    observed = {"metric": "effective_rank", "observed": 1.2, "threshold": 2.0, "cause": "missing term", "details": details}
+    return AlarmRow(**({"step": step, "epoch": step / 100, "alarm": "dimensional collapse", "where": "backbone"} | observed | fields))
+
+
+@pytest.fixture
+def train_row() -> Callable[..., TrainRow]:
+    """`train_row(step, loss, **fields)`."""
+    return _train_row
+
+
+@pytest.fixture
+def spectrum_row() -> Callable[..., SpectrumRow]:
+    """`spectrum_row(step, probe_accuracy=…, **metrics)`."""
+    return _spectrum_row
+
+
+@pytest.fixture
+def alarm_row() -> Callable[..., AlarmRow]:
+    """`alarm_row(step, term, **fields)`."""
+    return _alarm_row
 
 
 @pytest.fixture
@@ -86,20 +90,48 @@ def make_picture() -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def make_record() -> Callable[..., Record]:
-    """A record with nothing in it but what is given."""
-    nothing = dict.fromkeys(("spectra", "evaluation", "views")) | dict.fromkeys(("train", "spectrum_rows", "warnings", "notes"), ())
-    return lambda **given: Record(**({"label": "run", "recipe": {}, "environment": {}, "skipped": 0} | nothing | given))
+def make_summary() -> Callable[..., RunSummary]:
+    """`make_summary(**fields)`: a run with no other content."""
+    return lambda **fields: RunSummary(**({"label": "run", "recipe": {}, "environment": {}} | fields))
+
+
+@pytest.fixture
+def make_spectra() -> Callable[..., SpectrumHistory]:
+    """`make_spectra(steps, samples=100, backbone=table)`."""
+
+    def make(steps: Any, samples: int = 100, **eigenvalues: np.ndarray) -> SpectrumHistory:
+        return SpectrumHistory(steps=np.array(steps), samples=np.full(len(steps), samples), eigenvalues=eigenvalues)
+
+    return make
 
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
-    """`make_run("a", T=12, D_b=96, D=128, lines=200, slope=2.0, without=("views.png",), recipe={…}, warnings=2)` -> its directory."""
+    """`make_run("a", T=12, D_b=96, D=128, lines=200, slope=2.0, without=("views.png",), recipe={…}, alarms=2)` -> its directory."""
 
     def make(name: str = "run", **keywords: Any) -> Path:
         return write_run(tmp_path / name, **keywords)
 
     return make
+
+
+def training_log(lines: int, speed: float, rng: np.random.Generator) -> list[TrainRow]:
+    rows = []
+    for step in np.linspace(0, 4000, lines).astype(int).tolist():
+        t = (step / 4000) ** (1 / speed)
+        terms = {"invariance": 0.2 + 1.5 * np.exp(-6 * t) + 0.03 * rng.random(), "entropy": -4.0 - 3 * t**0.5 + 0.05 * rng.random()}
+        accuracy = 0.1 + 0.75 * t**0.4 + 0.04 * rng.standard_normal()
+        rows.append(_train_row(step, sum(terms.values()), terms=terms, probe_train_accuracy=accuracy, effective_rank=20 + 60 * t))
+    return rows
+
+
+def spectrum_log(steps: np.ndarray, tables: dict[str, np.ndarray]) -> list[SpectrumRow]:
+    rows = []
+    for k, step in enumerate(steps.tolist()):
+        measured = {location: Spectrum.from_eigenvalues(torch.from_numpy(table[k]), n=2048) for location, table in tables.items()}
+        metrics = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in measured.items()}
+        rows.append(SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * (step / 4000) ** 0.3))
+    return rows
 
 
 def write_run(
@@ -112,37 +144,40 @@ def write_run(
     lines: int = 200,
     without: tuple[str, ...] = (),
     recipe: dict[str, Any] | None = None,
-    warnings: int = 0,
+    alarms: int = 0,
     seed: int = 0,
 ) -> Path:
     rng = np.random.default_rng(seed)
     path.mkdir(parents=True)
     steps = np.linspace(0, 4000, T).round().astype(np.int64)
     values = {"backbone": spectra(rng, T, D_b, slope), "projector": spectra(rng, T, D, slope / 2)}
-    log = [train_line(int(step), rng, speed=2 / slope) for step in np.linspace(0, 4000, lines)]
-    log += [watch_line(int(step), {part: table[k] for part, table in values.items()}) for k, step in enumerate(steps)]
-    remedy = "lower the learning rate"
-    log += [{"step": 900 + 10 * k, "kind": "alarm", "message": f"{k + 3} dimensions died", "remedy": remedy} for k in range(warnings)]
+    log = [*training_log(lines, 2 / slope, rng), *spectrum_log(steps, values)]
+    log += [_alarm_row(900 + 10 * k) for k in range(alarms)]
     scores = [
         ("backbone", "linear (SGD)", 0.871, 0.004, 3),
         ("raw pixels", "linear (SGD)", 0.391, 0.002, 3),
         ("untrained backbone", "linear (SGD)", 0.448, 0.006, 3),
         ("backbone", "kNN", 0.842, None, 1),
         ("raw pixels", "kNN", 0.339, None, 1),
-        ("backbone", "linear, 2 labels a class", 0.513, 0.031, 10),
+        ("backbone", "linear, 2 labels per class", 0.513, 0.031, 10),
     ]
+    names = ("features", "probe", "accuracy", "sd", "n")
+    evaluation = Evaluation(
+        model=path.name,
+        train_images=50000,
+        test_images=10000,
+        statement="trained on train, scored on test",
+        scores=tuple(ProbeScore(**dict(zip(names, score, strict=True))) for score in scores),
+        left_out=("SVM: too slow",),
+    )
     files = {
         "recipe.json": json.dumps(RECIPE | (recipe or {}), indent=2),
         "environment.json": json.dumps(
             {"fullrank": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "hardware": {"device": "cuda", "name": "NVIDIA H200"}}
             | {"command": "fullrank pretrain cifar10", "started": "2026-01-05T10:00:00Z", "duration_seconds": 7384.0, "commit": "0123abc"}
         ),
-        "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in sorted(log, key=lambda line: line["step"])),
-        "evaluation.json": json.dumps(
-            {"model": path.name, "train_images": 50000, "test_images": 10000, "statement": "trained on train, scored on test"}
-            | {"scores": [dict(zip(("features", "probe", "accuracy", "sd", "n"), score, strict=True)) for score in scores]}
-            | {"left_out": ["SVM: too slow"]}
-        ),
+        "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in sorted(log, key=lambda row: row.step)),
+        "evaluation.json": json.dumps(evaluation.to_json()),
         "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
     }
     for name, text in files.items():

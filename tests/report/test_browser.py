@@ -1,4 +1,4 @@
-"""The page in Chromium, with the network watched: what it draws, what its controls do, and what it asks for."""
+"""The page in Chromium: its figures, its controls, and the absence of network requests."""
 
 import csv
 import json
@@ -12,9 +12,11 @@ import torch
 
 from fullrank.conformance import ConformanceReport, FreeEmbeddings, Measurements
 from fullrank.conformance.cost import Cost
-from fullrank.report import read_run, write_report
+from fullrank.monitoring.alarm_messages import alarm_message
+from fullrank.plot_style import COLORS
+from fullrank.report import read_run_summary, write_report
 from fullrank.report.conformance import render
-from fullrank.report.figures import COLOURS
+from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -36,9 +38,9 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """`open_page(*runs, width=1000, color_scheme="light")` -> their page, or a page that is there; at the end, nothing was asked for and
-    nothing went wrong."""
-    contexts, requests, troubles = [], [], []
+    """`open_page(*runs, width=1000, color_scheme="light")` -> the page of runs, or an existing page; in the end, there were no requests and
+    no errors."""
+    contexts, requests, errors = [], [], []
 
     def open_page(*runs, width=1000, color_scheme="light"):
         path = runs[0] if runs[0].suffix == ".html" else write_report(runs, tmp_path / "report.html")
@@ -46,8 +48,8 @@ def open_page(browser, tmp_path):
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url) if request.url != path.as_uri() else None)
-        page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.route(lambda url: url != path.as_uri() and not url.startswith(("data:", "blob:")), lambda route: route.abort())
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]", state="attached")
@@ -57,7 +59,7 @@ def open_page(browser, tmp_path):
     for context in contexts:
         context.close()
     assert [url for url in requests if not url.startswith(("data:", "blob:"))] == []
-    assert troubles == []
+    assert errors == []
 
 
 def shapes(page, name):
@@ -65,9 +67,9 @@ def shapes(page, name):
 
 
 def rows_of(page, name, **where):
-    """The lines of a figure's CSV in which the columns are as given."""
+    """Return the lines of a figure's CSV with the given values."""
     with page.expect_download() as download:
-        page.locator(f"#figure-{name} [data-get=csv]").click()
+        page.locator(f"#figure-{name} [data-download=csv]").click()
     assert download.value.suggested_filename == f"{name}.csv"
     with Path(download.value.path()).open(newline="") as file:
         return [row for row in csv.DictReader(file) if where.items() <= row.items()]
@@ -77,48 +79,50 @@ def traces(page, name):
     return page.evaluate(f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))")
 
 
-def test_it_draws_each_figure_without_a_request_or_an_error(open_page, make_run):
+def test_every_figure_is_drawn(open_page, make_run):
     page = open_page(make_run())
     for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "backbone": 2, "projector": 2}.items():
         assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
 
 
-def test_the_slider_shows_the_spectra_of_its_position(open_page, make_run):
+def test_the_slider_selects_the_spectra(open_page, make_run):
     run = make_run(T=9, D_b=50)
-    expected = read_run(run).spectra.eigenvalues["backbone"]
+    expected = read_run_summary(run).spectra.eigenvalues["backbone"]
     page = open_page(run)
     for k in (8, 0, 5):
         page.locator("#position").fill(str(k))
         np.testing.assert_allclose(traces(page, "backbone")[0]["y"], expected[k], rtol=1e-3)
-        assert f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}") in page.locator("#where").inner_text()
+        assert f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}") in page.locator("#position-caption").inner_text()
     path = "#figure-backbone .trace path.js-line"
     drawn = page.locator(path).first.get_attribute("d")
     page.locator("#position").press("ArrowLeft")
     assert page.locator(path).first.get_attribute("d") != drawn
 
 
-def test_an_alarm_stands_on_every_axis_of_time_and_in_the_numbers(open_page, make_run):
-    page = open_page(make_run("a", warnings=2), make_run("b"))
+def test_alarms_are_on_every_step_axis_and_in_the_csv(open_page, make_run):
+    run = make_run("a", alarms=2)
+    page = open_page(run, make_run("b"))
     for name in ("progress", "losses", "eigenvalues"):
         assert page.locator(f"#figure-{name} .scatterlayer .trace .points path[transform]").count() > 0
         assert [round(shape["x0"]) for shape in shapes(page, name)] == [900, 910]
     assert len(rows_of(page, "losses", quantity="alarm")) == 2
-    assert rows_of(page, "losses", quantity="alarm")[0] == {"run": "a", "quantity": "alarm", "step": "900", "value": "3 dimensions died"}
+    text = alarm_message(read_run_summary(run).alarms[0])
+    assert rows_of(page, "losses", quantity="alarm")[0] == {"run": "a", "quantity": "alarm", "step": "900", "value": text}
 
 
-def test_the_slider_shows_its_place_on_the_axes_of_time_but_not_on_paper(open_page, make_run):
-    page = open_page(make_run(T=9, warnings=1))
+def test_the_step_axes_show_the_slider_but_files_do_not(open_page, make_run):
+    page = open_page(make_run(T=9, alarms=1))
     page.locator("#position").fill("5")
     assert [shape["x0"] for shape in shapes(page, "progress")] == [900, 2500]
     with page.expect_download() as download:
-        page.locator("#figure-progress [data-get=svg]").click()
+        page.locator("#figure-progress [data-download=svg]").click()
     layers = [group for group in ElementTree.parse(download.value.path()).iter() if group.get("class") == "shapelayer"]
     assert sum(len(layer) for layer in layers) == 1
     page.locator("#position").fill("8")
     assert [shape["x0"] for shape in shapes(page, "progress")] == [900]
 
 
-def test_the_line_of_the_slider_has_the_colour_of_a_run_only_where_it_stands_alone(open_page, make_run):
+def test_the_line_of_the_slider_has_the_colour_of_a_run_if_it_is_the_only_one_there(open_page, make_run):
     def lines(page):
         found = page.evaluate("document.querySelector('#figure-progress .plot').layout.shapes.map(({ x0, line }) => [x0, line.color])")
         return {round(step): colour for step, colour in found}
@@ -127,21 +131,21 @@ def test_the_line_of_the_slider_has_the_colour_of_a_run_only_where_it_stands_alo
     page = open_page(equal, longer)
     page.locator("#position").fill("4")
     (neutral,) = lines(page).values()
-    assert neutral not in COLOURS
+    assert neutral not in COLORS
     with np.load(longer / "spectrum.npz") as file:
         np.savez(longer / "spectrum.npz", **(dict(file) | {"steps": 2 * file["steps"]}))
     page = open_page(equal, longer)
     page.locator("#position").fill("4")
-    assert lines(page) == {2000: COLOURS[0], 4000: COLOURS[1]}
+    assert lines(page) == {2000: COLORS[0], 4000: COLORS[1]}
 
 
-def test_a_button_hides_a_run_in_all_figures_and_on_paper(open_page, make_run):
+def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):
     def shown(page, name):
         return page.evaluate(
             f"[...new Set(document.querySelector('#figure-{name} .plot').data.filter(t => t.visible).map(t => t.meta.run))]"
         )
 
-    page = open_page(make_run("a", warnings=1), make_run("b"), make_run("c"))
+    page = open_page(make_run("a", alarms=1), make_run("b"), make_run("c"))
     names = ("progress", "losses", "eigenvalues", "backbone", "projector")
     button = page.get_by_role("button", name="b", exact=True)
     assert button.get_attribute("aria-pressed") == "true"
@@ -151,21 +155,21 @@ def test_a_button_hides_a_run_in_all_figures_and_on_paper(open_page, make_run):
     page.locator("#relative").check()
     assert [shown(page, name) for name in names] == [["a", "c"]] * 5
     with page.expect_download() as download:
-        page.locator("#figure-losses [data-get=svg]").click()
+        page.locator("#figure-losses [data-download=svg]").click()
     drawing = ElementTree.parse(download.value.path())
     assert [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == "legendtext"] == ["a", "c"]
     button.press("Enter")
     assert [shown(page, name) for name in names] == [["a", "b", "c"]] * 5
 
 
-def test_a_drawing_says_nothing_to_a_screen_reader_but_its_words_and_its_buttons(open_page, make_run):
+def test_screen_readers_get_the_description_and_the_buttons(open_page, make_run):
     page = open_page(make_run())
     (plot,) = [plot for plot in page.get_by_role("group").all() if "Line chart. loss of run" in (plot.get_attribute("aria-label") or "")]
     assert [button.get_attribute("aria-label") for button in plot.get_by_role("button").all()][-1] == "Download as SVG"
     assert plot.get_by_text("step").count() == plot.locator("[aria-hidden] >> text=step").count() > 0
 
 
-def test_a_click_on_a_curve_takes_the_slider_to_its_step(open_page, make_run):
+def test_a_click_on_a_curve_moves_the_slider(open_page, make_run):
     page = open_page(make_run(T=9))
     at = page.evaluate(
         "(() => { const plot = document.querySelector('#figure-eigenvalues .plot'), { xaxis, yaxis } = plot._fullLayout;"
@@ -186,30 +190,30 @@ def test_spectra_can_be_divided_by_their_largest_eigenvalue(open_page, make_run)
     run = make_run()
     page = open_page(run)
     page.locator("#relative").check()
-    spectrum = read_run(run).spectra.eigenvalues["projector"][-1]
+    spectrum = read_run_summary(run).spectra.eigenvalues["projector"][-1]
     np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum / spectrum[0], rtol=2e-3)
     page.locator("#relative").uncheck()
     np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum, rtol=1e-3)
 
 
-def test_playing_runs_from_the_first_spectrum_to_the_last(open_page, make_run):
+def test_play_shows_all_spectra(open_page, make_run):
     page = open_page(make_run(T=3))
     page.evaluate(
         "window.seen = []; new MutationObserver(() => seen.push(document.querySelector('#position').value))"
-        ".observe(document.querySelector('#where'), { childList: true })"
+        ".observe(document.querySelector('#position-caption'), { childList: true })"
     )
     page.locator("#play").click()
     playwright.expect(page.locator("#play")).to_have_text("Play")
     assert page.evaluate("seen") == ["0", "1", "2"]
 
 
-def test_the_csv_holds_all_spectra_and_all_curves(open_page, make_run):
+def test_the_csv_has_all_spectra_and_all_curves(open_page, make_run):
     runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=3, D_b=20, lines=30)]
     page = open_page(*runs)
     eigenvalues = rows_of(page, "backbone")
     assert len(eigenvalues) == (5 + 3) * 20
     for run in runs:
-        spectra = read_run(run).spectra
+        spectra = read_run_summary(run).spectra
         for step, expected in zip(spectra.steps, spectra.eigenvalues["backbone"], strict=True):
             found = [float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)]
             np.testing.assert_allclose(found, expected, rtol=1e-3)
@@ -218,10 +222,10 @@ def test_the_csv_holds_all_spectra_and_all_curves(open_page, make_run):
     assert {row["quantity"] for row in losses} == {"loss", "invariance", "entropy"}
 
 
-def test_the_svg_is_a_light_drawing_even_of_the_dark_page(open_page, make_run):
+def test_the_svg_is_light(open_page, make_run):
     page = open_page(make_run(), color_scheme="dark")
     with page.expect_download() as download:
-        page.locator("#figure-backbone [data-get=svg]").click()
+        page.locator("#figure-backbone [data-download=svg]").click()
     assert download.value.suggested_filename == "backbone.svg"
     text = Path(download.value.path()).read_text()
     assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
@@ -229,7 +233,7 @@ def test_the_svg_is_a_light_drawing_even_of_the_dark_page(open_page, make_run):
     assert "eigenvalues, backbone" in text
 
 
-def test_the_page_follows_the_system_and_the_button_turns_it(open_page, make_run):
+def test_the_page_follows_the_system_theme_and_the_button(open_page, make_run):
     def paper(page):
         colours = [page.evaluate("getComputedStyle(document.body).backgroundColor")]
         colours.append(page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor"))
@@ -245,7 +249,7 @@ def test_the_page_follows_the_system_and_the_button_turns_it(open_page, make_run
     assert paper(open_page(run, color_scheme="light")) == light
 
 
-def test_paper_is_light_with_all_details_open(open_page, make_run):
+def test_a_printed_page_is_light_with_all_details_open(open_page, make_run):
     page = open_page(make_run(), color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(255, 255, 255)"
@@ -256,9 +260,9 @@ def test_paper_is_light_with_all_details_open(open_page, make_run):
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_a_figure_on_paper_is_no_higher_than_a_page(open_page, make_run):
+def test_a_printed_figure_fits_on_a_page(open_page, make_run, train_row):
     run = make_run(lines=3)
-    row = {"step": 5000, "kind": "train", "loss": 8.0, "terms": {f"term {k}": 1.0 for k in range(8)}}
+    row = row_to_json(train_row(5000, terms={f"term {k}": 1.0 for k in range(8)}))
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     page = open_page(run)
@@ -270,7 +274,7 @@ def test_a_figure_on_paper_is_no_higher_than_a_page(open_page, make_run):
     assert page.evaluate(height) == before
 
 
-def test_no_table_is_cut_off_on_paper(open_page, make_run):
+def test_printed_tables_are_complete(open_page, make_run):
     runs = [make_run(f"a run of quite a long name, number {i}", recipe={"objective": objective}) for i, objective in enumerate("uvwxyz")]
     page = open_page(*runs, width=718)  # A4 between its margins
     page.emulate_media(media="print")
@@ -278,25 +282,25 @@ def test_no_table_is_cut_off_on_paper(open_page, make_run):
     assert page.evaluate(cut) == 0
 
 
-def test_a_phone_need_not_scroll_sideways(open_page, make_run):
-    runs = [make_run("a-run-with-quite-a-long-name-that-goes-on-and-on-and-on"), make_run("b", warnings=2)]
+def test_a_phone_does_not_scroll_sideways(open_page, make_run):
+    runs = [make_run("a-run-with-quite-a-long-name-that-goes-on-and-on-and-on"), make_run("b", alarms=2)]
     page = open_page(*runs, width=400)
     assert page.evaluate("document.documentElement.scrollWidth") == 400
 
 
-def test_no_text_of_a_run_is_executed_or_drawn_as_markup(open_page, make_run):
+def test_text_of_a_run_is_not_executed_or_drawn_as_markup(open_page, make_run, train_row, alarm_row):
     run = make_run("<img src=x onerror=harmed=1>", recipe={"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}})
     with (run / "metrics.jsonl").open("a") as file:
         names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
-        file.write(json.dumps({"step": 5000, "kind": "train", "loss": 1.0, "terms": dict.fromkeys(names, 1.0)}) + "\n")
-        file.write(json.dumps({"step": 5000, "kind": "alarm", "message": HOSTILE, "remedy": HOSTILE}) + "\n")
+        rows = (train_row(5000, terms=dict.fromkeys(names, 1.0)), alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE))
+        file.writelines(json.dumps(row_to_json(row)) + "\n" for row in rows)
     page = open_page(run, make_run("b"))
     assert page.evaluate("window.harmed") is None
     assert page.locator("svg a").count() == 0
     assert page.locator("#figure-losses .annotation-text").all_text_contents()[-3:] == list(names)
 
 
-def test_a_run_with_nothing_but_a_recipe_still_has_a_page(open_page, tmp_path):
+def test_a_run_with_only_a_recipe_has_a_page(open_page, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "recipe.json").write_text('{"name": "digits"}')
     page = open_page(tmp_path / "bare")
@@ -314,7 +318,7 @@ def test_the_page_of_a_conformance_check_draws_its_figures_and_gives_their_numbe
     for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
         assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
     with page.expect_download() as download:
-        page.locator("#figure-samples [data-get=csv]").click()
+        page.locator("#figure-samples [data-download=csv]").click()
     with Path(download.value.path()).open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["run", "quantity", "samples N", "value"],

@@ -3,13 +3,14 @@ from importlib.resources import files
 
 import pytest
 
-from fullrank.report.figures import COLOURS, describe, line, plain, significant, thin
+from fullrank.plot_style import COLORS
+from fullrank.report.figures import describe_figure, escape_label, line_trace, round_significant, spread_indices
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of WCAG 2.2."""
-    shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+    """Return the relative luminance of WCAG 2.2."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
@@ -23,42 +24,42 @@ def palette(name: str) -> tuple[str, str]:
     return re.search(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css).groups()
 
 
-@pytest.mark.parametrize("colour", COLOURS)
-def test_each_run_stands_out_on_the_light_and_on_the_dark_page(colour):
+@pytest.mark.parametrize("colour", COLORS)
+def test_colours_of_runs_have_contrast_with_both_pages(colour):
     assert min(contrast(colour, paper) for paper in palette("paper")) >= 3.0
 
 
 @pytest.mark.parametrize("ink", ["ink", "soft", "link"])
 @pytest.mark.parametrize("paper", ["paper", "raised"])
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_all_text_can_be_read(ink, paper, scheme):
+def test_text_has_contrast(ink, paper, scheme):
     assert contrast(palette(ink)[scheme], palette(paper)[scheme]) >= 4.5
 
 
-def test_runs_beyond_the_palette_differ_by_their_dashes():
-    looks = {(line(i, "run")["line"]["color"], line(i, "run")["line"]["dash"]) for i in range(4 * len(COLOURS))}
-    assert len(looks) == 4 * len(COLOURS)
+def test_runs_beyond_the_palette_have_other_dashes():
+    styles = {(line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLORS))}
+    assert len(styles) == 4 * len(COLORS)
 
 
-@pytest.mark.parametrize(("n", "most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])
-def test_thinning_keeps_the_first_and_the_last(n, most):
-    kept = thin(n, most)
+@pytest.mark.parametrize(("n", "at_most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])
+def test_thinning_keeps_the_first_and_the_last(n, at_most):
+    kept = spread_indices(n, at_most)
     assert kept[0] == 0
     assert kept[-1] == n - 1
-    assert len(kept) == len(set(kept)) == min(n, max(most, 2))
+    assert len(kept) == len(set(kept)) == min(n, max(at_most, 2))
 
 
-def test_four_digits_are_kept():
-    assert significant(1234567.0) == 1235000.0
-    assert significant(None) is significant(float("nan")) is None
+def test_rounding_keeps_four_digits():
+    assert round_significant(1234567.0) == 1235000.0
+    assert round_significant(None) is round_significant(float("nan")) is None
 
 
-def test_names_are_no_markup_and_no_fields():
-    assert plain("<a href='x'>%{y}</a>") == "&lt;a href='x'&gt;%&#123;y}&lt;/a&gt;"
+def test_labels_are_escaped_for_plotly():
+    assert escape_label("<a href='x'>%{y}</a>") == "&lt;a href='x'&gt;%&#123;y}&lt;/a&gt;"
 
 
-def test_a_figure_is_told_by_the_ends_of_its_curves():
-    trace = line(0, "a") | {"x": [0, 5, 9], "y": [None, 2.0, 1.5], "meta": {"run": "a", "quantity": "loss"}}
-    faint = line(0, "a", faint=True) | {"x": [0], "y": [3.0], "meta": {"run": "a", "quantity": "noise"}}
+def test_description_has_the_ends_of_each_curve():
+    trace = line_trace(0, "a") | {"x": [0, 5, 9], "y": [None, 2.0, 1.5], "meta": {"run": "a", "quantity": "loss"}}
+    faint = line_trace(0, "a", faint=True) | {"x": [0], "y": [3.0], "meta": {"run": "a", "quantity": "noise"}}
     figure = {"data": [trace, faint], "layout": {"xaxis": {"title": {"text": "step"}}}}
-    assert describe(figure) == "Line chart. loss of a: 2 at step 5, 1.5 at 9."
+    assert describe_figure(figure) == "Line chart. loss of a: 2 at step 5, 1.5 at 9."

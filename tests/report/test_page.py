@@ -3,8 +3,6 @@ import gzip
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -12,12 +10,13 @@ from plotly.offline import get_plotlyjs
 
 from fullrank.errors import UserError
 from fullrank.report import write_report
+from fullrank.run.rows import row_to_json
 
 HOSTILE = "</script><script>window.harmed = true</script><img src=x onerror='window.harmed = true'>"
 
 
 class Page(HTMLParser):
-    """What a browser would make of the file: its tags with their attributes, and the content of its scripts."""
+    """The tags of a page with their attributes, and the content of its scripts."""
 
     def __init__(self, path):
         super().__init__()
@@ -53,10 +52,10 @@ def page(make_run, tmp_path):
     return lambda *runs, **keywords: Page(write_report(runs or [make_run()], tmp_path / "report.html", **keywords))
 
 
-def test_a_whole_run_has_all_sections_and_figures(page):
+def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
     assert whole.headings == [
-        *("Summary", "Accuracy and rank", "Alarms", "Spectrum", "Measures", "Loss", "Evaluation", "Images", "Recipe", "Environment"),
+        *("Summary", "Accuracy and rank", "Alarms", "Spectrum", "Metrics", "Loss", "Evaluation", "Images", "Recipe", "Environment"),
     ]
     assert list(whole.data["figures"]) == ["progress", "losses", "eigenvalues", "backbone", "projector"]
     assert len(whole.data["positions"]) == len(whole.data["figures"]["backbone"]["frames"]) == 12
@@ -66,19 +65,19 @@ def test_a_whole_run_has_all_sections_and_figures(page):
     ("missing", "sections"),
     [
         ("metrics.jsonl", {"Loss", "Accuracy and rank", "Alarms"}),
-        ("spectrum.npz", {"Spectrum", "Measures"}),
+        ("spectrum.npz", {"Spectrum", "Metrics"}),
         ("evaluation.json", {"Evaluation"}),
         ("views.png", {"Images"}),
         ("environment.json", {"Environment"}),
     ],
 )
-def test_a_partial_run_lacks_only_the_sections_of_what_is_missing(page, make_run, missing, sections):
+def test_a_partial_run_lacks_only_the_sections_of_the_missing_file(page, make_run, missing, sections):
     whole, partial = page(make_run("whole")), page(make_run("partial", without=(missing,)))
     assert set(whole.headings) - set(partial.headings) == sections
     assert f"{missing} is missing" in partial.text
 
 
-def test_the_page_refers_to_nothing_outside_of_itself(page):
+def test_the_page_has_no_external_references(page):
     whole = page()
     links = [attrs.get(key, "") for _, attrs in whole.tags for key in ("src", "href", "srcset", "action", "data", "poster") if key in attrs]
     assert links
@@ -87,7 +86,7 @@ def test_the_page_refers_to_nothing_outside_of_itself(page):
     assert not any(word in style for style in styles for word in ("url(", "@import"))
 
 
-def test_its_policy_allows_its_two_scripts_and_no_other_source(page):
+def test_the_content_security_policy_allows_only_the_two_scripts(page):
     whole = page()
     (policy,) = [attrs["content"] for attrs in whole.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -99,13 +98,12 @@ def test_its_policy_allows_its_two_scripts_and_no_other_source(page):
     assert rules["script-src"].split() == hashes
 
 
-def test_no_text_of_a_run_reaches_the_page_as_markup(page, make_run):
+def test_text_of_a_run_is_escaped(page, make_run, train_row, alarm_row):
     recipe = {"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}, HOSTILE: HOSTILE}
     run = make_run("<img src=x onerror=alert(1)>", recipe=recipe)
-    row = {"step": 5000, "kind": "train", "loss": 1.0, "terms": {HOSTILE: 1.0}}
-    warning = {"step": 5000, "kind": "alarm", "message": HOSTILE, "remedy": HOSTILE}
+    rows = (train_row(5000, terms={HOSTILE: 1.0}), alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE))
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n" + json.dumps(warning) + "\n")
+        file.writelines(json.dumps(row_to_json(row)) + "\n" for row in rows)
     for several in (page(run), page(run, make_run("b"))):
         assert len(several.all("script")) == 3
         assert not [attrs for tag, attrs in several.tags if "onerror" in attrs]
@@ -113,15 +111,16 @@ def test_no_text_of_a_run_reaches_the_page_as_markup(page, make_run):
         assert HOSTILE in several.data["figures"]["losses"]["data"][-1]["meta"]["quantity"]
 
 
-def test_it_is_small_for_one_run_and_for_many(page, make_run, make_picture):
+def test_the_page_is_small(page, make_run, make_picture):
     run = make_run("wide", T=100, D_b=2048, D=8192, lines=5_000)
     (run / "views.png").write_bytes(make_picture(1200, 900))
     assert (run / "views.png").stat().st_size > 500_000
     assert len(page(run).text.encode()) < 5_000_000
-    assert len(page(*[run] * 12).text.encode()) < 5_000_000
+    many = [make_run(f"wide {i}", T=100, D_b=2048, D=8192, lines=500, seed=i) for i in range(3)] * 4
+    assert len(page(*many).text.encode()) < 5_000_000
 
 
-def test_a_small_picture_is_embedded_as_it_is_and_a_large_one_smaller(page, make_run, make_picture):
+def test_a_small_picture_is_unchanged_and_a_large_one_reduced(page, make_run, make_picture):
     small, large = make_run("small"), make_run("large")
     (large / "views.png").write_bytes(make_picture(2000, 1600))
     (image,) = page(small).all("img")
@@ -131,7 +130,7 @@ def test_a_small_picture_is_embedded_as_it_is_and_a_large_one_smaller(page, make
     assert len(image["src"]) < 900_000
 
 
-def test_runs_of_one_picture_show_it_once(page, make_run, make_picture):
+def test_equal_pictures_are_shown_once(page, make_run, make_picture):
     a, b, c = (make_run(name) for name in "abc")
     (b / "views.png").write_bytes(make_picture(seed=1))
     captions = re.findall(r"<figcaption>(.*?)Images of", page(a, b, c).text)
@@ -140,45 +139,41 @@ def test_runs_of_one_picture_show_it_once(page, make_run, make_picture):
     assert whole == ""
 
 
-def test_pictures_have_a_text_and_figures_tell_what_they_show(page):
+def test_pictures_and_figures_have_descriptions(page):
     whole = page()
     assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
-    told = [attrs["aria-label"] for attrs in whole.all("div") if attrs.get("class") == "plot"]
-    assert len(told) == 5
-    assert all(text.startswith("Line chart. ") for text in told)
+    descriptions = [attrs["aria-label"] for attrs in whole.all("div") if attrs.get("class") == "plot"]
+    assert len(descriptions) == 5
+    assert all(text.startswith("Line chart. ") for text in descriptions)
 
 
-def test_without_images_the_page_holds_no_pixel_of_the_data(page):
-    bare = page(images=False)
-    assert bare.all("img") == []
-    assert "data:image" not in bare.text
-    assert "Images" not in bare.headings
+def test_without_images_the_page_has_no_pixel_of_the_data(page):
+    no_images = page(images=False)
+    assert no_images.all("img") == []
+    assert "data:image" not in no_images.text
+    assert "Images" not in no_images.headings
 
 
 def labels(page):
-    """The names of the runs in the summary."""
+    """Return the labels of the runs in the summary."""
     summary = page.text[page.text.index("<h2>Summary") : page.text.index("<h2>Comparison")]
     return re.findall(r'<th scope="row"[^>]*><span class="run"[^>]*>(.*?)</span></th>', summary)
 
 
-def test_runs_of_one_name_are_told_apart_by_their_recipes(page, make_run):
+def test_equal_labels_get_the_differences_between_recipes(page, make_run):
     runs = [make_run("same"), make_run("deep/same", recipe={"objective": "vicreg"}), make_run("other", recipe={"seed": 3})]
     assert labels(page(*runs)) == ["same: frossl", "same: vicreg", "other"]
 
 
-def test_runs_of_one_name_and_one_recipe_are_numbered(page, make_run):
+def test_equal_labels_of_equal_recipes_are_numbered(page, make_run):
     assert labels(page(make_run("same"), make_run("deep/same"))) == ["same (1)", "same (2)"]
 
 
-def test_several_runs_have_a_button_each_for_the_figures(page, make_run):
+def test_several_runs_have_a_comparison_and_one_button_each(page, make_run):
     several = page(make_run("a"), make_run("b"))
+    assert "Comparison" in several.headings
     assert [attrs["data-run"] for attrs in several.all("button") if "data-run" in attrs] == ["0", "1"]
     assert not [attrs for attrs in page(make_run("c")).all("button") if "data-run" in attrs]
-
-
-def test_several_runs_have_a_comparison(page, make_run):
-    assert "Comparison" in page(make_run("a"), make_run("b")).headings
-    assert "Comparison" not in page(make_run("c")).headings
 
 
 def test_the_complete_recipe_can_be_read_back(page, make_run):
@@ -188,36 +183,26 @@ def test_the_complete_recipe_can_be_read_back(page, make_run):
     assert json.loads(unescaped) == json.loads((run / "recipe.json").read_text())
 
 
-def test_the_same_runs_give_the_same_page(page, make_run):
-    run = make_run()
-    assert page(run).text == page(run).text
+def test_the_same_runs_give_the_same_page_in_a_new_directory(make_run, tmp_path):
+    run, out = make_run(), tmp_path / "new" / "report.html"
+    first = write_report([run], out).read_text()
+    assert write_report([run], out).read_text() == first
 
 
-def test_the_directory_of_the_page_is_made(make_run, tmp_path):
-    out = tmp_path / "new" / "report.html"
-    assert write_report([make_run()], out) == out
-    assert out.is_file()
-
-
-def test_no_run_and_a_directory_as_output_are_errors_that_teach(make_run, tmp_path):
-    with pytest.raises(UserError, match="received no run, expected at least one"):
+def test_no_run_and_a_directory_as_output_are_errors(make_run, tmp_path):
+    with pytest.raises(UserError, match="no run"):
         write_report([], tmp_path / "report.html")
-    with pytest.raises(UserError, match="is a folder, expected a file"):
+    with pytest.raises(UserError, match="folder"):
         write_report([make_run()], tmp_path)
 
 
-def test_a_page_that_is_there_stays_where_it_is_not_to_be_replaced(make_run, tmp_path):
+def test_an_existing_page_is_kept_unless_overwritten(make_run, tmp_path):
     out = tmp_path / "report.html"
     out.write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="exists"):
         write_report([tmp_path / "no run"], out, overwrite=False)
     with pytest.raises(UserError, match="is not a run directory"):
         write_report([tmp_path / "no run"], out)
     assert out.read_text() == "mine"
     write_report([make_run()], out)
     assert "<h1>run</h1>" in out.read_text()
-
-
-def test_it_imports_neither_torch_nor_any_training_library():
-    code = "import sys, fullrank.report; print([m for m in ('torch', 'lightning', 'timm', 'datasets', 'torchvision') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -1,92 +1,133 @@
 import re
-from html.parser import HTMLParser
+from dataclasses import replace
+from html import unescape
 
+import numpy as np
 import pytest
 
-from fullrank.report import read_run, tables
-from fullrank.report.compare import comparison
-from fullrank.report.figures import COLOURS, DASHES
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.monitoring.alarm_messages import alarm_message
+from fullrank.plot_style import COLORS, DASHES
+from fullrank.report import document, read_run_summary, tables
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
 
-class Cells(HTMLParser):
-    """The text of each cell, row by row."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.rows = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data):
-        if self.rows and self.rows[-1] and not data.startswith("Accuracy"):
-            self.rows[-1][-1] += data
-
-
 def cells(html):
-    return [[" ".join(cell.split()) for cell in row] for row in Cells(html).rows]
+    """Return the text of the cells of each row."""
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>(.*?)</tr>", html)]
+    return [[" ".join(unescape(re.sub("<[^>]+>", "", cell)).split()) for cell in row] for row in rows]
 
 
-def test_every_run_has_a_bar_of_its_own(make_record):
-    n = len(COLOURS) * len(DASHES)
-    assert len(tables.BARS) == len(DASHES)
-    assert len({tables.named(i, make_record(label="run")) for i in range(n)}) == n
+def columns(html):
+    """Return the text of the cells of each row, by the name of the column."""
+    head, *rows = cells(html)
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def test_the_summary_has_a_row_a_run(make_run):
-    rows = cells(tables.summary_table([read_run(make_run("a")), read_run(make_run("b", recipe={"objective": "vicreg"}))]))
+def test_every_run_has_its_own_border():
+    n = len(COLORS) * len(DASHES)
+    assert len(document.BORDERS) == len(DASHES)
+    assert len({document.label_html(i, "run") for i in range(n)}) == n
+
+
+def test_summary_has_one_row_per_run(make_run):
+    rows = cells(tables.summary_table([read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]))
     assert [row[:2] for row in rows] == [["run", "objective"], ["a", "frossl"], ["b", "vicreg"]]
 
 
-def test_the_evaluation_sets_the_backbone_beside_its_baselines(make_run):
-    rows = cells(tables.evaluation_table([read_run(make_run("a"))]))
+def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
+    projectors = {"none": {"kind": "mlp", "widths": []}, "diagonal": {"kind": "diagonal", "widths": []}}
+    runs = [read_run_summary(make_run(name, recipe={"projector": p}, slope=1 + i)) for i, (name, p) in enumerate(projectors.items())]
+    rows = columns(tables.comparison_table(runs))
+    assert [row["difference"] for row in rows] == ["projector none", "projector diagonal"]
+    for run, row in zip(runs, rows, strict=True):
+        assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.3g}"
+        assert row["collapsed dimensions, projector"] == "0"
+        assert row["online accuracy"] == "90.0 %"
+        assert row["linear (SGD)"] == "87.1 ± 0.4 % n = 3"  # of the backbone
+
+
+def test_comparison_leaves_out_columns_without_values(make_run):
+    runs = [read_run_summary(make_run(name, without=("evaluation.json", "spectrum.npz"))) for name in "ab"]
+    row = columns(tables.comparison_table(runs))[0]
+    assert list(row) == ["run", "online accuracy"]
+
+
+def test_comparison_has_a_dash_for_a_missing_value(make_run):
+    runs = [read_run_summary(make_run("whole")), read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz")))]
+    whole, partial = columns(tables.comparison_table(runs))
+    assert (whole["kNN"], partial["kNN"]) == ("84.2 %", "–")
+    assert partial["effective rank, backbone"] == "–"
+
+
+def test_comparison_does_not_repeat_labels(make_run):
+    runs = [read_run_summary(make_run(name, recipe={"objective": name})) for name in ("frossl", "vicreg")]
+    assert "difference" not in columns(tables.comparison_table(runs))[0]
+
+
+def test_comparison_marks_metrics_of_few_images(make_run):
+    runs = [read_run_summary(make_run(name, D_b=96)) for name in "ab"]
+    few = [replace(run, spectra=replace(run.spectra, samples=np.full(len(run.spectra.steps), 300))) for run in runs]
+    html = tables.comparison_table(few)
+    assert columns(html)[0]["effective rank, backbone"].endswith("†")
+    assert "300 samples" in html
+    assert "†" not in tables.comparison_table(runs)
+
+
+def test_a_single_run_has_no_comparison(make_run):
+    assert tables.comparison_table([read_run_summary(make_run())]) == ""
+
+
+def test_evaluation_has_the_baselines_next_to_the_backbone(make_run):
+    rows = cells(tables.evaluation_table([read_run_summary(make_run("a"))]))
     assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone"]
     assert rows[1] == ["linear (SGD)", "87.1 ± 0.4 % n = 3", "39.1 ± 0.2 % n = 3", "44.8 ± 0.6 % n = 3"]
     assert rows[2] == ["kNN", "84.2 %", "33.9 %", "–"]
-    assert rows[3][:2] == ["linear, 2 labels a class", "51.3 ± 3.1 % n = 10"]
+    assert rows[3][:2] == ["linear, 2 labels per class", "51.3 ± 3.1 % n = 10"]
 
 
-def test_the_evaluations_of_several_runs_stand_below_each_other(make_run):
-    rows = cells(tables.evaluation_table([read_run(make_run("a")), read_run(make_run("b"))]))
+def test_evaluations_of_several_runs_are_grouped_by_probe(make_run):
+    rows = cells(tables.evaluation_table([read_run_summary(make_run("a")), read_run_summary(make_run("b"))]))
     assert [row[:2] for row in rows[:4]] == [["probe", "run"], ["linear (SGD)", "a"], ["linear (SGD)", "b"], ["kNN", "a"]]
 
 
-def test_without_an_evaluation_there_is_no_table(make_record):
-    assert tables.evaluation_table([make_record()]) == tables.statements([make_record()]) == ""
+def test_without_an_evaluation_there_is_no_table(make_summary):
+    assert tables.evaluation_table([make_summary()]) == tables.evaluation_notes([make_summary()]) == ""
 
 
-def test_recipes_are_compared_entry_by_entry(make_record):
-    a = make_record(label="a", recipe={"objective": "frossl", "hyper": {"log": True}, "views": [{"size": 32}], "seed": 0})
-    b = make_record(label="b", recipe={"objective": "vicreg", "hyper": {}, "views": [{"size": 96}], "seed": 0})
-    assert cells(tables.differences([a, b])) == [
+def test_recipes_are_compared_entry_by_entry(make_summary):
+    a = make_summary(label="a", recipe={"objective": "frossl", "hyper": {"log": True}, "views": [{"size": 32}], "seed": 0})
+    b = make_summary(label="b", recipe={"objective": "vicreg", "hyper": {}, "views": [{"size": 96}], "seed": 0})
+    assert cells(tables.recipe_table([a, b])) == [
         ["entry", "a", "b"],
         ["objective", '"frossl"', '"vicreg"'],
         ["hyper.log", "true", "–"],
         ["views.0.size", "32", "96"],
         ["hyper", "–", "{}"],
     ]
-    assert tables.differences([a]) == tables.differences([a, a]) == ""
+    assert tables.recipe_table([a]) == tables.recipe_table([a, a]) == ""
 
 
-def test_what_is_true_of_all_runs_is_said_once_without_names(make_record):
-    a, b = make_record(label="a", notes=("Both lack x.", "Only a.")), make_record(label="b", notes=("Both lack x.",))
-    items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.limits([a, b]))]
+def test_notes_about_all_runs_have_no_labels(make_summary):
+    a, b = make_summary(label="a", notes=("Both lack x.", "Only a.")), make_summary(label="b", notes=("Both lack x.",))
+    items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.caveat_list([a, b]))]
     assert items == ["Both lack x.", "a: Only a."]
 
 
-def test_alarms_are_listed_with_their_remedies(make_run, make_record):
-    assert cells(tables.warnings([read_run(make_run(warnings=1))])) == [
-        ["step", "what happened", "what to do"],
-        ["900", "3 dimensions died", "lower the learning rate"],
+def test_alarms_are_listed_with_observation_and_remedy(make_summary, train_row, alarm_row):
+    alarms = [alarm_row(5, alarm="divergence", where="projector"), alarm_row(1234)]
+    runs = [make_summary(label=label, train=[train_row(9)], alarms=[alarm]) for label, alarm in zip("ab", alarms, strict=True)]
+    rows = columns(tables.alarm_table(runs))
+    assert [(row["step"], row["epoch"], row["run"], row["alarm"]) for row in rows] == [
+        ("5", "0.05", "a", "divergence"),
+        ("1 234", "12.34", "b", "dimensional collapse"),
     ]
-    assert "No alarm" in tables.warnings([read_run(make_run("quiet"))])
-    assert tables.warnings([make_record()]) == ""
+    assert [f"{row['alarm']}, {row['observation']}" for row in rows] == [alarm_message(alarm) for alarm in alarms]
+    assert all(row["remedy"] for row in rows)
+    assert "run" not in columns(tables.alarm_table(runs[:1]))[0]
+    assert tables.alarm_table([make_summary(train=[train_row(9)])]) == "<p>No alarm.</p>"
+    assert tables.alarm_table([make_summary()]) == ""
 
 
 @pytest.mark.parametrize(
@@ -98,27 +139,13 @@ def test_alarms_are_listed_with_their_remedies(make_run, make_record):
         ("lower the rate", []),
     ],
 )
-def test_the_flags_of_a_remedy_are_code(make_record, remedy, flags):
-    html = tables.warnings([make_record(spectrum_rows=({"step": 5},), warnings=({"step": 5, "message": "x", "remedy": remedy},))])
-    assert re.findall(r"<code[^>]*>(.*?)</code>", html) == flags
+def test_flags_of_a_remedy_are_code(remedy, flags):
+    assert re.findall(r"<code[^>]*>(.*?)</code>", tables._mark_flags(remedy)) == flags
 
 
-def test_the_kind_of_an_alarm_has_a_column_where_runs_know_it(make_record):
-    known = {"step": 5, "epoch": 0.5, "alarm": "divergence", "message": "divergence, loss: 40, expected 4", "remedy": "lower the rate"}
-    unknown = {"step": 7, "message": "x"}
-    runs = [
-        make_record(label=label, spectrum_rows=({"step": 5},), warnings=(warning,)) for label, warning in (("a", known), ("b", unknown))
-    ]
-    assert cells(tables.warnings(runs)) == [
-        ["step", "epoch", "run", "alarm", "what happened", "what to do"],
-        ["5", "0.5", "a", "divergence", "loss: 40, expected 4", "lower the rate"],
-        ["7", "", "b", "", "x", ""],
-    ]
-
-
-def test_no_text_of_a_run_becomes_markup(make_record):
-    score = {"features": HOSTILE, "probe": HOSTILE, "accuracy": 0.5, "sd": None, "n": 1}
-    run = make_record(
+def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
+    score = ProbeScore(features=HOSTILE, probe=HOSTILE, accuracy=0.5)
+    run = make_summary(
         label=HOSTILE,
         recipe={
             "objective": HOSTILE,
@@ -126,17 +153,14 @@ def test_no_text_of_a_run_becomes_markup(make_record):
             "backbone": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}},
             "data": {"source": HOSTILE},
         },
-        environment={"command": HOSTILE},
-        train=({"step": 1, "loss": 1.0},),
-        warnings=({"step": 1, "alarm": HOSTILE, "message": HOSTILE, "remedy": HOSTILE},),
-        evaluation={"statement": HOSTILE, "scores": [score], "left_out": [HOSTILE]},
+        train=[train_row(1)],
+        alarms=[alarm_row(1, HOSTILE, alarm=HOSTILE, where=HOSTILE)],
+        evaluation=Evaluation(model="m", train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,)),
         notes=(HOSTILE,),
     )
-    other = make_record(label="other")
-    for runs in ([run], [run, other]):
-        of_page = (tables.summary_table, tables.verdicts, tables.evaluation_table, tables.differences, tables.warnings, tables.limits)
-        for table in (*of_page, comparison):
-            assert "<script" not in table(runs)
-        assert "<script" not in tables.statements(runs)
-    assert "<script" not in tables.folded(HOSTILE, run.recipe)
-    assert "&lt;script&gt;" in tables.folded(HOSTILE, run.recipe)
+    alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.caveat_list, tables.recipe_table)
+    scores = (tables.comparison_table, tables.evaluation_table, tables.evaluation_notes)
+    for runs in ([run], [run, make_summary(label="other")]):
+        assert not [build for build in (*alarms_and_facts, *scores) if "<script" in build(runs)]
+    assert "<script" not in document.json_details(HOSTILE, run.recipe)
+    assert "&lt;script&gt;" in document.json_details(HOSTILE, run.recipe)

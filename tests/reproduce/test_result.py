@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 
 from fullrank.errors import UserError
+from fullrank.plot_style import subplots, to_svg
 from fullrank.reproduce import Figure, Result, load_committed, reproduce, summarize_claims
 from fullrank.reproduce import figure as figure_module
 from fullrank.reproduce.figure import claimed, corrected
-from fullrank.reproduce.plot_style import subplots, to_svg
 from fullrank.reproduce.result import round_numbers, save_drawing
 
 

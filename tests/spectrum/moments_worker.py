@@ -1,4 +1,4 @@
-"""One of several processes: streams its own, unequal part of the embeddings, and saves the spectrum of them all. RANK WORLD FOLDER."""
+"""Merge the moments of several processes with unequal parts of the embeddings, and save the spectrum. Arguments: RANK WORLD FOLDER."""
 
 import sys
 from pathlib import Path
@@ -17,17 +17,17 @@ def embeddings():
 
 
 if __name__ == "__main__":
-    number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=world)
-    mine = embeddings()[CUTS[number] : CUTS[number + 1]]
-    moments = Moments.from_batches(mine.split(7)).all_reduce()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+    part = embeddings()[CUTS[rank] : CUTS[rank + 1]]
+    moments = Moments.from_batches(part.split(7)).all_reduce()
     spectrum = Spectrum.from_moments(moments)
-    found = {
+    result = {
         "n": spectrum.n,
         "eigenvalues": spectrum.eigenvalues,
         "singular_values": spectrum.singular_values,
         "rounding": moments.rounding,
     }
-    torch.save(found, folder / f"{number}.pt")
+    torch.save(result, folder / f"{rank}.pt")
     dist.destroy_process_group()

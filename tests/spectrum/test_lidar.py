@@ -8,18 +8,9 @@ from fullrank.errors import UserError
 from fullrank.spectrum import Spectrum, lidar
 
 
-@pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-def randn(rng, *shape):
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def test_is_the_formula_written_as_loops(rng):
+def test_equals_the_formula_written_as_loops(randn):
     n, q, D = 12, 3, 4
-    X = randn(rng, n, q, D) + 2 * randn(rng, n, 1, D) + 5
+    X = randn(n, q, D) + 2 * randn(n, 1, D) + 5
     m_i = [sum(X[i]) / q for i in range(n)]
     m = sum(m_i) / n
     S_b = sum(torch.outer(m_i[i] - m, m_i[i] - m) for i in range(n)) / (n - 1)
@@ -30,35 +21,35 @@ def test_is_the_formula_written_as_loops(rng):
     assert lidar(X) == pytest.approx(math.exp(-(p * [math.log(x) for x in p]).sum()), rel=1e-10)
 
 
-def test_isotropic_images_with_isotropic_views_have_every_dimension(rng):
-    assert lidar(10 * randn(rng, 4000, 1, 6) + randn(rng, 4000, 4, 6)) == pytest.approx(6, abs=0.02)
+def test_isotropic_images_with_isotropic_views_have_every_dimension(randn):
+    assert lidar(10 * randn(4000, 1, 6) + randn(4000, 4, 6)) == pytest.approx(6, abs=0.02)
 
 
 @pytest.mark.parametrize("r", [1, 3])
-def test_images_that_differ_in_r_directions_have_r(r, rng):
-    means = torch.linalg.qr(torch.cat([torch.ones(50, 1), randn(rng, 50, r)], 1)).Q[:, 1:]  # centred and orthonormal
+def test_images_that_differ_in_r_directions_have_r(r, randn):
+    means = torch.linalg.qr(torch.cat([torch.ones(50, 1), randn(50, r)], 1)).Q[:, 1:]  # centred and orthonormal
     X = torch.zeros(50, 2, 8, dtype=torch.float64)
     X[:, :, :r] = means[:, None]
     assert lidar(X) == pytest.approx(r, abs=1e-9)
 
 
-def test_what_varies_between_views_alone_is_rank_elsewhere_but_not_here(rng):
+def test_variance_between_views_counts_for_effective_rank_but_not_for_lidar(randn):
     X = torch.zeros(300, 8, 6, dtype=torch.float64)
-    X[..., :2] = 10 * randn(rng, 300, 1, 2)
-    X[..., 2:] = 10 * randn(rng, 300, 8, 4)
+    X[..., :2] = 10 * randn(300, 1, 2)
+    X[..., 2:] = 10 * randn(300, 8, 4)
     assert Spectrum.from_embeddings(X.flatten(0, 1)).effective_rank() > 5.9
     assert lidar(X) < 2.1
 
 
-def test_views_that_are_not_grouped_by_image_would_read_as_rank(rng):
-    X = randn(rng, 300, 4, 6)
-    X[..., :2] += 10 * randn(rng, 300, 1, 2)
-    mixed = X.flatten(0, 1)[torch.randperm(1200, generator=rng)].reshape(300, 4, 6)  # as from a flat queue
+def test_views_that_are_not_grouped_by_image_raise_lidar(randn, rng):
+    X = randn(300, 4, 6)
+    X[..., :2] += 10 * randn(300, 1, 2)
+    mixed = X.flatten(0, 1)[torch.randperm(1200, generator=rng)].reshape(300, 4, 6)  # as in a flat queue
     assert lidar(X) < 2.3
     assert lidar(mixed) > 5.8
 
 
-def test_epsilon_on_every_eigenvalue_would_read_D_at_complete_collapse():
+def test_complete_collapse_gives_zero_and_would_give_D_with_epsilon_on_every_eigenvalue():
     def with_epsilon(eigenvalues, epsilon):
         p = [(x + epsilon) / sum(y + epsilon for y in eigenvalues) for x in eigenvalues]
         return math.exp(-sum(x * math.log(x) for x in p))
@@ -67,27 +58,27 @@ def test_epsilon_on_every_eigenvalue_would_read_D_at_complete_collapse():
     assert lidar(torch.ones(20, 2, 8)) == 0
 
 
-def test_ignores_rotation_and_shift(rng):
-    X = randn(rng, 30, 3, 5) + 3 * randn(rng, 30, 1, 5)
-    rotation = torch.linalg.qr(randn(rng, 5, 5)).Q
+def test_ignores_rotation_and_shift(randn):
+    X = randn(30, 3, 5) + 3 * randn(30, 1, 5)
+    rotation = torch.linalg.qr(randn(5, 5)).Q
     assert lidar(X @ rotation + 7) == pytest.approx(lidar(X), rel=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_collapsed_embeddings_have_none(dtype):
+def test_collapsed_embeddings_have_lidar_zero(dtype):
     assert lidar(torch.full((20, 2, 3), 1e3 / 3, dtype=dtype)) == 0
 
 
 @pytest.mark.parametrize(
     ("X", "delta", "message"),
     [
-        (torch.ones(20, 3), 1e-4, r"shape \(20, 3\), expected \(n, q, D\): n images, q views"),
-        (torch.ones(20, 1, 3), 1e-4, "received 1 view of each image, expected two at least"),
-        (torch.ones(3, 2, 3), 1e-4, "of 3 images in 3 dimensions could not pass 2; expected more than 3 images"),
-        (torch.ones(20, 2, 3), 0.0, "δ = 0, expected a positive number"),
-        (torch.full((20, 2, 3), torch.nan), 1e-4, "received NaN or infinite embeddings"),
+        (torch.ones(20, 3), 1e-4, r"expected \(n, q, D\)"),
+        (torch.ones(20, 1, 3), 1e-4, "expected at least two"),
+        (torch.ones(3, 2, 3), 1e-4, "expected more than 3 images"),
+        (torch.ones(20, 2, 3), 0.0, "δ = 0"),
+        (torch.full((20, 2, 3), torch.nan), 1e-4, "NaN or infinite"),
     ],
 )
-def test_says_what_it_needs(X, delta, message):
+def test_wrong_input_is_an_error(X, delta, message):
     with pytest.raises(UserError, match=message):
         lidar(X, delta=delta)

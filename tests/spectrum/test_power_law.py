@@ -16,35 +16,35 @@ def decaying(alpha, D=100):
 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(0, 4), st.integers(1, 50), st.integers(51, 100))
-def test_of_a_power_law_is_its_exponent_over_any_range(alpha, first, last):
+def test_the_fit_of_a_power_law_is_its_exponent_over_any_range(alpha, first, last):
     fit = power_law(3 * decaying(alpha), first=first, last=last)
     assert fit.alpha == pytest.approx(alpha, abs=1e-9)
     assert fit.r2 == pytest.approx(1, abs=1e-9)
     assert (fit.first, fit.last) == (first, last)
 
 
-def test_is_numpys_weighted_fit():
+def test_equals_the_weighted_fit_of_numpy():
     eigenvalues = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sort(descending=True).values
     j = np.arange(3, 21)
     x, y = np.log(j), eigenvalues[2:20].log().numpy()
     slope, intercept = np.polyfit(x, y, 1, w=j**-0.5)  # numpy squares its weights
-    left, whole = ((y - slope * x - intercept) ** 2 / j).sum(), ((y - np.average(y, weights=1 / j)) ** 2 / j).sum()
+    residual, total = ((y - slope * x - intercept) ** 2 / j).sum(), ((y - np.average(y, weights=1 / j)) ** 2 / j).sum()
     fit = power_law(eigenvalues, first=3, last=20)
     assert fit.alpha == pytest.approx(-slope, rel=1e-12)
-    assert fit.r2 == pytest.approx(1 - left / whole, rel=1e-12)
+    assert fit.r2 == pytest.approx(1 - residual / total, rel=1e-12)
 
 
-def test_says_by_its_r2_that_an_exponential_is_no_power_law():
+def test_r2_of_an_exponential_is_low():
     assert power_law(torch.exp(-torch.arange(100, dtype=torch.float64))).r2 < 0.85
 
 
-def test_of_equal_eigenvalues_is_flat_and_exact():
+def test_equal_eigenvalues_have_exponent_zero():
     fit = power_law(torch.full((10,), 0.3, dtype=torch.float64))
     assert fit.alpha == pytest.approx(0, abs=1e-12)
     assert fit.r2 == 1
 
 
-def test_ends_where_eigenvalues_are_zero():
+def test_the_fit_ends_at_the_last_positive_eigenvalue():
     eigenvalues = decaying(1.0)
     eigenvalues[40:] = 0
     fit = power_law(eigenvalues)
@@ -53,18 +53,18 @@ def test_ends_where_eigenvalues_are_zero():
 
 
 @pytest.mark.parametrize(("eigenvalues", "alpha"), [([1.0, 0.0, 0.0], math.inf), ([0.0, 0.0], 0.0), ([2.0], 0.0)])
-def test_of_one_direction_is_infinite_and_of_none_is_zero(eigenvalues, alpha):
+def test_one_direction_has_exponent_infinity_and_none_has_zero(eigenvalues, alpha):
     assert power_law(torch.tensor(eigenvalues)).alpha == alpha
     assert Spectrum.from_eigenvalues(torch.tensor(eigenvalues), n=100).power_law().alpha == alpha
 
 
-def test_by_default_a_spectrum_fits_what_its_samples_resolve():
+def test_the_default_range_is_a_tenth_of_the_samples():
     assert Spectrum.from_eigenvalues(decaying(1.0), n=300).power_law().last == 30
     assert Spectrum.from_eigenvalues(decaying(1.0), n=5000).power_law().last == 100
     assert Spectrum.from_eigenvalues(decaying(1.0), n=5).power_law().last == 2
 
 
-def test_few_samples_bend_the_tail_that_the_default_range_leaves_out():
+def test_few_samples_bend_the_tail_outside_the_default_range():
     rng = torch.Generator().manual_seed(0)
     Z = torch.randn(210, 200, generator=rng, dtype=torch.float64) * decaying(1.0, 200).sqrt()
     spectrum = Spectrum.from_embeddings(Z)
@@ -73,12 +73,12 @@ def test_few_samples_bend_the_tail_that_the_default_range_leaves_out():
 
 
 @pytest.mark.parametrize("last", [1, 2, 3])
-def test_says_that_a_line_takes_two_eigenvalues(last):
-    with pytest.raises(UserError, match=f"from eigenvalue 3 to {last}, expected two at least; choose `last` above 3"):
+def test_a_fit_needs_two_eigenvalues(last):
+    with pytest.raises(UserError, match=f"from eigenvalue 3 to {last}, expected at least two"):
         power_law(torch.ones(5), first=3, last=last)
 
 
 @pytest.mark.parametrize("first", [0, 6])
-def test_says_where_a_range_may_begin(first):
-    with pytest.raises(UserError, match=f"from eigenvalue {first} on, but there are 5; choose `first` from 1 to 5"):
+def test_the_range_begins_within_the_spectrum(first):
+    with pytest.raises(UserError, match=f"from eigenvalue {first} on, but there are 5"):
         power_law(torch.ones(5), first=first)

@@ -1,4 +1,4 @@
-"""Spectra of embeddings that several processes stream, against one pass over all of them."""
+"""The spectrum of embeddings from several processes equals that of one pass over all embeddings."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ WORKER = Path(__file__).with_name("moments_worker.py")
 
 
 @pytest.mark.ddp
-def test_four_processes_that_stream_unequal_parts_find_the_spectrum_of_one_pass(together):
+def test_four_processes_with_unequal_parts_compute_the_spectrum_of_one_pass(together):
     Z = runpy.run_path(str(WORKER))["embeddings"]()
     whole = Spectrum.from_embeddings(Z)
     for process in together(WORKER, 4):

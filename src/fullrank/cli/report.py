@@ -1,4 +1,4 @@
-"""`fullrank report`: one HTML page from one run or several."""
+"""`fullrank report`: one HTML page about one or several runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +10,17 @@ from fullrank.report import write_report
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse and write."""
+    """Parse the arguments and write the page."""
     call(report, arguments, verb="report")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:
-    """Write one self-contained page that opens offline.
+    """Write one HTML page that opens offline.
 
     Args:
-        runs: run directories; several are laid over each other.
-        out: the page.
-        images: show the views of the images; leave out pictures that are not yours to show.
-        overwrite: replace the page.
+        runs: run directories; several runs are compared.
+        out: the page to write.
+        images: show images and their views; use --no-images if you may not publish them.
+        overwrite: replace an existing page.
     """
     print(write_report(runs, out, images=images, overwrite=overwrite))

@@ -1,4 +1,4 @@
-"""`fullrank spectrum`: the eigenvalues of a model's embeddings of a set of images, over its training too, and what they say."""
+"""`fullrank spectrum`: the spectra of a model on a set of images, their metrics, and their history over training."""
 
 import json
 import math
@@ -9,42 +9,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from fullrank.atomic import atomic_write
 from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
 from fullrank.cli.sources import ReadFlags, ReadOptions, open_split, resolve_device
 from fullrank.errors import UserError
-from fullrank.evaluation.features import stream_features
-from fullrank.images import DecodeErrors, Images
-from fullrank.loading import Model as Loaded
+from fullrank.evaluation import measure_spectrum
+from fullrank.images import DecodeErrors
 from fullrank.loading import load
 from fullrank.run import Run, SpectrumHistory
-from fullrank.spectrum import MEASURES, Accumulator, Spectrum, readings
-from fullrank.spectrum.readings import FEW
+from fullrank.spectrum import METRICS, Spectrum, compute_metrics
+from fullrank.spectrum.metrics import CENTRED, SAMPLES_PER_DIMENSION
 from fullrank.terminal import stderr
 
 LEADING = 10
+"""Number of eigenvalues in the table."""
 LETTERS = "AB"
-"""What two models are called above their columns, where names would not fit."""
+"""Short names of two models in the table."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse and measure."""
+    """Run `fullrank spectrum` with these arguments."""
     call(spectrum, arguments, verb="spectrum")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A model's spectra: of its embeddings now, by part, and those that it took while it trained."""
+class ModelSpectra:
+    """The spectra of one model."""
 
     name: str
     spectra: dict[str, Spectrum]
-    training: SpectrumHistory | None = None
+    """The spectra of the given images by location, "backbone" and "projector"."""
+    history: SpectrumHistory | None = None
+    """The spectra over training, for a run directory."""
 
 
 def spectrum(
@@ -57,58 +57,43 @@ def spectrum(
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Measure the eigenvalues of the centred covariance of a model's embeddings: backbone, and the projector of a run.
+    """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its projector.
 
-    Of a run directory, where there is no second model, it also shows how both spectra came about over training.
+    For a single run directory it also shows the spectra over training.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        against: a second MODEL, measured on the same images and shown beside the first.
+        against: a second MODEL, measured on the same images and shown next to the first.
         split: name of the split; by default the held-out one.
-        out: write the eigenvalues to FILE.npz, everything but the eigenvalues over training to FILE.json, or a drawing to FILE.png.
+        out: write eigenvalues to FILE.npz, metrics to FILE.json, or a figure to FILE.png.
         overwrite: replace the file.
-        read: how images are read, and where the backbone runs.
+        read: how to read images, and the device.
     """
     if out is not None and out.suffix not in WRITERS:
-        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a drawing")
+        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a figure")
     models = [load(name) for name in (model, against) if name is not None]
     images = open_split(models[0], read.data, split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
-        found = [Measured(loaded.name, measure(loaded, images, read), training_of(loaded.name)) for loaded in models]
+        device = resolve_device(read.accelerator)
+        measured = []
+        for each in models:
+            decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
+            spectra = measure_spectrum(each, images, device=device, workers=read.workers, decode_errors=decode_errors)
+            measured.append(ModelSpectra(each.name, spectra, load_history(each.name)))
         if out and draft:
-            WRITERS[out.suffix](draft, found)
-    show(found, Console())
+            WRITERS[out.suffix](draft, measured)
+    show(measured, Console())
     console = stderr()
-    n = next(iter(found[0].spectra.values())).n
-    console.print(
-        f"{n:,} images of {images.source}; eigenvalues of the centred covariance, divided by n; RankMe: {MEASURES['RankMe'].convention}"
-    )
-    if few := few_samples(list(labelled(found).values())):
-        console.print(few, style="yellow")
+    n = next(iter(measured[0].spectra.values())).n
+    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}")
+    if warning := sample_warning(list(labelled(measured).values())):
+        console.print(warning, style="yellow")
     if out:
         console.print(f"written: {out}")
 
 
-def measure(loaded: Loaded, images: Images, read: ReadOptions) -> dict[str, Spectrum]:
-    """Return the spectra of backbone and projector on these images, which are streamed: any number of them fits into memory."""
-    device = resolve_device(read.accelerator)
-    parts: dict[str, nn.Module] = {"backbone": nn.Identity()}
-    if loaded.projector is not None and len(list(loaded.projector.children())):
-        parts["projector"] = loaded.projector.to(device)
-    found = {part: Accumulator() for part in parts}
-    decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
-    for features in stream_features(
-        loaded.backbone, images, loaded.preprocess, device=device, workers=read.workers, decode_errors=decode_errors
-    ):
-        R = features.X.to(device)
-        for part, project in parts.items():
-            with torch.inference_mode():
-                found[part].update(project(R))
-    return {part: accumulator.spectrum() for part, accumulator in found.items()}
-
-
-def training_of(model: str) -> SpectrumHistory | None:
-    """Return the spectra that a run took while it trained; where they cannot be read, say so and go on without."""
+def load_history(model: str) -> SpectrumHistory | None:
+    """Return the spectra of a run over training, or None if the model is no run; print a warning if the file cannot be read."""
     if not Path(model).is_dir():
         return None
     try:
@@ -118,99 +103,105 @@ def training_of(model: str) -> SpectrumHistory | None:
         return None
 
 
-def labelled(found: Sequence[Measured]) -> dict[str, Spectrum]:
-    """Return the spectra by what they are called: the part, after the letter of the model where there are two."""
-    letters = [f"{letter} " for letter in LETTERS] if len(found) > 1 else [""]
-    return {f"{letter}{part}": spectrum for letter, one in zip(letters, found, strict=True) for part, spectrum in one.spectra.items()}
+def labelled(models: Sequence[ModelSpectra]) -> dict[str, Spectrum]:
+    """Return the spectra by column label: the location, with the letter of the model if there are two."""
+    letters = [f"{letter} " for letter in LETTERS] if len(models) > 1 else [""]
+    return {f"{letter}{part}": spectrum for letter, model in zip(letters, models, strict=True) for part, spectrum in model.spectra.items()}
 
 
-def few_samples(spectra: Sequence[Spectrum]) -> str:
-    """Return for which dimensions the images, the same of all spectra, are few, and what becomes of the measures; empty where for none.
+def sample_warning(spectra: Sequence[Spectrum]) -> str:
+    """Return a warning that there are too few images, with the bias of each metric; empty if there are enough.
 
-    >>> few_samples([Spectrum.from_eigenvalues(torch.ones(2), n=19)])[:69]
-    '19 images are few for 2 dimensions (expected 20): reads low: effectiv'
-    >>> few_samples([Spectrum.from_eigenvalues(torch.ones(2), n=20)])
+    All spectra are of the same images.
+
+    >>> import torch
+    >>> sample_warning([Spectrum.from_eigenvalues(torch.ones(2), n=19)])[:78]
+    '19 images are too few for 2 dimensions (expected 20): too low: effective rank,'
+    >>> sample_warning([Spectrum.from_eigenvalues(torch.ones(2), n=20)])
     ''
     """
     dimensions: set[int] = set()
-    concerned: dict[str, dict[str, None]] = {}  # what becomes of which measures, in their order
-    for found in spectra:
-        for name, reading in readings(found).items():
-            if reading.warning:
-                dimensions.add(found.D)
-                concerned.setdefault(MEASURES[name].few, {})[name] = None
+    biased: dict[str, dict[str, None]] = {}  # names of metrics by bias, in the order of the table
+    for spectrum in spectra:
+        for key, metric in compute_metrics(spectrum).items():
+            if metric.warning:
+                dimensions.add(spectrum.D)
+                biased.setdefault(METRICS[key].small_sample_bias, {})[METRICS[key].name] = None
     if not dimensions:
         return ""
-    few = " and ".join(f"{D:,} dimensions (expected {FEW * D:,})" for D in sorted(dimensions))
-    return f"{spectra[0].n:,} images are few for {few}: " + "; ".join(f"{what}: {', '.join(names)}" for what, names in concerned.items())
+    needed = " and ".join(f"{D:,} dimensions (expected {SAMPLES_PER_DIMENSION * D:,})" for D in sorted(dimensions))
+    biases = "; ".join(f"{bias}: {', '.join(names)}" for bias, names in biased.items())
+    return f"{spectra[0].n:,} images are too few for {needed}: {biases}"
 
 
-def show(found: Sequence[Measured], console: Console) -> None:
-    """Print measures and leading eigenvalues, and the spectra over training where there is one model."""
-    if len(found) > 1:
-        for letter, one in zip(LETTERS, found, strict=True):
-            console.print(f"{letter}: {one.name}", soft_wrap=True, markup=False, highlight=False)
-    console.print(table_of(labelled(found)))
-    if len(found) > 1 and any(one.training for one in found):
+def show(models: Sequence[ModelSpectra], console: Console) -> None:
+    """Print metrics and leading eigenvalues and, for a single run, the spectra over training."""
+    if len(models) > 1:
+        for letter, model in zip(LETTERS, models, strict=True):
+            console.print(f"{letter}: {model.name}", soft_wrap=True, markup=False, highlight=False)
+    console.print(metrics_table(labelled(models)))
+    if len(models) > 1 and any(model.history for model in models):
         console.print("over training: fullrank spectrum RUN, without --against", highlight=False)
-    elif training := found[0].training:
-        for part in training.eigenvalues:
-            console.print(spectrum_history.table(training, part, title=f"{found[0].name}: {part} over training", width=console.width))
+    elif history := models[0].history:
+        for part in history.eigenvalues:
+            console.print(spectrum_history.table(history, part, title=f"{models[0].name}: {part} over training", width=console.width))
 
 
-def table_of(spectra: dict[str, Spectrum]) -> Table:
-    """Lay measures and leading eigenvalues out for a terminal."""
+def metrics_table(spectra: dict[str, Spectrum]) -> Table:
+    """Return a table of metrics and leading eigenvalues for the terminal."""
     table = Table("")
     for label in spectra:
         table.add_column(label, no_wrap=True)
-    values = {label: readings(found) for label, found in spectra.items()}
-    for measure in MEASURES:
-        table.add_row(measure, *(f"{taken[measure].value:,.4g}" for taken in values.values()))
-    table.add_row("dimensions", *(str(found.D) for found in spectra.values()))
+    values = [compute_metrics(spectrum) for spectrum in spectra.values()]
+    for key, metric in METRICS.items():
+        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values))
+    table.add_row("dimensions", *(str(spectrum.D) for spectrum in spectra.values()))
     table.add_section()
-    for j in range(min(LEADING, max(found.D for found in spectra.values()))):
-        table.add_row(f"λ{j + 1}", *(f"{found.eigenvalues[j]:.4g}" if j < found.D else "" for found in spectra.values()))
+    for j in range(min(LEADING, max(spectrum.D for spectrum in spectra.values()))):
+        table.add_row(f"λ{j + 1}", *(f"{spectrum.eigenvalues[j]:.4g}" if j < spectrum.D else "" for spectrum in spectra.values()))
     return table
 
 
-def write_npz(path: Path, found: Sequence[Measured]) -> None:
-    """Write the eigenvalues, an array each: of the parts now and over training, and the same of a second model as `against_…`."""
+def write_npz(path: Path, models: Sequence[ModelSpectra]) -> None:
+    """Write one array for the eigenvalues of each location and for its history; those of a second model begin with `against_`."""
     arrays = {}
-    for prefix, one in zip(("", "against_"), found, strict=False):
-        own = {name: spectrum.eigenvalues.numpy() for name, spectrum in one.spectra.items()}
-        own |= spectrum_history.arrays_of(one.training) if one.training else {}
-        arrays |= {f"{prefix}{name}": values for name, values in own.items()}
-    with path.open("wb") as file:  # opened here, because numpy would append its own ending to a name
+    for prefix, model in zip(("", "against_"), models, strict=False):
+        of_model = {name: spectrum.eigenvalues.numpy() for name, spectrum in model.spectra.items()}
+        of_model |= spectrum_history.to_arrays(model.history) if model.history else {}
+        arrays |= {f"{prefix}{name}": values for name, values in of_model.items()}
+    with path.open("wb") as file:  # numpy would append an ending to a path
         np.savez(file, **arrays)
 
 
-def write_json(path: Path, found: Sequence[Measured]) -> None:
-    """Write measures and eigenvalues; as JSON has no infinity, a measure that is not finite is null."""
-    first, *against = map(hyperparameters, found)
+def write_json(path: Path, models: Sequence[ModelSpectra]) -> None:
+    """Write metrics and eigenvalues; JSON has no infinity, so a metric that is not finite becomes null."""
+    first, *against = map(to_json, models)
     path.write_text(json.dumps(first | ({"against": against[0]} if against else {}), indent=2) + "\n")
 
 
-def hyperparameters(found: Measured) -> dict[str, Any]:
-    """Return the measures of each part, with their conventions and warnings, its eigenvalues, and the curves over training."""
-    parts: dict[str, Any] = {"model": found.name}
-    for part, spectrum in found.spectra.items():
-        taken = readings(spectrum)
-        parts[part] = {name: reading.value if math.isfinite(reading.value) else None for name, reading in taken.items()}
-        parts[part] |= {"dimensions": spectrum.D, "samples": spectrum.n}
-        parts[part] |= {"conventions": {name: reading.convention for name, reading in taken.items()}}
-        parts[part] |= {"warnings": {name: reading.warning for name, reading in taken.items() if reading.warning}}
-        parts[part] |= {"eigenvalues": spectrum.eigenvalues.tolist()}
-    return parts | ({"training": spectrum_history.hyperparameters(found.training)} if found.training else {})
+def to_json(model: ModelSpectra) -> dict[str, Any]:
+    """Return the metrics of each location, with conventions and warnings, its eigenvalues, and its history."""
+    parts: dict[str, Any] = {"model": model.name}
+    for part, spectrum in model.spectra.items():
+        metrics = compute_metrics(spectrum)
+        parts[part] = {key: metric.value if math.isfinite(metric.value) else None for key, metric in metrics.items()} | {
+            "dimensions": spectrum.D,
+            "samples": spectrum.n,
+            "conventions": {key: metric.convention for key, metric in metrics.items()},
+            "warnings": {key: metric.warning for key, metric in metrics.items() if metric.warning},
+            "eigenvalues": spectrum.eigenvalues.tolist(),
+        }
+    return parts | ({"training": spectrum_history.to_json(model.history)} if model.history else {})
 
 
-def write_png(path: Path, found: Sequence[Measured]) -> None:
-    """Draw the spectra over training, and those of now."""
+def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
+    """Draw the spectra now and over training."""
     from matplotlib import rc_context
 
-    from fullrank.reproduce.plot_style import STYLE
+    from fullrank.plot_style import MATPLOTLIB_STYLE
 
-    with rc_context(STYLE):
-        figure = spectrum_history.draw([(one.name, one.spectra, one.training) for one in found])
+    with rc_context(MATPLOTLIB_STYLE):
+        figure = spectrum_history.draw([(model.name, model.spectra, model.history) for model in models])
         figure.savefig(path, format="png")
 
 

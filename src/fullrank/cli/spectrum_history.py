@@ -1,4 +1,4 @@
-"""Spectra over training: what a run's spectrum.npz says, as a table, as numbers and as a drawing."""
+"""The spectra of a run over training, from its spectrum.npz, as a table, as numbers and as a figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,48 +8,49 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.report.figures import COLOURS, above_rounding, thin
-from fullrank.report.read import PARTS
+from fullrank.plot_style import COLORS, subplots
+from fullrank.report.figures import mask_rounding_errors, spread_indices
 from fullrank.run import SpectrumHistory
-from fullrank.spectrum import Spectrum, measures, saturation
+from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.spectrum import Spectrum, functional, saturation
 
 if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
 ROWS = 8
-"""Steps of a table."""
+"""Number of steps in a table."""
 INDICES = (1, 14, 64, 4, 32, 2, 8)
-"""Eigenvalues of a table, those first that a narrow one keeps; the 14th is the one that Skean et al. 2024 follow."""
+"""Eigenvalues of a table, by priority for narrow tables; Skean et al. 2024 show the 14th."""
 LINES = 24
-"""Eigenvalues of a drawing."""
+"""Number of eigenvalues in a figure."""
 OVERSHOOT = 2
-"""A curve that was more than this many times its last value has fallen to it, whatever it did before."""
-NAME = 36
-"""How many characters of a model's name fit above a drawing, and into its legend."""
+"""A curve that exceeded its last value by this factor fell to it, so it has no step of saturation."""
+NAME_LENGTH = 36
+"""Number of characters of a model's name that fit into a title and a legend."""
 
 
 def curves(spectra: SpectrumHistory, part: str) -> dict[str, Float[np.ndarray, " T"]]:
-    """Return effective rank and dead dimensions at each step.
+    """Return effective rank and collapsed dimensions at each step.
 
     >>> eigenvalues = {"backbone": np.array([[1.0, 0.0], [2.0, 2.0]])}
     >>> curves(SpectrumHistory(steps=np.array([0, 9]), samples=np.array([50, 50]), eigenvalues=eigenvalues), "backbone")
-    {'effective rank': array([1., 2.]), 'dead dimensions': array([1., 0.])}
+    {'effective_rank': array([1., 2.]), 'collapsed_dimensions': array([1., 0.])}
     """
     eigenvalues = torch.from_numpy(spectra.eigenvalues[part]).double()
-    dead = [int(measures.collapsed_dimensions(row, n=n)) for row, n in zip(eigenvalues, spectra.samples.tolist(), strict=True)]
-    return {"effective rank": measures.effective_rank(eigenvalues).numpy(), "dead dimensions": np.array(dead, dtype=float)}
+    collapsed = [int(functional.collapsed_dimensions(row, n=n)) for row, n in zip(eigenvalues, spectra.samples.tolist(), strict=True)]
+    return {"effective_rank": functional.effective_rank(eigenvalues).numpy(), "collapsed_dimensions": np.array(collapsed, dtype=float)}
 
 
-def reached(spectra: SpectrumHistory, part: str, j: int) -> int | None:
-    """Return the step at which the j-th eigenvalue reached 95 % of its last value for good; None where it did not rise to that value.
+def saturation_step(spectra: SpectrumHistory, part: str, j: int) -> int | None:
+    """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; None if it did not rise to that value.
 
-    It rose where it began below those 95 % and was never more than twice its last value: of one that dropped, or is zero, the step
-    would say nothing.
+    An eigenvalue rose if it began below 95 % of its last value and never exceeded twice that value. For one that fell or is zero, the
+    step has no meaning.
 
-    >>> rose_fell_died = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
-    >>> found = SpectrumHistory(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": rose_fell_died})
-    >>> [reached(found, "backbone", j) for j in (1, 2, 3)]
+    >>> eigenvalues = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
+    >>> spectra = SpectrumHistory(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": eigenvalues})
+    >>> [saturation_step(spectra, "backbone", j) for j in (1, 2, 3)]
     [None, 5, None]
     """
     curve = spectra.eigenvalues[part][:, j - 1]
@@ -59,62 +60,60 @@ def reached(spectra: SpectrumHistory, part: str, j: int) -> int | None:
 
 
 def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) -> Table:
-    """Lay some steps out: effective rank, dead dimensions, eigenvalues; and when each of these reached 95 % of its last value (`reached`).
+    """Return a table of effective rank, collapsed dimensions and eigenvalues at some steps, with the `saturation_step` of each eigenvalue.
 
-    As many eigenvalues are shown as fit into `width` characters.
+    The number of eigenvalues depends on the width, in characters.
     """
     D = spectra.eigenvalues[part].shape[1]
     indices = [j for j in INDICES if j <= D]
-    shown = sorted(indices[: max(1, (width - 32) // 11)])  # 32: step, effective rank and dead dimensions; 11: an eigenvalue
-    rank, dead = curves(spectra, part).values()
+    shown = sorted(indices[: max(1, (width - 36) // 11)])  # 36: step, effective rank and collapsed dimensions; 11: an eigenvalue
+    rank, collapsed = curves(spectra, part).values()
     values = spectra.eigenvalues[part][:, [j - 1 for j in shown]]
-    found = Table(title=title, title_justify="left")
-    for column in ("step", "eff. rank", "dead", *(f"λ{j}" for j in shown)):
-        found.add_column(column, justify="right", no_wrap=True)
-    for t in thin(len(values), ROWS):
-        found.add_row(f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{dead[t]:.0f}", *(f"{value:.3g}" for value in values[t]))
-    found.add_section()
-    steps = (reached(spectra, part, j) for j in shown)
-    found.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
-    return found
+    result = Table(title=title, title_justify="left")
+    for column in ("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown)):
+        result.add_column(column, justify="right", no_wrap=True)
+    for t in spread_indices(len(values), ROWS):
+        result.add_row(f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{collapsed[t]:.0f}", *(f"{value:.3g}" for value in values[t]))
+    result.add_section()
+    steps = (saturation_step(spectra, part, j) for j in shown)
+    result.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
+    return result
 
 
-def arrays_of(spectra: SpectrumHistory) -> dict[str, np.ndarray]:
-    """Return steps, samples and the eigenvalues of each part over training, as .npz holds them."""
+def to_arrays(spectra: SpectrumHistory) -> dict[str, np.ndarray]:
+    """Return steps, samples and the eigenvalues of each location, as arrays of an .npz file."""
     of_parts = {f"{part}_over_training": values for part, values in spectra.eigenvalues.items()}
     return {"steps": spectra.steps, "samples": spectra.samples, **of_parts}
 
 
-def hyperparameters(spectra: SpectrumHistory) -> dict[str, Any]:
-    """Return steps, and the curves of each part, as JSON holds them."""
+def to_json(spectra: SpectrumHistory) -> dict[str, Any]:
+    """Return steps, samples and the metrics of each location over training, as JSON."""
     parts = {part: {name: curve.tolist() for name, curve in curves(spectra, part).items()} for part in spectra.eigenvalues}
     return {"steps": spectra.steps.tolist(), "samples": spectra.samples.tolist(), **parts}
 
 
 def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | None]]) -> "matplotlib.figure.Figure":
-    """Draw a column a part: eigenvalues over the steps of each run, effective rank of all, and the eigenvalues of every model as it is.
+    """Draw a column for each location: eigenvalues over training, effective rank over training, and the eigenvalues now.
 
     Args:
-        models: name, spectra now by part, and spectra over training.
+        models: name, spectra now by location, and spectra over training of each model.
     """
-    from fullrank.reproduce.plot_style import subplots
-
-    parts = [part for part in PARTS if any(part in spectra for _, spectra, _ in models)]
-    named = [(_short(name), spectra, over, colour) for (name, spectra, over), colour in zip(models, COLOURS, strict=False)]
-    trained = [(name, over, colour) for name, _, over, colour in named if over]
-    heights = len(trained) + bool(trained) + 1
+    parts = [part for part in LOCATIONS if any(part in spectra for _, spectra, _ in models)]
+    named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLORS, strict=False)]
+    runs = [(name, history, colour) for name, _, history, colour in named if history]
+    heights = len(runs) + bool(runs) + 1
     figure, axes = subplots(heights, len(parts), width=4.5 * len(parts), height=2.6 * heights)
     for column, part in zip(axes.T, parts, strict=True):
-        for ax, (name, over, _) in zip(column, trained, strict=False):
-            if part in over.eigenvalues:
-                _eigenvalues(ax, over, part)
+        for ax, (name, history, _) in zip(column, runs, strict=False):
+            if part in history.eigenvalues:
+                _plot_eigenvalues(ax, history, part)
                 ax.set_title(f"{name}\neigenvalues, {part}")
-        if trained:
-            _effective_ranks(column[-2], trained, part)
+        if runs:
+            _plot_effective_ranks(column[-2], runs, part)
         now = column[-1]
         for name, spectra, _, colour in named:
             if part in spectra:
-                lambdas = above_rounding(spectra[part].eigenvalues.numpy())
+                lambdas = mask_rounding_errors(spectra[part].eigenvalues.numpy())
                 now.loglog(np.arange(1, len(lambdas) + 1), lambdas, color=colour, label=name)
                 now.set_xlabel(f"index of the eigenvalue (centred; {spectra[part].n:,} images)")
         now.set_title(f"eigenvalues, {part}, now")
@@ -122,33 +121,33 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
     return figure
 
 
-def _eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
-    """Some eigenvalues over the steps, the larger the darker; dotted where the 14th has risen to 95 % of its last value for good."""
+def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
+    """Plot some eigenvalues over the steps, larger ones darker, with a dotted line at the `saturation_step` of the 14th."""
     from matplotlib import colormaps
 
-    positive = above_rounding(spectra.eigenvalues[part].astype(float))
-    living = max(1, int(np.isfinite(positive).sum(1).max()))
-    shown = np.unique(np.geomspace(1, living, min(living, LINES)).round().astype(int))
+    positive = mask_rounding_errors(spectra.eigenvalues[part].astype(float))
+    nonzero = max(1, int(np.isfinite(positive).sum(1).max()))
+    shown = np.unique(np.geomspace(1, nonzero, min(nonzero, LINES)).round().astype(int))
     for k, j in enumerate(shown):
         labelled = {"label": f"λ$_{{{j}}}$"} if k in (0, len(shown) - 1) else {}
         ax.semilogy(spectra.steps, positive[:, j - 1], color=colormaps["viridis"](0.9 * k / max(1, len(shown) - 1)), **labelled)
-    k = min(14, living)
-    step = reached(spectra, part, k)
+    k = min(14, nonzero)
+    step = saturation_step(spectra, part, k)
     if step is not None:
         ax.axvline(step, color="black", linestyle=":", linewidth=0.8)
-    ax.set_xlabel("step" if step is None else f"step (dotted: λ$_{{{k}}}$ reaches 95 % for good)")
+    ax.set_xlabel("step" if step is None else f"step (dotted: λ$_{{{k}}}$ saturates)")
     ax.legend()
 
 
-def _effective_ranks(ax: "Axes", trained: Sequence[tuple[str, SpectrumHistory, str]], part: str) -> None:
-    """Effective rank of every run over its steps, in the colour that it has in the other axes."""
-    for name, over, colour in trained:
-        if part in over.eigenvalues:
-            ax.plot(over.steps, curves(over, part)["effective rank"], color=colour, label=name)
+def _plot_effective_ranks(ax: "Axes", runs: Sequence[tuple[str, SpectrumHistory, str]], part: str) -> None:
+    """Plot the effective rank of every run over its steps, in the colour of the run."""
+    for name, history, colour in runs:
+        if part in history.eigenvalues:
+            ax.plot(history.steps, curves(history, part)["effective_rank"], color=colour, label=name)
     ax.set(title=f"effective rank, {part}", xlabel="step", ylim=(0, None))
     ax.legend()
 
 
-def _short(name: str) -> str:
-    """The end of a long name, which tells it from others, so that it fits."""
-    return name if len(name) <= NAME else f"…{name[1 - NAME :]}"
+def _shorten(name: str) -> str:
+    """Return the end of a long name."""
+    return name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}"

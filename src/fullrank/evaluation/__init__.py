@@ -9,6 +9,7 @@ from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
 from fullrank.evaluation.online import OnlineProbe
 from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, topk_accuracy
+from fullrank.evaluation.spectrum import measure_spectrum
 
 __all__ = [
     "PROBES",
@@ -25,6 +26,7 @@ __all__ = [
     "knn",
     "linear_probe",
     "linear_probe_sgd",
+    "measure_spectrum",
     "raw_pixels",
     "restore_modes",
     "standardize",

@@ -1,236 +1,260 @@
-"""The alarm: what the log of a run says has gone wrong, why, and what to change. It asks for no label, and for nothing but the log.
+"""Collapse detection: finds divergence, collapse and uncorrelated views in the log of a run, without labels.
 
-The thresholds are few, and each stands with its reason; `docs/alarm.md` has the runs that they were measured on.
+`CollapseDetector` returns data (`AlarmRow`); `fullrank.monitoring.alarm_messages` turns it into words. Each threshold has its reason here;
+`docs/alarm.md` lists the runs that it was measured on.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-Row = Mapping[str, Any]
-"""A row of metrics.jsonl."""
+from fullrank.recipes import Recipe, to_dict
+from fullrank.run.directory import Run
+from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
-SPREAD = 1e-3  # share of Σ‖z‖² that is not the mean's; untrained networks begin at a hundredth, and training spreads them
-DIRECTIONS = 2.0  # effective rank: below, embeddings lie on little more than a line
-FALLEN = 1 / 2  # of the highest effective rank since spectra burn_in_end: in health it kept three quarters at least
-MISSING = 1 / 6  # share of a backbone's dimensions; none is missing in most healthy runs
-AGREEMENT = 0.2  # share of the variance that the views of an image have in common: four fifths would be augmentation
-EXPLODED = 10.0  # times |terms|, summed, at the first logged step: healthy losses have not even doubled
-FIRST_STEPS = 50  # judged by nobody: of BatchNorm's first statistics, which held-out images meet, 0.9⁵⁰ = 0.5 % are left by then
-RESOLVED = 4  # dimensions that there are and that the images resolve: of fewer, a rank below 2 is no news, and noise has it too
-OUTWEIGHED = 100.0  # one term against all others at the first logged step: its gradient leaves them no say
+MIN_RELATIVE_VARIANCE = 1e-3  # untrained networks begin at 10⁻², and training increases it
+MIN_EFFECTIVE_RANK = 2.0  # below, embeddings lie close to a line
+MIN_RANK_SHARE = 1 / 2  # of the highest effective rank since the end of burn-in; healthy runs kept at least three quarters
+MAX_COLLAPSED_SHARE = 1 / 6  # of the dimensions of a backbone; most healthy runs have no collapsed dimension
+MIN_VIEW_CORRELATION = 0.2  # intraclass correlation; below, four fifths of the variance is augmentation
+MAX_LOSS_RATIO = 10.0  # to Σ|terms| at the first logged step; healthy losses did not even double
+MIN_BURN_IN = 50  # steps; after them the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %
+MIN_DIMENSIONS = 4  # dimensions, and dimensions that the images resolve: with fewer, noise has an effective rank below 2 too
+DOMINANT_RATIO = 100.0  # of one term to all others at the first logged step: the other terms have almost no gradient
+
+Details = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Alarm:
-    """One thing that has gone wrong."""
+class Observation(NamedTuple):
+    """A metric that crossed its threshold."""
 
-    kind: str
-    """'divergence', 'complete collapse', 'dimensional collapse' or 'views disagree'; 'not finite' is the recorder's, and ends the run."""
-    where: str
-    """'loss', 'backbone' or 'projector'."""
-    found: str
-    """What was measured."""
-    expected: str
-    """What it was measured against."""
-    cause: str
-    """What has probably brought it about."""
-    remedy: str
-    """What to change."""
-
-    @property
-    def message(self) -> str:
-        """The alarm in one line, without its remedy."""
-        return f"{self.kind}, {self.where}: {self.found}, expected {self.expected}; probably {self.cause}"
+    alarm: str
+    metric: str
+    observed: float
+    threshold: float
+    details: Details
 
 
 @dataclass
 class CollapseDetector:
-    """Reads the rows of a log one after the other, and raises each kind of alarm once a place.
+    """Takes the rows of a log one after the other, and raises each kind of alarm once for each location.
 
-    Its state is a function of the rows it has seen, so that whoever resumes a run, or doubts an alarm, replays the log.
+    The state depends only on the rows so far, so a resumed run replays its log.
     """
 
     burn_in_end: int
-    """The step from which spectra are judged: before, ranks fall in health too. See `settled`."""
+    """The step from which spectra are evaluated; see `burn_in_end`."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """The recipe as its JSON has it; causes and remedies take their numbers from it, and do without where it is not known."""
-    start: Row | None = None
+    """The recipe as in its JSON file, for causes and remedies; they leave out settings that it lacks."""
+    first_row: TrainRow | None = None
     """The first row of training."""
-    bare: bool = True
-    """Whether every look so far found the same in both places: there is no projector. Two places that have collapsed look the same too, but
-    did not from the start; a diagonal projector begins as the identity, and leaves it."""
-    highest: dict[str, float] = field(default_factory=dict)
-    """The highest effective rank at each place since spectra settled."""
+    no_projector: bool = True
+    """Whether backbone and projector had equal metrics in all rows so far. After a collapse a projector may look the same, but it does not
+    from the start; a diagonal projector starts as the identity, and changes."""
+    highest_rank: dict[str, float] = field(default_factory=dict)
+    """The highest effective rank of each location since the end of burn-in."""
     raised: set[tuple[str, str]] = field(default_factory=set)
-    """Kind and place of each alarm so far."""
+    """Kind and location of each alarm so far."""
 
-    def see(self, row: Row) -> list[Alarm]:
+    def update(self, row: Row) -> list[AlarmRow]:
         """Return the alarms that this row raises for the first time."""
-        found: list[Alarm] = []
-        if row["kind"] == "train":
-            self.start = self.start or row
-            found = self.diverged(row, self.start)
-        elif row["kind"] == "spectrum":
-            self.bare &= row.get("backbone") == row.get("projector")
-            found = self.judge(row) if row["step"] >= self.burn_in_end else []
-        fresh = [alarm for alarm in found if (alarm.kind, alarm.where) not in self.raised]
-        self.raised |= {(alarm.kind, alarm.where) for alarm in fresh}
-        return fresh
+        alarms: list[AlarmRow] = []
+        if isinstance(row, TrainRow):
+            self.first_row = self.first_row or row
+            alarms = self.evaluate_loss(row, self.first_row)
+        elif isinstance(row, SpectrumRow):
+            self.no_projector &= row.backbone == row.projector
+            alarms = self.evaluate_spectra(row) if row.step >= self.burn_in_end else []
+        new = [alarm for alarm in alarms if (alarm.alarm, alarm.where) not in self.raised]
+        self.raised |= {(alarm.alarm, alarm.where) for alarm in new}
+        return new
 
-    def diverged(self, row: Row, start: Row) -> list[Alarm]:
-        """Whether the loss has grown out of all proportion; below 1, proportion means little, and 1 is what it is held against."""
-        limit = EXPLODED * max(sum(map(abs, start["terms"].values())), 1.0)
-        if not row["loss"] > limit:
+    def evaluate_loss(self, row: TrainRow, first: TrainRow) -> list[AlarmRow]:
+        """Return an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
+        threshold = MAX_LOSS_RATIO * max(sum(map(abs, first.terms.values())), 1.0)
+        if not row.loss > threshold:
             return []
-        expected = f"at most {limit:.4g} after it began at {start['loss']:.4g}"
-        return [Alarm("divergence", "loss", f"{row['loss']:.4g}", expected, *self.too_large())]
+        observation = Observation("divergence", "loss", row.loss, threshold, {"first_loss": first.loss})
+        return [_alarm(row, "loss", observation, "large steps", self.step_settings())]
 
-    def judge(self, row: Row) -> list[Alarm]:
-        """What is wrong with a look: of each place the graver collapse alone, and whether the views of an image still agree."""
-        agreement = row.get("intraclass_correlation", 1.0)  # which older logs do not have
-        why = self.why(strangers=agreement < AGREEMENT)
-        found: list[Alarm] = []
-        for where in ("backbone",) if self.bare else ("backbone", "projector"):
-            if where not in row:
-                continue
-            self.highest[where] = max(self.highest.get(where, 0.0), row[where]["effective_rank"])
-            if sick := collapse(row[where], where, highest=self.highest[where]):
-                kind, what, expected = sick
-                found.append(Alarm(kind, where, what, expected, *why))
-        if agreement < AGREEMENT:
-            what = f"views of one image share {max(agreement, 0):.1%} of the variance"
-            found.append(Alarm("views disagree", "backbone", what, f"{AGREEMENT:.0%} or more", *why))
-        return found
+    def evaluate_spectra(self, row: SpectrumRow) -> list[AlarmRow]:
+        """Return the most severe collapse of each location, and whether views are uncorrelated."""
+        correlation = 1.0 if row.intraclass_correlation is None else row.intraclass_correlation
+        uncorrelated = correlation < MIN_VIEW_CORRELATION
+        cause = self.find_cause(uncorrelated=uncorrelated)
+        alarms: list[AlarmRow] = []
+        for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[: 1 if self.no_projector else 2]:
+            self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
+            if observation := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
+                alarms.append(_alarm(row, where, observation, *cause))
+        if uncorrelated:
+            observation = Observation("uncorrelated views", "intraclass_correlation", correlation, MIN_VIEW_CORRELATION, {})
+            alarms.append(_alarm(row, "backbone", observation, *cause))
+        return alarms
 
-    def why(self, *, strangers: bool) -> tuple[str, str]:
-        """The probable cause and its remedy, the first that fits.
+    def find_cause(self, *, uncorrelated: bool) -> tuple[str, Details]:
+        """Return the probable cause with its details, the first that applies.
 
-        A term that is off; one that outweighs the rest at first; where views disagree, and the loss has not diverged, no projector, or else
-        the augmentation; the learning rate, or the want of a projector.
+        - "missing term": a term is 0 at the first logged step, and the recipe gives it no weight;
+        - "dominant term": a term is 100 times all others;
+        - for uncorrelated views without divergence "no projector" or, with a projector, "augmentation";
+        - "large steps", or no projector.
         """
-        terms = self.start["terms"] if self.start else {}
+        terms = self.first_row.terms if self.first_row else {}
         hyper = self.recipe.get("hyper", {})
-        # A hinge may rest at 0 in health, as that of VICReg's variance does while embeddings are large: its weight tells.
-        idle = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
-        if idle and len(idle) < len(terms):
-            return f"a loss without its {' and '.join(map(repr, idle))}, 0 at the first logged step", self.weigh("raise", idle)
-        if heavy := outweighing(terms):
-            name, times = heavy
-            return f"the term '{name}', {times:,.0f} times all others at the first logged step", self.weigh("lower", [name])
-        strangers = strangers and ("divergence", "loss") not in self.raised
-        projector = "add one (--projector.kind mlp, --projector.widths)"
-        if strangers and self.bare:
-            return "an objective that spreads the backbone itself, for want of a projector", projector
-        if strangers:
-            cause = "augmentation, or a backbone with too small a last map, that leaves too little of an image"
-            return cause, "weaken the views (--views.0.crop.scale, noise, affine, jitter) or the backbone's strides (--backbone.arguments)"
-        cause, remedy = self.too_large()
-        return (f"{cause}, or the want of a projector", f"{remedy}, or {projector}") if self.bare else (cause, remedy)
+        # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its weight is not 0.
+        missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
+        if missing and len(missing) < len(terms):
+            return "missing term", {"terms": missing, "hyper": dict(hyper)}
+        if dominant := dominant_term(terms):
+            name, ratio = dominant
+            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": dict(hyper)}
+        if uncorrelated and ("divergence", "loss") not in self.raised:
+            return ("no projector" if self.no_projector else "augmentation"), {}
+        return "large steps", self.step_settings() | ({"no_projector": True} if self.no_projector else {})
 
-    def weigh(self, change: str, terms: list[str]) -> str:
-        """The remedy against a weight that is wrong; objectives mostly call weight and term the same."""
-        hyper = self.recipe.get("hyper", {})
-        if own := [f"--hyper.{name}" for name in terms if name in hyper]:
-            return f"{change} {' and '.join(own)}"
-        if hyper.get("log") is False:
-            return "take its logarithm (--hyper.log)"
-        return "weigh the terms anew" + (f" ({', '.join(f'--hyper.{name}' for name in hyper)})" if hyper else "")
-
-    def too_large(self) -> tuple[str, str]:
-        """Cause and remedy where steps are too large, those of a target network among them."""
-        lr = self.recipe.get("optimizer", {}).get("lr")
-        lower = "lower --optimizer.lr" + (f" (now {lr:g})" if lr is not None else "")
-        if momentum := self.recipe.get("method", {}).get("momentum"):
-            cause = "steps that are too large, or a target network that follows too fast"
-            return cause, f"{lower}, lengthen --schedule.warmup, or raise --method.momentum (now {' '.join(f'{m:g}' for m in momentum)})"
-        return "steps that are too large", f"{lower}, or lengthen --schedule.warmup"
+    def step_settings(self) -> Details:
+        """Return the settings that decide the size of a step, if the recipe has them: learning rate, and momentum of a teacher."""
+        settings = {"lr": self.recipe.get("optimizer", {}).get("lr"), "momentum": self.recipe.get("method", {}).get("momentum")}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
-def replay(rows: Iterable[Row], *, burn_in_end: int, recipe: Mapping[str, Any] | None = None) -> list[tuple[int, Alarm]]:
-    """Return (step, alarm) for each alarm that a log raises, in order.
+def _alarm(row: TrainRow | SpectrumRow, where: str, observation: Observation, cause: str, cause_details: Details) -> AlarmRow:
+    alarm, metric, observed, threshold, details = observation
+    values = {"alarm": alarm, "where": where, "metric": metric, "observed": observed, "threshold": threshold, "cause": cause}
+    return AlarmRow(step=row.step, epoch=row.epoch, details=details | cause_details, **values)
+
+
+def not_finite_alarm(step: int, epoch: float, where: str, recipe: Recipe, *, precision: str, **details: str) -> AlarmRow:
+    """Return the alarm for NaN or infinite numbers, which end a run.
 
     Args:
-        rows: of metrics.jsonl; those of kind "train" and "spectrum" count.
-        burn_in_end: the step from which spectra are judged.
-        recipe: as its JSON has it.
-
-    >>> line = {"effective_rank": 1.1, "collapsed_dimensions": 0, "dimensions": 8, "samples": 80, "relative_variance": 0.5}
-    >>> rows = [{"step": step, "epoch": step / 10, "kind": "spectrum", "backbone": line} for step in (0, 10, 20, 30)]
-    >>> [(step, alarm.kind, alarm.found) for step, alarm in replay(rows, burn_in_end=20)]
-    [(20, 'dimensional collapse', 'effective rank 1.100 of 8 dimensions on 80 held-out images')]
+        step: the step at which they were found.
+        epoch: the same in epochs.
+        where: "loss", "weights" or "embeddings".
+        recipe: of the run.
+        precision: of the run, such as "bf16-mixed".
+        details: `term` and `value` of a loss, `tensor` of weights, `images` of embeddings.
     """
-    watchman = CollapseDetector(burn_in_end, recipe or {})
-    return [(row["step"], alarm) for row in rows for alarm in watchman.see(row)]
+    # Before the first step has changed the weights, the learning rate cannot be the cause.
+    first = step == 0 or (step == 1 and where == "loss")
+    settings = {"lr": recipe.optimizer.lr, "warmup": recipe.schedule.warmup, "precision": precision, "objective": recipe.objective}
+    cause = "objective or views" if first else "large steps"
+    return AlarmRow(step=step, epoch=epoch, alarm="not finite", where=where, metric=where, cause=cause, details=details | settings)
+
+
+def detect_collapse(rows: Iterable[Row], *, burn_in_end: int, recipe: Mapping[str, Any] | None = None) -> list[AlarmRow]:
+    """Return the alarms that a log raises, in order.
+
+    Args:
+        rows: of metrics.jsonl.
+        burn_in_end: the step from which spectra are evaluated.
+        recipe: as in its JSON file.
+
+    >>> numbers = dict(collapsed_dimensions=0, dimensions=8, samples=80, condition_number=9.0, entropy=1.0)
+    >>> metrics = [SpectrumMetrics(effective_rank=rank, **numbers) for rank in (1.1, 6.0)]
+    >>> rows = [SpectrumRow(step=step, epoch=step / 10, backbone=metrics[0], projector=metrics[1]) for step in (0, 10, 20, 30)]
+    >>> [(alarm.step, alarm.alarm, alarm.metric, alarm.observed) for alarm in detect_collapse(rows, burn_in_end=20)]
+    [(20, 'dimensional collapse', 'effective_rank', 1.1)]
+    """
+    detector = CollapseDetector(burn_in_end, recipe or {})
+    return [alarm for row in rows for alarm in detector.update(row)]
+
+
+def replay_alarms(run: Run) -> list[AlarmRow]:
+    """Return the alarms that a run's log raises with the present thresholds, in order; "not finite" is only in the log.
+
+    Args:
+        run: a run with its recipe and the log so far.
+
+    Raises:
+        UserError: the recipe or the log cannot be read.
+    """
+    rows, recipe = run.metrics, run.recipe
+    return detect_collapse(rows, burn_in_end=burn_in_end_of_log(rows, recipe), recipe=to_dict(recipe))
+
+
+def burn_in_end_of_log(rows: Sequence[Row], recipe: Recipe) -> int:
+    """Return the step from which the spectra of a log are evaluated; the minimum if the log does not show the steps of an epoch."""
+    per_epoch = steps_per_epoch(rows)
+    return burn_in_end(steps=per_epoch * recipe.epochs, warmup=round(recipe.schedule.warmup * per_epoch)) if per_epoch else MIN_BURN_IN
+
+
+def steps_per_epoch(rows: Sequence[Row]) -> int:
+    """Return the steps of an epoch from the last row of a log; 0 if `epoch` is rounded to 0."""
+    last = max(rows, key=lambda row: row.step, default=None)
+    return round(last.step / last.epoch) if last and last.epoch else 0
 
 
 def burn_in_end(*, steps: int, warmup: int) -> int:
-    """Return the step from which spectra are judged: three warm-ups, at least a twentieth of the run, at most a quarter; never before 50.
+    """Return the step from which spectra are evaluated: three warmups, clamped to between 1/20 and 1/4 of the run; never before 50.
 
-    Effective ranks fall steeply until the learning rate has peaked, and recover from there: in all 57 healthy runs of `docs/alarm.md`
-    the fall is over after two warm-ups.
+    Effective ranks fall steeply until the end of warmup and recover afterwards: in all 57 healthy runs of `docs/alarm.md` the fall ends
+    within two warmups.
 
     Args:
         steps: of the run.
-        warmup: steps of the learning rate's rise.
+        warmup: steps of the learning rate's warmup.
 
     >>> burn_in_end(steps=220, warmup=22), burn_in_end(steps=10_000, warmup=500), burn_in_end(steps=10_000, warmup=0)
     (55, 1500, 500)
     """
-    return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), FIRST_STEPS)
+    return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), MIN_BURN_IN)
 
 
-def collapse(measured: Mapping[str, Any], where: str, *, highest: float = 0.0) -> tuple[str, str, str] | None:
-    """Return which collapse a place shows, the graver alone: its kind, what was found, and what was expected; None in health.
+def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Observation | None:
+    """Return the most severe collapse of one spectrum, or None.
 
     Args:
-        measured: effective_rank, collapsed_dimensions, dimensions, samples, and the spread where it is known.
-        where: 'backbone' or 'projector', which may lack dimensions in health.
-        highest: effective rank that there has been.
+        metrics: of the spectrum; an unknown relative variance is not evaluated.
+        where: "backbone" or "projector"; the projector of a healthy run may have collapsed dimensions.
+        highest_rank: the highest effective rank so far.
 
-    >>> collapse({"effective_rank": 30.0, "collapsed_dimensions": 64, "dimensions": 128, "samples": 1280}, "backbone")
-    ('dimensional collapse', '50.0% of the 128 dimensions that 1280 held-out images resolve are dead', 'at most 16.7%')
+    >>> numbers = dict(dimensions=128, samples=1280, condition_number=None, entropy=3.0)
+    >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")[:3]
+    ('dimensional collapse', 'collapsed_share', 0.5)
     """
-    n, D, rank, dead = (measured[name] for name in ("samples", "dimensions", "effective_rank", "collapsed_dimensions"))
-    spread, on = measured.get("relative_variance"), f"on {n} held-out images"  # the spread is not known in older logs
-    if n < 2 * RESOLVED:
+    n, D, rank, variance = metrics.samples, metrics.dimensions, metrics.effective_rank, metrics.relative_variance
+    details: Details = {"samples": n, "dimensions": D}
+    if n < 2 * MIN_DIMENSIONS:
         return None
-    if spread is not None and spread < SPREAD:
-        return "complete collapse", f"embeddings vary by {spread:.2g} of their mean square {on}", f"{SPREAD:g} or more"
-    if D >= RESOLVED and (rank < DIRECTIONS or rank < FALLEN * highest):
-        expected = f"{DIRECTIONS:g} or more" if rank < DIRECTIONS else f"{FALLEN:.0%} of the {highest:.3f} it had, or more"
-        return "dimensional collapse", f"effective rank {rank:.3f} of {D} dimensions {on}", expected
-    if where == "backbone" and (missing := missing_share(dead, D, n)) > MISSING:
-        what = f"{missing:.1%} of the {min(D, n // 2)} dimensions that {n} held-out images resolve are dead"
-        return "dimensional collapse", what, f"at most {MISSING:.1%}"
+    if variance is not None and variance < MIN_RELATIVE_VARIANCE:
+        return Observation("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, details)
+    if D >= MIN_DIMENSIONS and rank < MIN_EFFECTIVE_RANK:
+        return Observation("dimensional collapse", "effective_rank", rank, MIN_EFFECTIVE_RANK, details)
+    if D >= MIN_DIMENSIONS and rank < MIN_RANK_SHARE * highest_rank:
+        details |= {"highest": highest_rank, "share": MIN_RANK_SHARE}
+        return Observation("dimensional collapse", "effective_rank", rank, MIN_RANK_SHARE * highest_rank, details)
+    if where == "backbone" and (share := collapsed_share(metrics.collapsed_dimensions, D, n)) > MAX_COLLAPSED_SHARE:
+        return Observation("dimensional collapse", "collapsed_share", share, MAX_COLLAPSED_SHARE, details)
     return None
 
 
-def missing_share(dead: int, D: int, n: int) -> float:
-    """Return the share of dimensions that are dead, of those that the images resolve.
+def collapsed_share(collapsed: int, D: int, n: int) -> float:
+    """Return the share of collapsed dimensions among those that the images resolve.
 
-    n images resolve n/2 dimensions: of Gaussian embeddings in D = n/2 equal directions the smallest eigenvalue is (1 − √(D/n))² = 0.09
-    of what it should be (Marchenko and Pastur 1967), while towards D = n it goes to zero in health too.
+    n images resolve n/2 dimensions: for Gaussian embeddings in D = n/2 equal directions the smallest eigenvalue is (1 − √(D/n))² = 0.09
+    of the true one (Marchenko and Pastur 1967); for D → n it goes to zero in healthy runs too.
 
     Args:
-        dead: dimensions that are dead among the first min(D, n − 1).
+        collapsed: collapsed dimensions among the first min(D, n − 1).
         D: dimensions.
         n: images.
 
-    >>> missing_share(2, 8, 80), missing_share(30, 100, 101), missing_share(75, 100, 101)
+    >>> collapsed_share(2, 8, 80), collapsed_share(30, 100, 101), collapsed_share(75, 100, 101)
     (0.25, 0.0, 0.5)
     """
     resolved = min(D, n // 2)
-    return max(1 - (min(D, n - 1) - dead) / resolved, 0.0) if resolved else 0.0
+    return max(1 - (min(D, n - 1) - collapsed) / resolved, 0.0) if resolved else 0.0
 
 
-def outweighing(terms: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return the term of a loss that outweighs all others together, and by how much; None where none does.
+def dominant_term(terms: Mapping[str, float]) -> tuple[str, float] | None:
+    """Return the term that exceeds 100 times the sum of all others, and the ratio; None if there is no such term.
 
-    >>> outweighing({"variance": 20.0, "invariance": -4000.0})
+    >>> dominant_term({"variance": 20.0, "invariance": -4000.0})
     ('invariance', 200.0)
     """
-    *rest, (heaviest, name) = sorted((abs(value), name) for name, value in terms.items()) or [(0.0, "")]
+    *rest, (largest, name) = sorted((abs(value), name) for name, value in terms.items()) or [(0.0, "")]
     others = sum(value for value, _ in rest)
-    return (name, heaviest / others) if others > 0 and heaviest > OUTWEIGHED * others else None
+    return (name, largest / others) if others > 0 and largest > DOMINANT_RATIO * others else None

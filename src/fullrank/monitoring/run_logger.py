@@ -19,14 +19,15 @@ from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
-from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end
+from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
+from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end, not_finite_alarm
 from fullrank.monitoring.progress import ProgressBar, forecast
-from fullrank.monitoring.spectrum_evaluation import intraclass_correlation, look
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
 from fullrank.run.metrics import MetricsWriter
-from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
@@ -112,7 +113,7 @@ class RunLogger:
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
         for row in Run(path).metrics:
-            self.detector.see(row_to_json(row))  # a resumed run does not raise an alarm again
+            self.detector.update(row)  # a resumed run does not raise an alarm again
         self.progress = ProgressBar(console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch=recipe.batch)
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: float | None = None
@@ -211,7 +212,7 @@ class RunLogger:
         """
         started, run = time.perf_counter(), self.run
         with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
-            evaluation = look(run.method, run.data.held_out, self.preprocess)
+            evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
         self.spectrum_file.append(step, evaluation.spectra)
         labels = run.data.held_out_labels.to(evaluation.features.device)
         self.log_row(
@@ -232,14 +233,9 @@ class RunLogger:
     def log_row(self, row: Row) -> None:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
-        for alarm in self.detector.see(row_to_json(row)):
-            details = {"found": alarm.found, "expected": alarm.expected, "remedy": alarm.remedy}
-            self.log_alarm(row.step, alarm.kind, alarm.where, alarm.cause, details)
-            self.console.print(f"warning at step {row.step}: {alarm.message}; {alarm.remedy}", style="yellow")
-
-    def log_alarm(self, step: int, alarm: str, where: str, cause: str, details: dict[str, Any]) -> None:
-        """Write the row of an alarm."""
-        self.writer.write(AlarmRow(step=step, epoch=self.epoch(step), alarm=alarm, where=where, metric="", cause=cause, details=details))
+        for alarm in self.detector.update(row):
+            self.writer.write(alarm)
+            self.console.print(f"warning at step {row.step}: {alarm_message(alarm)}; {alarm_remedy(alarm)}", style="yellow")
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the last step.
@@ -252,7 +248,7 @@ class RunLogger:
         for (step, _), row in zip(self.unread_terms, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
-                    raise self.not_finite_error(step, "loss", f"the loss is not finite at step {step}: term '{name}' is {value}")
+                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
         del self.unread_terms[:-1]
         return dict(zip(names, values[-1], strict=True))
 
@@ -264,7 +260,7 @@ class RunLogger:
         """
         for name, tensor in self.run.method.state_dict().items():
             if not tensor.isfinite().all():
-                raise self.not_finite_error(step, "weights", f"weights '{name}' are not finite after step {step}")
+                raise self.not_finite_error(step, "weights", tensor=name)
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
@@ -272,28 +268,16 @@ class RunLogger:
         try:
             yield
         except UserError as error:
-            raise self.not_finite_error(step, "embeddings", f"the embeddings of {images} are not finite at step {step}") from error
+            raise self.not_finite_error(step, "embeddings", images=images) from error
 
-    def not_finite_error(self, step: int, where: str, found: str) -> UserError:
+    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
         """Log the alarm that ends a run, and return the error with cause, remedy and the last good checkpoint."""
         recipe = self.run.recipe
-        # Before the first update of the weights, the learning rate cannot be the cause.
-        if step == 0 or (step == 1 and where == "loss"):
-            cause = "the objective or the views, as no step was taken before"
-            remedy = "check the numbers of the objective (--hyper) and of the views (--views)"
-        else:
-            cause = "steps that are too large"
-            exact = ", or --machine.precision 32-true" if resolve_precision(recipe) == "bf16-mixed" else ""
-            remedy = (
-                f"start a new run with a lower --optimizer.lr (now {recipe.optimizer.lr:g}) or a longer --schedule.warmup (now "
-                f"{recipe.schedule.warmup:g} epochs){exact}"
-            )
-        if ":" in recipe.objective:
-            remedy += f", or fix the objective (fullrank check {recipe.objective})"
+        alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
+        self.writer.write(alarm)
         checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
         saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint was written before"
-        self.log_alarm(step, "not finite", where, cause, {"found": found, "remedy": remedy})
-        return UserError(f"{found}; probably {cause}; {remedy}; {saved}")
+        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {saved}")
 
     def save_checkpoint(self, step: int) -> None:
         """Write a checkpoint, after a check of loss and weights; the rows of the log are on the disk before it.

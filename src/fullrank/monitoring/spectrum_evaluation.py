@@ -1,4 +1,4 @@
-"""The spectrum watch: eigenvalues of held-out images over training."""
+"""Spectrum evaluation: the spectra of backbone and projector on held-out images, and the correlation of the views of an image."""
 
 from dataclasses import dataclass
 
@@ -7,61 +7,62 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from fullrank.evaluation.frozen import restore_modes
+from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
 from fullrank.images import Preprocess
 from fullrank.methods import Method, at_least_float32
-from fullrank.spectrum import Accumulator, Spectrum
-from fullrank.spectrum.moments import float64
+from fullrank.spectrum import Spectrum
+from fullrank.spectrum.moments import to_float64
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at the held-out images."""
+class SpectrumEvaluation:
+    """The result of one spectrum evaluation."""
 
     spectra: dict[str, Spectrum]
+    """The spectra of "backbone" and "projector"."""
     features: Float[Tensor, "n D_b"]
-    """(n, D_b) representations in eval mode."""
+    """The representations of the images, for the online probe."""
 
 
 @torch.no_grad()
-def look(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch: int = 512) -> Look:
-    """Measure backbone and projector on held-out images, in eval mode, streamed; the method is left as it was found.
+def evaluate_spectrum(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch: int = 512) -> SpectrumEvaluation:
+    """Return the spectra of backbone and projector in eval mode; the method is unchanged afterwards.
 
     Args:
         method: a `Method` with `backbone` and `projector`.
         pixels: uint8 (n, C, S, S).
-        preprocess: how pixels become the network's input.
-        batch: images passed at a time.
+        preprocess: turns pixels into the input of the backbone.
+        batch: images in a forward pass.
     """
     device = next(method.parameters()).device
-    spectra = {"backbone": Accumulator(), "projector": Accumulator()}
+    spectra = StreamingEncoderSpectrum(method.projector)
     features = []
     with restore_modes(method):
         method.eval()
         for chunk in pixels.split(batch):
             R = method.backbone(preprocess.normalize(chunk.to(device)))
             features.append(at_least_float32(R))
-            spectra["backbone"].update(R)
-            spectra["projector"].update(method.projector(R))
-    return Look({name: accumulator.spectrum() for name, accumulator in spectra.items()}, torch.cat(features))
+            spectra.update(R)
+    return SpectrumEvaluation(spectra.compute(), torch.cat(features))
 
 
 def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
-    """Return the share of their variance that the views of one image have in common: 1 if they are equal, 0 if they are strangers.
+    """Return the share of variance that the views of one image have in common: 1 for equal views, 0 for uncorrelated ones.
 
-    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all: the intraclass correlation (Fisher 1925, § 38), by
-    Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Of n images, strangers give ρ = 0 ± 1/√n at most.
+    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all views and images (Fisher 1925, § 38), computed from
+    Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Uncorrelated views of n images have |ρ| of at most about 1/√n.
 
     Args:
         R: (V, n, D) representations of a batch.
 
     Returns:
-        None for a single view, or where nothing varies.
+        None for a single view, or if the variance is zero.
 
     >>> R = torch.randn(1, 8, 3)
     >>> round(intraclass_correlation(torch.cat([R, R])), 6), intraclass_correlation(R)
     (1.0, None)
     """
-    A = float64(R)
+    A = to_float64(R)
     A = A - A.mean((0, 1))
     V, square = len(A), A.square().sum()
     return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()

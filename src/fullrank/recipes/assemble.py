@@ -28,7 +28,7 @@ class Assembly:
 
 
 def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
-    """Build method, views and preprocessing. Weights are a function of the recipe's seed; global random state is left alone.
+    """Build method, views and preprocessing. Weights are a function of the recipe's seed; the global random state does not change.
 
     Args:
         recipe: with the channel statistics of its images.

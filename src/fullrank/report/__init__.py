@@ -1,6 +1,6 @@
-"""One self-contained HTML page from run directories: it opens offline, in light and dark, on paper and on a phone."""
+"""Reports: one HTML page from one or several runs. The page needs no network, and has a light, a dark, a print and a phone layout."""
 
 from fullrank.report.page import write_report
-from fullrank.report.read import Record, read_run
+from fullrank.report.run_summary import RunSummary, read_run_summary
 
-__all__ = ["Record", "read_run", "write_report"]
+__all__ = ["RunSummary", "read_run_summary", "write_report"]

@@ -5,9 +5,9 @@ from html import escape
 from typing import Any
 
 from fullrank.conformance import CheckResult, ConformanceReport
-from fullrank.report.document import document, figure_block
-from fullrank.report.figures import GAP, PANEL, Figure, layout, line, plain, significant, title
-from fullrank.report.tables import table
+from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
+from fullrank.report.document import figure_block, html_document, html_table
+from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, panel_title, round_significant
 
 SIGNS = {"passed": "✓", "failed": "✗", "info": "·"}
 """Sign before a result; it repeats the word."""
@@ -41,7 +41,7 @@ def render(report: ConformanceReport) -> str:
         "Spectrum": blocks.get("spectrum", ""),
         "Cost": blocks.get("samples", "") + blocks.get("dimensions", ""),
     }
-    return document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
+    return html_document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
 
 
 def summary(report: ConformanceReport) -> str:
@@ -76,23 +76,23 @@ def time_figure(report: ConformanceReport, axis: str) -> Figure | None:
 
 
 def _spectrum_trace(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
-    x, y = list(range(1, len(values) + 1)), [significant(value / values[0]) if value > 0 else None for value in values]
-    return line(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
+    x, y = list(range(1, len(values) + 1)), [round_significant(value / values[0]) if value > 0 else None for value in values]
+    return line_trace(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
 
 
 def _time_trace(i: int, name: str, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    x, y = [size for size, _ in points], [significant(1e3 * seconds) for _, seconds in points]
-    return line(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": "milliseconds"}}
+    x, y = [size for size, _ in points], [round_significant(1e3 * seconds) for _, seconds in points]
+    return line_trace(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": "milliseconds"}}
 
 
 def _figure(traces: list[dict[str, Any]], *, x: str, y: str, kind: str) -> Figure:
-    height = 2 * PANEL + GAP
-    top = 1 - GAP / height
-    hover = [{"hovertemplate": f"%{{y:.3~g}}<extra>{plain(trace['meta']['run'])}</extra>"} for trace in traces]
-    axes = layout(height, runs=len(traces)) | {
+    height = 2 * PANEL_HEIGHT + PANEL_GAP
+    top = 1 - PANEL_GAP / height
+    hover = [{"hovertemplate": f"%{{y:.3~g}}<extra>{escape_label(trace['meta']['run'])}</extra>"} for trace in traces]
+    axes = figure_layout(height, runs=len(traces)) | {
         "xaxis": {"title": {"text": x}, "type": kind},
-        "yaxis": {"type": "log", "exponentformat": "power", "dtick": 1, "tickfont": {"size": 10}, "domain": [0, top]},
-        "annotations": [title(y, top)],
+        "yaxis": LOG_AXIS | {"dtick": 1, "domain": [0, top]},
+        "annotations": [panel_title(y, top)],
     }
     return {"data": [trace | text for trace, text in zip(traces, hover, strict=True)], "layout": axes}
 
@@ -103,7 +103,7 @@ def _table(results: Sequence[CheckResult], *, caption: str) -> str:
         return ""
     columns = [column for column in ("measured", "expected", "remedy") if any(getattr(result, column) for result in results)]
     rows = [[f"{SIGNS[r.status]} {escape(r.name)}", *(escape(getattr(r, column)) for column in columns)] for r in results]
-    return table(["check", *columns], rows, caption=caption, stacks=True)
+    return html_table(["check", *columns], rows, caption=caption, stacks=True)
 
 
 def _verdict(report: ConformanceReport) -> str:

@@ -1,10 +1,10 @@
-"""What every page is made of: sections around one template, with styles, scripts and numbers inside the one file."""
+"""The HTML of a page: the document with its styles, scripts and data in one file, and the elements that its sections are made of."""
 
 import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -13,10 +13,14 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from fullrank.report.figures import Figure, describe
+from fullrank.plot_style import COLORS
+from fullrank.report.figures import Figure, describe_figure
+
+BORDERS = ("solid", "double", "dotted", "groove")
+"""The border before the label of a run; it changes where the dash of the run's line changes."""
 
 
-def document(
+def html_document(
     *,
     title: str,
     verdicts: str,
@@ -28,55 +32,90 @@ def document(
     """Return a page that needs no network and no other file.
 
     Args:
-        title: as text.
-        verdicts: what is said first, as HTML.
-        sections: title → HTML; an empty one is left out.
-        figures: name → what plotly draws in the block of that name.
-        positions: of the slider of spectra, as `spectrum.stops` gives them.
-        legend: buttons that show and hide a run in all figures, which then have no legend of their own, as HTML.
+        title: the title, as text.
+        verdicts: the paragraphs below the title, as HTML.
+        sections: title -> HTML; an empty section is left out.
+        figures: name -> the plotly figure in the block of that name.
+        positions: positions of the slider, from `spectrum.slider_positions`.
+        legend: the buttons that show and hide a run in all figures, as HTML; the figures then have no legend.
     """
-    plotly, script = get_plotlyjs(), _asset("page.js")
-    return Template(_asset("page.html")).substitute(
+    plotly, script = get_plotlyjs(), _read_asset("page.js")
+    return Template(_read_asset("page.html")).substitute(
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
         "base-uri 'none'; form-action 'none'",
         title=escape(title),
-        style=_asset("page.css"),
+        style=_read_asset("page.css"),
         verdicts=verdicts,
         legend=legend,
         contents="".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name, body in sections.items() if body),
         sections="\n".join(f'<section id="{_anchor(name)}"><h2>{name}</h2>\n{body}\n</section>' for name, body in sections.items() if body),
         data=_json({"figures": figures, "positions": positions}),
-        plotly=_packed(plotly),
+        plotly=_compress(plotly),
         script=script,
     )
 
 
 def figure_block(name: str, figure: Figure, caption: str) -> str:
-    """Return the place of a figure, with its caption and its downloads."""
-    height, said = figure["layout"]["height"], escape(describe(figure))
+    """Return the element that a figure is drawn in, with its caption and its download buttons."""
+    height, text = figure["layout"]["height"], escape(describe_figure(figure))
     return (
-        f'<figure id="figure-{name}"><div class="plot" role="group" aria-label="{said}" style="height:{height}px"></div>'
-        f'<figcaption>{escape(caption)} <span class="get"><button type="button" data-get="svg">SVG</button>'
-        '<button type="button" data-get="csv">CSV</button></span></figcaption></figure>'
+        f'<figure id="figure-{name}"><div class="plot" role="group" aria-label="{text}" style="height:{height}px"></div>'
+        f'<figcaption>{escape(caption)} <span class="downloads"><button type="button" data-download="svg">SVG</button>'
+        '<button type="button" data-download="csv">CSV</button></span></figcaption></figure>'
     )
 
 
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False, wide: bool = False) -> str:
+    """Return a table; the first column names the row.
+
+    Args:
+        head: names of the columns, as text.
+        rows: cells, as HTML.
+        caption: as text.
+        stacks: on a phone, show each row as a card.
+        wide: in a wide window, let the table be wider than the text.
+    """
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row" data-label="{escape(head[0])}">{row[0]}</th>'
+        + "".join(f'<td data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    table_class = ' class="stacks"' if stacks else ""
+    scroll_class = "scroll wide" if wide else "scroll"
+    content = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="{scroll_class}"><table{table_class}>{content}</table></div>'
+
+
+def json_details(title: str, tree: Any) -> str:
+    """Return an element that shows indented JSON when it is opened."""
+    text = json.dumps(tree, indent=2, ensure_ascii=False)
+    return f'<details><summary>{escape(title)}</summary><pre tabindex="0">{escape(text)}</pre></details>'
+
+
+def label_html(i: int, label: str) -> str:
+    """Return the label of the i-th run after a border in its colour."""
+    style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
+    return f'<span class="run" style="{style}">{escape(label)}</span>'
+
+
 def _json(tree: Any) -> str:
-    """JSON that cannot end the element that holds it."""
+    """Return JSON without "<", so that no text can close the script element."""
     return json.dumps(tree, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache
-def _packed(script: str) -> str:
+def _compress(script: str) -> str:
     return base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
 
 
 def _hash(script: str) -> str:
-    """A script that the page may run, as its content security policy names it: no other one runs, were any escaping ever to fail."""
+    """Return the hash of a script for the content security policy, which allows no other script to run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files("fullrank.report").joinpath(name).read_text(encoding="utf-8")
 
 

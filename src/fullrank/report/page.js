@@ -7,7 +7,7 @@ const state = { position: page.positions.length - 1, relative: false, printing: 
 const figureOf = name => document.getElementById(`figure-${name}`);
 const plotOf = name => figureOf(name).querySelector(".plot");
 
-/* The colours of the style sheet under a colour scheme, resolved by the browser: "" is the one of the page. */
+/* Return the colours of the style sheet in a colour scheme; "" is the scheme of the page. */
 function colours(scheme) {
   const probe = document.createElement("div");
   probe.className = "plot";
@@ -18,9 +18,9 @@ function colours(scheme) {
   return { ink: color, paper: backgroundColor, rule: outlineColor, soft: borderTopColor };
 }
 
-/* A figure as it is drawn now: the spectra of the slider's position, divided if wished, of the runs that are shown. Where it leaves the
-   page, on paper or as a file, it has the colours of a scheme and a legend of its own. */
-function view(name, scheme, size = { autosize: true }) {
+/* Return the data and the layout of a figure in the current state: position of the slider, division, hidden runs. For print and for files,
+   the figure has the colours of `scheme` and its own legend. */
+function currentFigure(name, scheme, size = { autosize: true }) {
   const { data, layout, frames } = page.figures[name];
   const { ink, paper, rule, soft } = colours(scheme);
   const drawn = structuredClone(layout);
@@ -30,53 +30,53 @@ function view(name, scheme, size = { autosize: true }) {
   for (const key of Object.keys(drawn).filter(key => /^[xy]axis\d*$/.test(key))) {
     Object.assign(drawn[key], { gridcolor: rule, zerolinecolor: rule, linecolor: soft, tickfont: { ...drawn[key].tickfont, color: soft }, automargin: true });
   }
-  if (layout.meta?.over_steps && !scheme) drawn.shapes = [...drawn.shapes, ...here(data, layout.meta.top, soft)];
+  if (layout.meta?.over_steps && !scheme) drawn.shapes = [...drawn.shapes, ...sliderLines(data, layout.meta.top, soft)];
   drawn.shapes = drawn.shapes?.filter(({ legendgroup }) => !state.hidden.has(legendgroup));
   if (legend && !scheme) {
     drawn.showlegend = false;
     drawn.height -= drawn.margin.t;
     drawn.margin.t = 0;
   }
-  const seen = data.map(trace => ({ ...trace, visible: !state.hidden.has(trace.legendgroup) }));
-  if (!frames) return { data: seen, layout: drawn };
+  const traces = data.map(trace => ({ ...trace, visible: !state.hidden.has(trace.legendgroup) }));
+  if (!frames) return { data: traces, layout: drawn };
   drawn.yaxis.range = layout.meta.ranges[Number(state.relative)];
   drawn.yaxis.uirevision = String(state.relative);
   const frame = frames[Math.min(state.position, frames.length - 1)];
-  return { data: seen.map((trace, i) => ({ ...trace, y: scaled(i < frame.length ? frame[i].y : trace.y) })), layout: drawn };
+  return { data: traces.map((trace, i) => ({ ...trace, y: scaled(i < frame.length ? frame[i].y : trace.y) })), layout: drawn };
 }
 
-/* Where the slider stands, on an axis of steps: a line for each step, in the colour of its run where others stand elsewhere. Paper has
-   no slider, and at the end of training the line would say nothing. */
-function here(data, top, soft) {
+/* Return the lines that show the position of the slider on a step axis: one line per step, in the colour of the run if only one run is at
+   this step and others are elsewhere. There is no line at the end of training. */
+function sliderLines(data, top, soft) {
   if (state.position >= page.positions.length - 1) return [];
   const places = Object.entries(page.positions[state.position].steps).filter(([run]) => !state.hidden.has(run));
   return [...new Set(places.map(([, step]) => step))].map(step => {
     const runs = places.filter(place => place[1] === step).map(([run]) => run);
-    const own = runs.length === 1 && places.length > 1 && data.find(trace => trace.legendgroup === runs[0])?.line.color;
-    const line = { color: own || soft, width: 1.5 };
+    const runColour = runs.length === 1 && places.length > 1 && data.find(trace => trace.legendgroup === runs[0])?.line.color;
+    const line = { color: runColour || soft, width: 1.5 };
     return { type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: top, layer: "below", line };
   });
 }
 
 const scaled = y => (state.relative ? y.map(value => (value === null ? null : value / (y[0] || 1))) : y);
 
-/* On paper a figure may not be higher than a page of A4 or Letter between its margins, with heading and caption. */
-const onPage = ({ height }) => ({ width: 640, height: Math.min(height, 780) });
+/* The size of a printed figure: with its heading and caption it fits on a page of A4 or Letter. */
+const printSize = ({ height }) => ({ width: 640, height: Math.min(height, 780) });
 
 function draw(name) {
-  const { data, layout } = state.printing ? view(name, "light", onPage(page.figures[name].layout)) : view(name, "");
+  const { data, layout } = state.printing ? currentFigure(name, "light", printSize(page.figures[name].layout)) : currentFigure(name, "");
   plotOf(name).style.height = `${layout.height}px`;
   const svg = { name: "svg", title: "Download as SVG", icon: Plotly.Icons.camera, click: () => saveSvg(name) };
   Plotly.react(plotOf(name), data, layout, {
     responsive: true, displaylogo: false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", svg]],
   });
-  // The label of the plot says in words what its drawing shows; its buttons remain.
+  // Screen readers read the label of the plot instead of its drawing.
   plotOf(name).querySelectorAll(".main-svg").forEach(drawing => drawing.setAttribute("aria-hidden", true));
 }
 
 const drawAll = () => names.forEach(draw);
 
-/* Downloads. A figure is saved for paper, in light colours; its numbers as the figure holds them, all positions of the slider included. */
+/* Downloads: the figure as SVG in light colours; its numbers as CSV, for all positions of the slider. */
 function save(url, file) {
   const link = document.createElement("a");
   Object.assign(link, { href: url, download: file });
@@ -84,7 +84,7 @@ function save(url, file) {
 }
 
 async function saveSvg(name) {
-  const { data, layout } = view(name, "light", { width: 760 });
+  const { data, layout } = currentFigure(name, "light", { width: 760 });
   save(await Plotly.toImage({ data, layout }, { format: "svg", width: 760, height: layout.height }), `${name}.svg`);
 }
 
@@ -95,12 +95,12 @@ function saveCsv(name) {
 }
 
 function csv({ data, layout, frames }) {
-  const head = frames ? ["run", "part", "step", "index", "eigenvalue"] : ["run", "quantity", layout.xaxis.title.text, "value"];
+  const head = frames ? ["run", "location", "step", "index", "eigenvalue"] : ["run", "quantity", layout.xaxis.title.text, "value"];
   const rows = frames
-    ? frames.flatMap(frame => frame.flatMap(({ step, y }, i) => y.map((value, k) => [data[i].meta.run, layout.meta.part, step, data[i].x[k], value])))
+    ? frames.flatMap(frame => frame.flatMap(({ step, y }, i) => y.map((value, k) => [data[i].meta.run, layout.meta.location, step, data[i].x[k], value])))
     : data.flatMap(({ meta, x, y }) => x.map((at, k) => [meta.run, meta.quantity, at, meta.texts?.[k] ?? y[k]]));
   const lines = [head, ...rows].map(row => row.map(field).join(","));
-  return [...new Set(lines)].join("\r\n") + "\r\n"; // a run with fewer spectra shows one at several positions
+  return [...new Set(lines)].join("\r\n") + "\r\n"; // the spectra of a shorter run appear at several positions
 }
 
 function field(value) {
@@ -109,26 +109,26 @@ function field(value) {
 }
 
 /* Controls. */
-function move(position) {
+function moveSlider(position) {
   state.position = position;
   const slider = document.getElementById("position");
   slider.value = position;
-  document.getElementById("where").textContent = page.positions[position].said;
-  slider.setAttribute("aria-valuetext", page.positions[position].said);
+  document.getElementById("position-caption").textContent = page.positions[position].caption;
+  slider.setAttribute("aria-valuetext", page.positions[position].caption);
   for (const name of names) {
     if (page.figures[name].frames) draw(name);
-    else if (page.figures[name].layout.meta?.over_steps) Plotly.relayout(plotOf(name), { shapes: view(name, "").layout.shapes });
+    else if (page.figures[name].layout.meta?.over_steps) Plotly.relayout(plotOf(name), { shapes: currentFigure(name, "").layout.shapes });
   }
 }
 
-/* To the spectrum that is nearest to a step of a run. */
-function moveTo(run, step) {
-  const away = page.positions.map(({ steps }) => Math.abs((steps[run] ?? Infinity) - step));
-  const nearest = Math.min(...away);
-  if (Number.isFinite(nearest)) move(away.indexOf(nearest));
+/* Move the slider to the spectrum that is nearest to a step of a run. */
+function moveSliderTo(run, step) {
+  const distances = page.positions.map(({ steps }) => Math.abs((steps[run] ?? Infinity) - step));
+  const nearest = Math.min(...distances);
+  if (Number.isFinite(nearest)) moveSlider(distances.indexOf(nearest));
 }
 
-function toggle(button) {
+function toggleRun(button) {
   const { run } = button.dataset;
   if (!state.hidden.delete(run)) state.hidden.add(run);
   button.setAttribute("aria-pressed", !state.hidden.has(run));
@@ -151,19 +151,19 @@ function stop() {
 function play() {
   if (player) return stop();
   const last = page.positions.length - 1;
-  if (state.position === last) move(0);
+  if (state.position === last) moveSlider(0);
   document.getElementById("play").textContent = "Stop";
-  player = setInterval(() => (state.position < last ? move(state.position + 1) : stop()), 120);
+  player = setInterval(() => (state.position < last ? moveSlider(state.position + 1) : stop()), 120);
 }
 
 const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-function theme() {
+function applyTheme() {
   document.getElementById("theme").textContent = isDark() ? "Light colours" : "Dark colours";
   drawAll();
 }
 
-function onPaper(printing) {
+function preparePrint(printing) {
   state.printing = printing;
   document.querySelectorAll("details").forEach(details => {
     if (printing) details.dataset.open = details.open;
@@ -172,8 +172,8 @@ function onPaper(printing) {
   drawAll();
 }
 
-/* plotly.js lies in the page as base64 of gzip. As text of a script element it runs under the page's policy, which names its hash. */
-async function unpack() {
+/* plotly.js is stored in the page as base64 of gzip. It runs as a script element, because the content security policy allows its hash. */
+async function loadPlotly() {
   const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
   const script = document.createElement("script");
   script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -181,30 +181,30 @@ async function unpack() {
 }
 
 async function main() {
-  listen("theme", "click", () => { root.dataset.theme = isDark() ? "light" : "dark"; theme(); });
-  if (names.length) await unpack();
-  theme();
-  listen("position", "input", event => { stop(); move(Number(event.target.value)); });
+  listen("theme", "click", () => { root.dataset.theme = isDark() ? "light" : "dark"; applyTheme(); });
+  if (names.length) await loadPlotly();
+  applyTheme();
+  listen("position", "input", event => { stop(); moveSlider(Number(event.target.value)); });
   listen("play", "click", play);
-  listen("relative", "change", event => { state.relative = event.target.checked; move(state.position); });
-  if (document.getElementById("position")) move(state.position);
-  legend?.addEventListener("click", ({ target }) => target.closest("button") && toggle(target.closest("button")));
+  listen("relative", "change", event => { state.relative = event.target.checked; moveSlider(state.position); });
+  if (document.getElementById("position")) moveSlider(state.position);
+  legend?.addEventListener("click", ({ target }) => target.closest("button") && toggleRun(target.closest("button")));
   for (const name of names) {
     figureOf(name).addEventListener("click", ({ target }) => {
-      if (target.dataset.get === "svg") saveSvg(name);
-      if (target.dataset.get === "csv") saveCsv(name);
+      if (target.dataset.download === "svg") saveSvg(name);
+      if (target.dataset.download === "csv") saveCsv(name);
     });
     if (!page.figures[name].layout.meta?.over_steps) continue;
-    plotOf(name).on("plotly_click", ({ points: [{ data, x }] }) => { stop(); moveTo(data.legendgroup, x); });
+    plotOf(name).on("plotly_click", ({ points: [{ data, x }] }) => { stop(); moveSliderTo(data.legendgroup, x); });
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
-  addEventListener("beforeprint", () => onPaper(true));
-  addEventListener("afterprint", () => onPaper(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
+  addEventListener("beforeprint", () => preparePrint(true));
+  addEventListener("afterprint", () => preparePrint(false));
   root.dataset.ready = "";
 }
 
 main().catch(error => {
-  const trouble = document.getElementById("trouble");
-  trouble.textContent = `The figures cannot be drawn in this browser (${error.message}); the tables are complete.`;
-  trouble.hidden = false;
+  const message = document.getElementById("error");
+  message.textContent = `The figures cannot be drawn in this browser (${error.message}); the tables are complete.`;
+  message.hidden = false;
 });

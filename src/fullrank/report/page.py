@@ -1,4 +1,4 @@
-"""The page of runs: its sections, from records."""
+"""The report of one or several runs."""
 
 import base64
 import io
@@ -12,47 +12,47 @@ from PIL import Image
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.report import tables
-from fullrank.report.compare import comparison
-from fullrank.report.curves import eigenvalues, losses, progress
-from fullrank.report.differ import telling
-from fullrank.report.document import document, figure_block
-from fullrank.report.measured import measures
-from fullrank.report.read import PARTS, Record, look_up, read_run
-from fullrank.report.spectrum import spectrum, stops
+from fullrank.report.document import figure_block, html_document, json_details, label_html
+from fullrank.report.metrics import metrics_table
+from fullrank.report.recipe_differences import describe_differences
+from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
+from fullrank.report.spectrum import slider_positions, spectrum_figure
+from fullrank.report.training_curves import eigenvalue_figure, loss_figure, progress_figure
+from fullrank.run.spectrum_history import LOCATIONS
 
 PICTURE_BYTES = 400_000
-"""What the pictures of all runs may weigh together; larger ones are made smaller."""
+"""Size of all pictures together; larger pictures are reduced."""
 
 CAPTIONS = {
-    "losses": "The weighted terms as the objective returns them; their sum is the loss that is minimised.",
-    "progress": "Effective rank: exp(−Σ p log p) with p the singular values of the centred embeddings divided by their sum (Roy and "
-    "Vetterli 2007). Faint: the same number on the training batch, which is too small to show more dimensions than it has samples.",
-    "backbone": "Eigenvalues of the centred covariance of the backbone's features. Faint: the first spectrum of the run. "
-    "A dimension that dies falls out of the frame; of n images, all beyond the first n − 1 do.",
-    "projector": "Eigenvalues of the centred covariance of the projector's embeddings, on which the objective acts. Faint: the first "
-    "spectrum of the run.",
-    "eigenvalues": "Some eigenvalues over training, the larger the stronger. What lies ten powers of ten below the largest is rounding "
-    "and not drawn. A click on any curve over the steps takes the slider above to the spectrum of that step.",
+    "losses": "The weighted terms of the objective. Their sum is the loss that is minimised.",
+    "progress": "Effective rank: exp(−Σ p log p), where p are the singular values of the centred embeddings divided by their sum (Roy and "
+    "Vetterli 2007). Faint: the same number on the training batch, where it cannot exceed the number of samples.",
+    "backbone": "Eigenvalues of the centred covariance of the representations (output of the backbone). Faint: the first spectrum of the "
+    "run. A collapsed dimension falls below the frame; n images have at most n − 1 eigenvalues above zero.",
+    "projector": "Eigenvalues of the centred covariance of the embeddings (output of the projector), which the objective receives. Faint: "
+    "the first spectrum of the run.",
+    "eigenvalues": "Some eigenvalues over training; the largest have the strongest colour. Values below 10⁻¹⁰ of the largest are rounding "
+    "errors and are not drawn. Click on a curve over the steps to move the slider above to that step.",
 }
 
 
 def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwrite: bool = True) -> Path:
-    """Write one HTML page about one run, or about several beside each other.
+    """Write one HTML page about one run, or about several runs in comparison.
 
-    The page needs no network and no other file. Files that a run does not have are named on the page, which shows the rest.
+    The page needs no network and no other file. It names the files that are missing or damaged, and shows the rest.
 
     Args:
-        runs: Run directories, as `fullrank pretrain` writes them.
-        out: The file to write; its directory is made where it is missing.
-        images: Whether the page shows the pictures of images and their views; without them it holds no pixel of the data.
-        overwrite: Whether a page that is there is replaced.
+        runs: Run directories of `fullrank pretrain`.
+        out: The file to write. Its directory is created if it is missing.
+        images: Whether the page shows images and their views; without them it contains no pixel of the data.
+        overwrite: Whether to replace an existing page.
 
     Returns:
         `out`.
 
     Raises:
-        UserError: no run, not a run directory, a damaged file in it, or an `out` that is a directory, cannot be written, or is there
-            and not to be replaced.
+        UserError: There is no run, a path is not a run directory, a recipe or a log is damaged, or `out` is a directory, cannot be
+            written, or exists and `overwrite` is False.
 
     >>> import tempfile
     >>> run = Path(tempfile.mkdtemp(), "first-try")
@@ -65,49 +65,57 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     if not runs:
         raise UserError("received no run, expected at least one run directory; give the directory that `fullrank pretrain` wrote")
     with atomic_write(out, overwrite=overwrite) as draft:
-        draft.write_text(render(_distinct([read_run(run) for run in runs]), images=images), encoding="utf-8")
+        draft.write_text(render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images), encoding="utf-8")
     return out
 
 
-def _distinct(records: list[Record]) -> list[Record]:
-    """Runs of one name are told apart by what differs between their recipes, and those of one recipe by their numbers."""
-    of_name = {record.label: [other.recipe for other in records if other.label == record.label] for record in records}
-    words = {name: iter(telling(recipes)) for name, recipes in of_name.items()}
-    labels = [": ".join(filter(None, (record.label, next(words[record.label])))) for record in records]
+def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
+    """Append to equal labels the differences between the recipes, and to those of equal recipes a number."""
+    recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
+    descriptions = {label: iter(describe_differences(of_label)) for label, of_label in recipes.items()}
+    labels = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
     numbered = [f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
-    return [replace(record, label=label) for record, label in zip(records, numbered, strict=True)]
+    return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]
 
 
-def render(runs: Sequence[Record], *, images: bool) -> str:
-    """The page as text: a pure function of the records."""
-    drawn = {"progress": progress(runs), "losses": losses(runs), "eigenvalues": eigenvalues(runs)}
-    drawn |= {part: spectrum(runs, part) for part in PARTS}
-    shown = {name: figure for name, figure in drawn.items() if figure}
+def render(runs: Sequence[RunSummary], *, images: bool) -> str:
+    """Return the page as text, a pure function of the runs."""
+    figures = {"progress": progress_figure(runs), "losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
+    figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
+    shown = {name: figure for name, figure in figures.items() if figure}
     blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
-    positions = stops(runs)
+    positions = slider_positions(runs)
+    spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
-        "Summary": tables.summary_table(runs) + tables.limits(runs),
-        "Comparison": comparison(runs),
+        "Summary": tables.summary_table(runs) + tables.caveat_list(runs),
+        "Comparison": tables.comparison_table(runs),
         "Accuracy and rank": blocks.get("progress", ""),
-        "Alarms": tables.warnings(runs),
-        "Spectrum": (_slider(len(positions)) if positions else "") + "".join(blocks.get(part, "") for part in (*PARTS, "eigenvalues")),
-        "Measures": measures(runs),
+        "Alarms": tables.alarm_table(runs),
+        "Spectrum": (_slider(len(positions)) if positions else "") + spectra,
+        "Metrics": metrics_table(runs),
         "Loss": blocks.get("losses", ""),
-        "Evaluation": tables.evaluation_table(runs) + tables.statements(runs),
+        "Evaluation": tables.evaluation_table(runs) + tables.evaluation_notes(runs),
         "Images": _pictures(runs) if images else "",
-        "Recipe": tables.differences(runs) + "".join(tables.folded(f"Complete recipe of {run.label}", run.recipe) for run in runs),
-        "Environment": "".join(tables.folded(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
+        "Recipe": tables.recipe_table(runs) + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
+        "Environment": "".join(json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
     }
     title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
-    legend = _legend(runs) if len(runs) > 1 and shown else ""
-    return document(title=title, verdicts=tables.verdicts(runs), sections=sections, figures=shown, positions=positions, legend=legend)
-
-
-def _legend(runs: Sequence[Record]) -> str:
-    buttons = (
-        f'<li><button type="button" aria-pressed="true" data-run="{i}">{tables.named(i, run)}</button></li>' for i, run in enumerate(runs)
+    return html_document(
+        title=title,
+        verdicts=tables.verdict_paragraphs(runs),
+        sections=sections,
+        figures=shown,
+        positions=positions,
+        legend=_legend(runs) if len(runs) > 1 and shown else "",
     )
-    return f'<ul class="runs" aria-label="Runs that the figures show">{"".join(buttons)}</ul>'
+
+
+def _legend(runs: Sequence[RunSummary]) -> str:
+    buttons = (
+        f'<li><button type="button" aria-pressed="true" data-run="{i}">{label_html(i, run.label)}</button></li>'
+        for i, run in enumerate(runs)
+    )
+    return f'<ul class="runs" aria-label="Runs in the figures">{"".join(buttons)}</ul>'
 
 
 def _slider(positions: int) -> str:
@@ -117,12 +125,12 @@ def _slider(positions: int) -> str:
         f'<input type="range" id="position" min="0" max="{last}" value="{last}" step="1">'
         '<button type="button" id="play">Play</button>'
         '<label><input type="checkbox" id="relative"> divided by the largest</label>'
-        '<output for="position" id="where"></output></div>'
+        '<output for="position" id="position-caption"></output></div>'
     )
 
 
-def _pictures(runs: Sequence[Record]) -> str:
-    """Each picture once, with the runs that it is of."""
+def _pictures(runs: Sequence[RunSummary]) -> str:
+    """Return each picture once, with the labels of its runs."""
     runs_of: dict[bytes, list[int]] = {}
     for i, run in enumerate(runs):
         if run.views is not None:
@@ -130,17 +138,17 @@ def _pictures(runs: Sequence[Record]) -> str:
     blocks = []
     for picture, of in runs_of.items():
         data = look_up(runs[of[0]].recipe, "data", "source") or "the data"
-        text = escape(f"Images of {data} with their augmented views, as the network sees them")
-        names = "" if len(of) == len(runs) else ", ".join(tables.named(i, runs[i]) for i in of) + ". "
+        text = escape(f"Images of {data} with their augmented views, as the network receives them")
+        labels = "" if len(of) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in of) + ". "
         source = _data_uri(picture, PICTURE_BYTES // len(runs_of))
-        blocks.append(f'<figure><img alt="{text}" src="{source}"><figcaption>{names}{text}.</figcaption></figure>')
+        blocks.append(f'<figure><img alt="{text}" src="{source}"><figcaption>{labels}{text}.</figcaption></figure>')
     return "".join(blocks)
 
 
-def _data_uri(picture: bytes, budget: int) -> str:
-    """The picture as it is where it is small enough, otherwise as a JPEG, made smaller until that is."""
+def _data_uri(picture: bytes, max_bytes: int) -> str:
+    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is halved until it is."""
     kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
-    while len(picture) > budget:
+    while len(picture) > max_bytes:
         stream = io.BytesIO()
         image.save(stream, "JPEG", quality=85)
         kind, picture = "jpeg", stream.getvalue()

@@ -1,4 +1,4 @@
-"""The spectrum over training: a slider whose positions show one spectrum of each run, at the same share of its training."""
+"""The spectrum figure and its slider: each position shows one spectrum of each run, at the same fraction of its training."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -7,101 +7,111 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.report.figures import GAP, PANEL, Figure, layout, line, log_range, plain, significant, thin, title
-from fullrank.report.read import PARTS, Record
-from fullrank.report.summary import count
-from fullrank.run import SpectrumHistory
+from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
+from fullrank.report.figures import (
+    Figure,
+    escape_label,
+    figure_layout,
+    line_trace,
+    log_range,
+    panel_title,
+    round_significant,
+    spread_indices,
+)
+from fullrank.report.run_summary import RunSummary
+from fullrank.report.text import format_count
+from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
 
-# What keeps the page small: positions of the slider, eigenvalues of a spectrum, and eigenvalues of all runs together.
-POSITIONS = 60
-EIGENVALUES = 1024
-NUMBERS = 100_000
-
-Place = dict[int, int]
-"""Which spectrum is shown of each run: index of the run -> index of its spectrum."""
+# Limits that keep the page small: positions of the slider, eigenvalues of one spectrum, eigenvalues of all runs together.
+MAX_POSITIONS = 60
+MAX_EIGENVALUES = 1024
+MAX_NUMBERS = 100_000
 
 
-def positions(runs: Sequence[Record]) -> list[Place]:
-    """The positions of the slider.
+def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
+    """Return for each position of the slider which spectrum of each run it shows: index of the run -> index of the spectrum.
 
-    One run steps through its own spectra, at most 60 of them. Several runs step together by the share of their training that is done:
-    the one with the most spectra leads, and every other one shows the spectrum whose share is nearest.
+    One run shows its own spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the positions are
+    the spectra of the run that has the most, and every other run shows the spectrum with the nearest fraction.
     """
-    shares = {i: run.spectra.steps / max(1, run.spectra.steps[-1]) for i, run in enumerate(runs) if run.spectra}
-    if not shares:
-        return []
-    leader = max(shares.values(), key=len)
-    return [{i: int(np.abs(share - leader[k]).argmin()) for i, share in shares.items()} for k in thin(len(leader), POSITIONS)]
+    fractions = {i: spectra.steps / max(1, spectra.steps[-1]) for i, spectra in _spectra(runs).items()}
+    longest = max(fractions.values(), key=len, default=[])
+    return [
+        {i: int(np.abs(fraction - longest[k]).argmin()) for i, fraction in fractions.items()}
+        for k in spread_indices(len(longest), MAX_POSITIONS)
+    ]
 
 
-def captions(runs: Sequence[Record]) -> list[str]:
-    """What the slider says at each of its positions: a line a run, with its step and the effective ranks measured there."""
-    said = [_caption(run, named=len(runs) > 1) if run.spectra else [] for run in runs]
-    return ["\n".join(said[i][k] for i, k in place.items()) for place in positions(runs)]
+def slider_positions(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """Return the positions of the slider for the page: the caption of each, and the step of each run by its index."""
+    spectra = _spectra(runs)
+    captions = {i: _captions(runs[i], of_run, with_label=len(runs) > 1) for i, of_run in spectra.items()}
+    return [
+        {
+            "caption": "\n".join(captions[i][k] for i, k in matched.items()),
+            "steps": {i: int(spectra[i].steps[k]) for i, k in matched.items()},
+        }
+        for matched in match_spectra(runs)
+    ]
 
 
-def stops(runs: Sequence[Record]) -> list[dict[str, Any]]:
-    """The positions of the slider as the page needs them: what each says, and the step of each run, by its index."""
-    steps = [{i: int(_spectra(runs[i]).steps[k]) for i, k in place.items()} for place in positions(runs)]
-    return [{"said": said, "steps": at} for said, at in zip(captions(runs), steps, strict=True)]
-
-
-def _caption(run: Record, *, named: bool) -> list[str]:
-    """The line of a run for each of its spectra."""
-    spectra = _spectra(run)
-    logged = {part: dict(zip(*run.series("spectrum", part, "effective_rank"), strict=True)) for part in PARTS}
+def _captions(run: RunSummary, spectra: SpectrumHistory, *, with_label: bool) -> list[str]:
+    """Return a line of text for each spectrum of a run: its step, its number of images and its effective ranks."""
+    rows = {row.step: row for row in run.spectrum}
     lines = []
     for step, n in zip(spectra.steps.tolist(), spectra.samples.tolist(), strict=True):
-        ranks = ", ".join(f"{part} {rank:.1f}" for part in PARTS if (rank := logged[part].get(step)) is not None)
-        images = f" ({count(n)} held-out images)" if n else ""
-        lines.append(f"{f'{run.label}: ' if named else ''}step {count(step)}{images}" + (f", effective rank: {ranks}" if ranks else ""))
+        images = f" ({format_count(n)} held-out images)" if n else ""
+        ranks = [f"{location} {getattr(rows[step], location).effective_rank:.1f}" for location in LOCATIONS] if step in rows else []
+        rank_text = f", effective rank: {', '.join(ranks)}" if ranks else ""
+        lines.append(f"{f'{run.label}: ' if with_label else ''}step {format_count(step)}{images}{rank_text}")
     return lines
 
 
-def spectrum(runs: Sequence[Record], part: str) -> Figure | None:
-    """Eigenvalues of one part against their index, on a logarithmic axis; None where no run has this spectrum.
+def spectrum_figure(runs: Sequence[RunSummary], location: str) -> Figure | None:
+    """Return the eigenvalues at one location against their index, on a logarithmic axis; None if no run has this spectrum.
 
-    `data` holds the last spectrum of each run and, faint, its first one, which stays; `frames` has for each position of the slider the
-    spectra that replace the former. `layout.meta.ranges` are the ranges of the axis for the eigenvalues as they are, and divided by the
-    largest of their spectrum.
+    `data` holds the last spectrum of each run and, faint, its first one. `frames` holds for each position of the slider the spectra that
+    replace the last ones. `layout.meta.ranges` holds the range of the axis for eigenvalues, and for eigenvalues divided by the largest.
     """
-    shown = {i: run for i, run in enumerate(runs) if run.spectra and part in run.spectra.eigenvalues}
+    shown = {i: spectra for i, spectra in _spectra(runs).items() if location in spectra.eigenvalues}
     if not shown:
         return None
-    places = positions(runs)
-    most = min(EIGENVALUES, NUMBERS // (len(PARTS) * len(places) * len(runs)))
-    kept = {i: thin(_spectra(run).eigenvalues[part].shape[1], most) for i, run in shown.items()}
-    # A covariance has no eigenvalue below zero but by rounding.
-    tables = {i: np.maximum(_spectra(run).eigenvalues[part][:, kept[i]], 0.0) for i, run in shown.items()}
-    frames = [[_state(_spectra(run), tables[i], place[i]) for i, run in shown.items()] for place in places]
-    hover = {i: {"hovertemplate": f"λ<sub>%{{x}}</sub> = %{{y:.3~g}}<extra>{plain(run.label)}</extra>"} for i, run in shown.items()}
-    last = [_trace(i, run, kept[i], tables[i][-1]) | hover[i] for i, run in shown.items()]
-    first = [_trace(i, run, kept[i], tables[i][0], faint=True) | {"hoverinfo": "skip"} for i, run in shown.items()]
-    return {"data": [*last, *first], "layout": _axes(part, list(tables.values()), runs=len(runs)), "frames": frames}
+    positions = match_spectra(runs)
+    at_most = min(MAX_EIGENVALUES, MAX_NUMBERS // (len(LOCATIONS) * len(positions) * len(runs)))
+    kept = {i: spread_indices(spectra.eigenvalues[location].shape[1], at_most) for i, spectra in shown.items()}
+    # An eigenvalue of a covariance below zero is a rounding error.
+    tables = {i: np.maximum(spectra.eigenvalues[location][:, kept[i]], 0.0) for i, spectra in shown.items()}
+
+    def trace(i: int, k: int, *, faint: bool = False) -> dict[str, Any]:
+        hover = {"hovertemplate": f"λ<sub>%{{x}}</sub> = %{{y:.3~g}}<extra>{escape_label(runs[i].label)}</extra>"}
+        points = {"x": [j + 1 for j in kept[i]], "y": _rounded(tables[i][k]), "meta": {"run": runs[i].label, "quantity": "eigenvalue"}}
+        return line_trace(i, runs[i].label, faint=faint) | points | ({"hoverinfo": "skip"} if faint else hover)
+
+    return {
+        "data": [*(trace(i, -1) for i in shown), *(trace(i, 0, faint=True) for i in shown)],
+        "layout": _layout(location, list(tables.values()), runs=len(runs)),
+        "frames": [
+            [{"step": int(spectra.steps[matched[i]]), "y": _rounded(tables[i][matched[i]])} for i, spectra in shown.items()]
+            for matched in positions
+        ],
+    }
 
 
-def _spectra(run: Record) -> SpectrumHistory:
-    assert run.spectra is not None
-    return run.spectra
+def _spectra(runs: Sequence[RunSummary]) -> dict[int, SpectrumHistory]:
+    return {i: run.spectra for i, run in enumerate(runs) if run.spectra}
 
 
-def _state(spectra: SpectrumHistory, table: Float[np.ndarray, "T k"], k: int) -> dict[str, Any]:
-    return {"step": int(spectra.steps[k]), "y": [significant(value) for value in table[k].tolist()]}
+def _rounded(eigenvalues: Float[np.ndarray, " k"]) -> list[float | None]:
+    return [round_significant(value) for value in eigenvalues.tolist()]
 
 
-def _trace(i: int, run: Record, kept: list[int], row: Float[np.ndarray, " k"], *, faint: bool = False) -> dict[str, Any]:
-    points = {"x": [k + 1 for k in kept], "y": [significant(value) for value in row.tolist()]}
-    return line(i, run.label, faint=faint) | points | {"meta": {"run": run.label, "quantity": "eigenvalue"}}
-
-
-def _axes(part: str, tables: list[Float[np.ndarray, "_ _"]], *, runs: int) -> dict[str, Any]:
-    height = 2 * PANEL + GAP
-    top = 1 - GAP / height
+def _layout(location: str, tables: list[Float[np.ndarray, "_ _"]], *, runs: int) -> dict[str, Any]:
+    height = 2 * PANEL_HEIGHT + PANEL_GAP
+    top = 1 - PANEL_GAP / height
     ranges = [log_range(tables), log_range([table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables])]
-    ticks = ceil((ranges[0][1] - ranges[0][0]) / 7)
-    return layout(height, runs=runs) | {
+    return figure_layout(height, runs=runs) | {
         "xaxis": {"title": {"text": "index of the eigenvalue"}, "unifiedhovertitle": {"text": "eigenvalue %{x}"}},
-        "yaxis": {"type": "log", "exponentformat": "power", "dtick": ticks, "tickfont": {"size": 10}, "domain": [0, top]},
-        "annotations": [title(f"eigenvalues, {part}", top)],
-        "meta": {"part": part, "ranges": ranges},
+        "yaxis": LOG_AXIS | {"dtick": ceil((ranges[0][1] - ranges[0][0]) / 7), "domain": [0, top]},
+        "annotations": [panel_title(f"eigenvalues, {location}", top)],
+        "meta": {"location": location, "ranges": ranges},
     }

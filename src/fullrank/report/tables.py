@@ -1,156 +1,166 @@
-"""Tables and lists of the page: every text that comes from a run is escaped here, once."""
+"""The tables and lists of a report. All text of a run is escaped here or in `document`."""
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
-from fullrank.report.alarms import happened
-from fullrank.report.differ import differing
-from fullrank.report.figures import COLOURS
-from fullrank.report.read import Record, look_up
-from fullrank.report.summary import cautions, count, facts, outcome, percent, verdict
+from fullrank.evaluation.result import ProbeScore
+from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
+from fullrank.report.document import html_table, label_html
+from fullrank.report.metrics import WARNING_MARK, cell, last_metrics, sample_notes
+from fullrank.report.recipe_differences import describe_differences, differing_entries
+from fullrank.report.run_summary import RunSummary
+from fullrank.report.text import (
+    NOT_MEASURED,
+    format_count,
+    format_percent,
+    judge_run,
+    last_accuracy,
+    last_measurements,
+    list_caveats,
+    run_facts,
+)
+from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.spectrum import METRICS
 
-BARS = ("solid", "double", "dotted", "groove")
-"""How the bar before the name of a run is drawn, from one round of colours to the next, as its line has other dashes."""
+COMPARED_METRICS = ("effective_rank", "collapsed_dimensions")
+"""The metrics of each location in the comparison."""
 
 
-def summary_table(runs: Sequence[Record]) -> str:
-    """A row a run: what was trained; of a single run also how it ended, which for several `compare` says."""
-    told = [facts(run) | (outcome(run) if len(runs) == 1 else {}) for run in runs]
-    rows = [[named(i, run), *map(escape, told[i].values())] for i, run in enumerate(runs)]
-    ended = "; accuracy and effective rank as last measured" if len(runs) == 1 else ""
-    return table(["run", *told[0]], rows, caption=f"Each run in a row{ended}.", stacks=True, wide=True)
+def summary_table(runs: Sequence[RunSummary]) -> str:
+    """Return one row for each run: what was trained and, for a single run, the last metrics, which `comparison_table` shows for several."""
+    facts = [run_facts(run) | (last_measurements(run) if len(runs) == 1 else {}) for run in runs]
+    rows = [[label_html(i, run.label), *map(escape, facts[i].values())] for i, run in enumerate(runs)]
+    caption = (
+        "Recipe and length of each run." if len(runs) > 1 else "Recipe, length, last online accuracy and last effective rank of the run."
+    )
+    return html_table(["run", *facts[0]], rows, caption=caption, stacks=True, wide=True)
 
 
-def verdicts(runs: Sequence[Record]) -> str:
-    """A line a run: its name, where there are several, and its verdict; the colour only repeats what the words say."""
+def comparison_table(runs: Sequence[RunSummary]) -> str:
+    """Return one row for each run: how its recipe differs, its last metrics and its accuracies; empty for a single run."""
+    if len(runs) < 2:
+        return ""
+    metrics = [{location: last_metrics(run, location) for location in LOCATIONS} for run in runs]
+    descriptions = describe_differences([run.recipe for run in runs])
+    columns = {"difference": ["" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)]}
+    values = {
+        f"{METRICS[name].name}, {location}": [of_run[location].get(name) for of_run in metrics]
+        for name in COMPARED_METRICS
+        for location in LOCATIONS
+    }
+    columns |= {name: [cell(value) if value else "–" for value in of_runs] for name, of_runs in values.items()}
+    columns["online accuracy"] = [last_accuracy(run) for run in runs]
+    scores = [[score for score in _scores(run) if score.features == "backbone"] for run in runs]
+    for probe in dict.fromkeys(score.probe for of_run in scores for score in of_run):
+        columns[probe] = ["".join(_score_cell(score) for score in of_run if score.probe == probe) or "–" for of_run in scores]
+    shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–", NOT_MEASURED) for text in cells)}
+    rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
+    warnings = sample_notes(value for of_runs in values.values() for value in of_runs if value)
+    caption = "Metrics of the last spectrum, and accuracies of the backbone."
+    if warnings:
+        biases = ", ".join(f"{METRICS[name].name}: {METRICS[name].small_sample_bias}" for name in COMPARED_METRICS)
+        caption += f" {WARNING_MARK}: biased, because there are few samples ({biases})."
+    return html_table(["run", *shown], rows, caption=caption, stacks=True, wide=True) + warnings
+
+
+def verdict_paragraphs(runs: Sequence[RunSummary]) -> str:
+    """Return one paragraph for each run: its label, if there are several, and its verdict. The colour repeats the verdict."""
     lines = []
     for i, run in enumerate(runs):
-        said = verdict(run)
-        name = f"{named(i, run)}: " if len(runs) > 1 else ""
-        lines.append(f'<p class="verdict {said.level}">{name}{escape(said.text)}</p>')
+        verdict = judge_run(run)
+        label = f"{label_html(i, run.label)}: " if len(runs) > 1 else ""
+        lines.append(f'<p class="verdict {verdict.level}">{label}{escape(verdict.text)}</p>')
     return "\n".join(lines)
 
 
-def evaluation_table(runs: Sequence[Record]) -> str:
-    """Probes down, features across, each cell mean ± standard deviation; empty where nothing was evaluated."""
-    scores = [(i, run, score) for i, run in enumerate(runs) if run.evaluation for score in run.evaluation.get("scores", [])]
-    if not scores:
+def evaluation_table(runs: Sequence[RunSummary]) -> str:
+    """Return a table of accuracies, probes in rows and feature sets in columns; empty if no run was evaluated."""
+    cells = {(score.probe, i, score.features): _score_cell(score) for i, run in enumerate(runs) for score in _scores(run)}
+    if not cells:
         return ""
-    probes = dict.fromkeys(score["probe"] for _, _, score in scores)
-    features = dict.fromkeys(score["features"] for _, _, score in scores)
-    cells = {(score["probe"], i, score["features"]): score_cell(score) for i, _, score in scores}
+    features = dict.fromkeys(name for *_, name in cells)
     rows = [
-        [escape(probe), *([named(i, run)] if len(runs) > 1 else []), *(cells.get((probe, i, name), "–") for name in features)]
-        for probe in probes
-        for i, run in enumerate(runs)
-        if any((probe, i, name) in cells for name in features)
+        [
+            escape(probe),
+            *([label_html(i, runs[i].label)] if len(runs) > 1 else []),
+            *(cells.get((probe, i, name), "–") for name in features),
+        ]
+        for probe in dict.fromkeys(probe for probe, *_ in cells)
+        for i in sorted({i for of_probe, i, _ in cells if of_probe == probe})
     ]
     head = ["probe", *(["run"] if len(runs) > 1 else []), *features]
-    return table(
-        head,
-        rows,
-        caption="Accuracy on the test images: mean ± standard deviation over n repetitions where there are several.",
-        stacks=True,
-    )
+    return html_table(head, rows, caption="Accuracy on the test images: mean ± standard deviation over n repetitions.", stacks=True)
 
 
-def score_cell(score: Mapping[str, Any]) -> str:
-    """An accuracy with its standard deviation, and over how many repetitions, where there are several."""
-    mean = percent(score["accuracy"])
-    if score.get("sd") is not None:
-        mean = mean.replace("%", f"± {100 * score['sd']:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
-    repeated = f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count(score['n'])}</small>" if score.get("n", 1) > 1 else ""
-    return mean + repeated
+def _scores(run: RunSummary) -> tuple[ProbeScore, ...]:
+    return run.evaluation.scores if run.evaluation else ()
 
 
-def differences(runs: Sequence[Record]) -> str:
-    """The entries in which the recipes differ, a column a run; empty for one run and for equal recipes."""
+def _score_cell(score: ProbeScore) -> str:
+    """Return an accuracy with its standard deviation and its number of repetitions, if it has them."""
+    mean = format_percent(score.accuracy)
+    if score.sd is not None:
+        mean = mean.replace("%", f"± {100 * score.sd:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
+    return mean + (f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else "")
+
+
+def evaluation_notes(runs: Sequence[RunSummary]) -> str:
+    """Return a list of which images were used and what was left out."""
+    notes = []
+    for i, run in enumerate(runs):
+        if found := run.evaluation:
+            notes += [(i, f"{format_count(found.train_images)} train and {format_count(found.test_images)} test images.")]
+            notes += [(i, text) for text in (found.statement, *(f"Left out: {text}" for text in found.left_out)) if text]
+    return _list_notes(runs, notes)
+
+
+def recipe_table(runs: Sequence[RunSummary]) -> str:
+    """Return the entries in which the recipes differ, one column for each run; empty for one run and for equal recipes."""
     rows = [
         [f"<code>{escape(key)}</code>", *(f"<code>{escape(value or '–')}</code>" for value in values)]
-        for key, values in differing([run.recipe for run in runs]).items()
+        for key, values in differing_entries([run.recipe for run in runs]).items()
     ]
-    return table(["entry", *(run.label for run in runs)], rows, caption="Where the recipes differ.") if rows else ""
+    return html_table(["entry", *(run.label for run in runs)], rows, caption="Entries in which the recipes differ.") if rows else ""
 
 
-def warnings(runs: Sequence[Record]) -> str:
-    """The alarms of all runs with their remedies; empty where there is no log that could hold one."""
-    if not any(run.train or run.spectrum_rows for run in runs):
+def alarm_table(runs: Sequence[RunSummary]) -> str:
+    """Return the alarms of all runs with their remedies; empty if no run has a log."""
+    if not any(run.train or run.spectrum for run in runs):
         return ""
-    raised = [(i, run, warning) for i, run in enumerate(runs) for warning in run.warnings]
-    if not raised:
-        return "<p>No alarm was raised.</p>"
+    alarms = [(i, run, alarm) for i, run in enumerate(runs) for alarm in run.alarms]
+    if not alarms:
+        return "<p>No alarm.</p>"
     columns = {
-        "step": [count(warning["step"]) for *_, warning in raised],
-        "epoch": [f"{warning['epoch']:.4g}" if "epoch" in warning else "" for *_, warning in raised],
-        "run": [named(i, run) if len(runs) > 1 else "" for i, run, _ in raised],
-        "alarm": [escape(str(warning.get("alarm", ""))) for *_, warning in raised],
-        "what happened": [escape(happened(warning)) for *_, warning in raised],
-        "what to do": [_with_flags(str(warning.get("remedy", ""))) for *_, warning in raised],
+        "step": [format_count(alarm.step) for *_, alarm in alarms],
+        "epoch": [f"{alarm.epoch:.4g}" for *_, alarm in alarms],
+        "run": [label_html(i, run.label) if len(runs) > 1 else "" for i, run, _ in alarms],
+        "alarm": [escape(alarm.alarm) for *_, alarm in alarms],
+        "observation": [escape(alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")) for *_, alarm in alarms],
+        "remedy": [_mark_flags(alarm_remedy(alarm)) for *_, alarm in alarms],
     }
-    kept = {name: cells for name, cells in columns.items() if any(cells)}
-    caption = "Each alarm with the step at which it was raised; ▼ on the axes of time."
-    return table(list(kept), zip(*kept.values(), strict=True), caption=caption, stacks=True)
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    caption = "The step of each alarm is marked by ▼ in the figures over the steps."
+    return html_table(list(shown), zip(*shown.values(), strict=True), caption=caption, stacks=True)
 
 
-def _with_flags(text: str) -> str:
-    """Text as HTML, its flags as code, which does not break at their dashes."""
+def _mark_flags(text: str) -> str:
+    """Return text as HTML with its command line flags as code, which is not broken at a hyphen."""
     return re.sub(r"--[\w.-]+(\{[\w.,-]+\})?(?<!\.)", r'<code class="flag">\g<0></code>', escape(text))
 
 
-def limits(runs: Sequence[Record]) -> str:
-    """What is missing, damaged or uncertain, of all runs."""
-    return _shared(runs, [(i, text) for i, run in enumerate(runs) for text in cautions(run)])
+def caveat_list(runs: Sequence[RunSummary]) -> str:
+    """Return a list of what is missing, damaged or uncertain in each run."""
+    return _list_notes(runs, [(i, text) for i, run in enumerate(runs) for text in list_caveats(run)])
 
 
-def statements(runs: Sequence[Record]) -> str:
-    """Which images were scored, and what was left out, in the words of the evaluation."""
-    said = []
-    for i, run in enumerate(runs):
-        sizes = [f"{count(n)} {name}" for name in ("train", "test") if (n := look_up(run.evaluation, f"{name}_images")) is not None]
-        said += [(i, f"{' and '.join(sizes)} images.")] if sizes else []
-        said += [(i, str(statement))] if (statement := look_up(run.evaluation, "statement")) else []
-        said += [(i, f"Left out: {text}") for text in look_up(run.evaluation, "left_out") or []]
-    return _shared(runs, said)
-
-
-def _shared(runs: Sequence[Record], said: Iterable[tuple[int, str]]) -> str:
-    """A list of sentences, each once, after the runs of which it is true; those that are true of all name none."""
-    true_of: dict[str, list[int]] = {}
-    for i, text in said:
-        true_of.setdefault(text, []).append(i)
-    subjects = {text: "" if len(of) == len(runs) else ", ".join(named(i, runs[i]) for i in of) + ": " for text, of in true_of.items()}
-    lines = "".join(f"<li>{subject}{escape(text)}</li>" for text, subject in subjects.items())
-    return f'<ul class="limits">{lines}</ul>' if lines else ""
-
-
-def folded(title: str, tree: Any) -> str:
-    """Pretty JSON behind a line that opens it."""
-    text = json.dumps(tree, indent=2, ensure_ascii=False)
-    return f'<details><summary>{escape(title)}</summary><pre tabindex="0">{escape(text)}</pre></details>'
-
-
-def named(i: int, run: Record) -> str:
-    """The label of a run after a bar of its colour."""
-    look = f"border-color:{COLOURS[i % len(COLOURS)]};border-left-style:{BARS[i // len(COLOURS) % len(BARS)]}"
-    return f'<span class="run" style="{look}">{escape(run.label)}</span>'
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False, wide: bool = False) -> str:
-    """An HTML table whose first column names the row; `head` is text, cells are HTML.
-
-    If it `stacks`, its rows are cards on a phone; if it is `wide`, it goes beyond the text where the window does.
-    """
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(
-        f'<tr><th scope="row" data-label="{escape(head[0])}">{row[0]}</th>'
-        + "".join(f'<td data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    kind = ' class="stacks"' if stacks else ""
-    place = "scroll wide" if wide else "scroll"
-    inner = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="{place}"><table{kind}>{inner}</table></div>'
+def _list_notes(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> str:
+    """Return a list of sentences without repetitions; a sentence that is not about all runs begins with the labels of its runs."""
+    runs_of: dict[str, list[int]] = {}
+    for i, text in notes:
+        runs_of.setdefault(text, []).append(i)
+    items = []
+    for text, of in runs_of.items():
+        labels = "" if len(of) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in of) + ": "
+        items.append(f"<li>{labels}{escape(text)}</li>")
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""

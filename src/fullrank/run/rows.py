@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fullrank.errors import UserError
-from fullrank.spectrum import Spectrum
+from fullrank.spectrum import METRICS, Spectrum
 from fullrank.structure import structure
 
 
@@ -39,7 +39,7 @@ class TrainRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumMetrics:
-    """The metrics of one spectrum."""
+    """The metrics of one spectrum in the log; the fields that are keys of `fullrank.spectrum.METRICS` follow from it."""
 
     effective_rank: float
     condition_number: float | None
@@ -54,17 +54,9 @@ class SpectrumMetrics:
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
         """Compute the metrics of a spectrum."""
-        condition = spectrum.condition_number()
-        square = None if spectrum.about_origin is None else spectrum.about_origin.trace().item()
-        return cls(
-            effective_rank=spectrum.effective_rank(),
-            condition_number=condition if np.isfinite(condition) else None,
-            entropy=spectrum.entropy(),
-            collapsed_dimensions=spectrum.collapsed_dimensions(),
-            dimensions=spectrum.D,
-            samples=spectrum.n,
-            relative_variance=None if square is None else spectrum.eigenvalues.sum().item() / square if square > 0 else 0.0,
-        )
+        values: dict[str, Any] = {f.name: METRICS[f.name].function(spectrum) for f in fields(cls) if f.name in METRICS}
+        finite: dict[str, Any] = {name: value if np.isfinite(value) else None for name, value in values.items()}
+        return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +76,7 @@ class SpectrumRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRow:
-    """One alarm: what was observed, against which threshold, and the probable cause. `fullrank.monitoring` puts it into words."""
+    """One alarm as data; `fullrank.monitoring.alarm_messages` turns it into a message and a remedy."""
 
     kind: ClassVar[str] = "alarm"
     step: int
@@ -94,13 +86,13 @@ class AlarmRow:
     where: str
     """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
     metric: str
-    """What was observed: 'loss', 'effective rank', 'relative variance', …"""
+    """What was observed: 'loss', 'relative_variance', 'effective_rank', 'collapsed_share' or 'intraclass_correlation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    """The probable cause, a key of the table of causes and remedies."""
+    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps' or 'objective or views'."""
     details: dict[str, Any] = field(default_factory=dict)
-    """What the cause and the observation need to be put into words: terms, numbers of images and dimensions, settings."""
+    """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 
 
 Row = TrainRow | SpectrumRow | AlarmRow

@@ -1,4 +1,4 @@
-"""How embeddings lie on the unit sphere: the two views of an image together, all images apart."""
+"""Alignment and uniformity of embeddings on the unit sphere."""
 
 import math
 
@@ -7,21 +7,21 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.spectrum.moments import check_embeddings, float64
+from fullrank.spectrum.moments import check_embeddings, to_float64
 
 
 def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
-    """Alignment mean_i ‖x_i − y_i‖² of unit rows: 0 where the views of an image agree, 2 where they are orthogonal, at most 4.
+    """Return the alignment mean_i ‖x_i − y_i‖² of unit rows: 0 for equal views, 2 for orthogonal ones, at most 4.
 
-    It says nothing of collapse: embeddings that are all equal are perfectly aligned. Rows are brought to unit length here; a row of
-    zeros stays one.
+    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows to unit
+    length; a row of zeros stays zero.
 
     Args:
         X: embeddings of one view of n ≥ 1 images.
-        Y: those of the other.
+        Y: embeddings of another view of the same images.
 
     Raises:
-        UserError: there are no rows, or the two do not belong together.
+        UserError: there are no rows, or the shapes differ.
 
     Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere,
     with α = 2.
@@ -33,21 +33,21 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
         raise UserError("alignment of no embeddings, expected at least one pair of views")
     if X.shape != Y.shape:
         raise UserError(f"alignment of embeddings {tuple(X.shape)} and {tuple(Y.shape)}, expected two views (n, D) of the same images")
-    return (unit_rows(X) - unit_rows(Y)).square().sum(1).mean().item()
+    return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
 
 
 def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
-    """Uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of unit rows: 0 where all are equal, about −4 + 8/D where they fill the sphere.
+    """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of unit rows: 0 if all are equal, about −4 + 8/D if they fill the sphere.
 
-    A mean over pairs i < j: with the n pairs i = j it could never fall below −log n. Embeddings in a subspace of r dimensions read
-    about −4 + 8/r, so that dimensional collapse hardly shows once r is a few dozen. Rows are brought to unit length here.
+    The mean is over pairs i < j: with the n pairs i = j the value could never fall below −log n. Embeddings in a subspace of r dimensions
+    have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more. The function normalises the rows.
 
     Args:
         X: embeddings of n ≥ 2 images, one view of each.
-        chunk: rows of the table of distances that are held at a time; the value does not depend on it.
+        chunk: number of rows of the distance matrix in memory at a time; it does not change the value.
 
     Raises:
-        UserError: fewer than two rows, or no embeddings (n, D).
+        UserError: there are fewer than two rows, or X is not floating-point (n, D).
 
     Source: Wang and Isola 2020, eq. 2, with t = 2.
 
@@ -56,8 +56,8 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     """
     n = len(X)
     if n < 2:
-        raise UserError(f"uniformity of {n} embeddings, expected two at least; it is a mean over pairs")
-    X = unit_rows(X)
+        raise UserError(f"uniformity of {n} embeddings, expected at least two; it is a mean over pairs")
+    X = normalize_rows(X)
     squares = X.square().sum(1)
     total = 0.0
     for start in range(0, n, chunk):
@@ -67,17 +67,17 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     return math.log(total / (n * (n - 1) / 2))
 
 
-def unit_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
-    """X / ‖x_i‖ in float64; a row of zeros stays zero.
+def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
+    """Return X / ‖x_i‖ in float64; a row of zeros stays zero.
 
     Raises:
-        UserError: they are not numbers (n, D).
+        UserError: X is not floating-point (n, D).
 
-    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    >>> normalize_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]], dtype=torch.float64)
     """
     check_embeddings(X)
-    X = float64(X)
+    X = to_float64(X)
     norms = X.norm(dim=1, keepdim=True)
     return X / norms.masked_fill(norms == 0, 1)

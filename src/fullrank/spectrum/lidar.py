@@ -1,31 +1,31 @@
-"""LiDAR: the effective rank of what tells images apart, relative to what differs between views of one image."""
+"""LiDAR: the effective rank of the variance between images, relative to the variance between views of one image."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.spectrum import measures
-from fullrank.spectrum.moments import float64
+from fullrank.spectrum import functional
+from fullrank.spectrum.moments import to_float64
 
 
 def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
-    """LiDAR exp H(λ/Σλ), λ the eigenvalues of S_w^{−½} S_b S_w^{−½}, of n images with q views each.
+    """Return LiDAR = exp H(λ/Σλ), where λ are the eigenvalues of S_w^{−½} S_b S_w^{−½}, of n images with q views each.
 
         S_b = Σ_i (m_i − m)(m_i − m)ᵀ / (n − 1)        m_i the mean of the q views of image i, m the mean of the m_i
         S_w = Σ_ij (x_ij − m_i)(x_ij − m_i)ᵀ / (n (q − 1)) + δ I
 
-    Between 1 and D, and 0 where all images have the same mean. Directions that only vary between the views of an image, which count as
-    rank elsewhere, do not count here. δ is not relative: embeddings whose variance is not well above it read as if nothing varied within
-    an image. The measure is invariant under rotation and shift, not under scale.
+    The value is between 1 and D, and 0 if all images have the same mean. Directions that vary only between the views of an image do not
+    count, unlike in other ranks. δ is absolute: if the variance of the embeddings is not well above δ, LiDAR ignores the variance between
+    views. LiDAR is invariant under rotation and shift, not under scale.
 
     Args:
-        X: embeddings (n, q, D): the views of an image lie together, never flattened into (n·q, D).
+        X: embeddings (n, q, D), grouped by image; never flatten them into (n·q, D).
         delta: δ.
 
     Raises:
-        UserError: not three dimensions, fewer than two views of an image, n ≤ D images, of which S_b has rank n − 1 at most, δ ≤ 0, or
-            embeddings that are not finite.
+        UserError: X does not have three dimensions, has fewer than two views of an image, or n ≤ D images (S_b has rank at most n − 1);
+            δ ≤ 0; or an embedding is not finite.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures.
 
@@ -37,12 +37,12 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
         raise UserError(f"LiDAR received embeddings of shape {tuple(X.shape)}, expected (n, q, D): n images, q views; reshape them")
     n, q, D = X.shape
     if q < 2:
-        raise UserError(f"LiDAR received {q} view of each image, expected two at least; embed more views of fewer images")
+        raise UserError(f"LiDAR received {q} view of each image, expected at least two; embed more views of fewer images")
     if n <= D:
-        raise UserError(f"LiDAR of {n} images in {D} dimensions could not pass {max(n - 1, 0)}; expected more than {D} images, embed more")
+        raise UserError(f"LiDAR received {n} images in {D} dimensions, expected more than {D} images; embed more")
     if delta <= 0:
-        raise UserError(f"LiDAR with δ = {delta:g}, expected a positive number; it keeps S_w invertible")
-    X = float64(X)
+        raise UserError(f"LiDAR received δ = {delta:g}, expected a positive number; it keeps S_w invertible")
+    X = to_float64(X)
     if not X.isfinite().all():
         raise UserError("LiDAR received NaN or infinite embeddings, expected finite ones; if training diverged, lower the learning rate")
     means = X.mean(1)
@@ -52,5 +52,5 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     B = torch.linalg.solve_triangular(L, between.mT, upper=False)  # (D, n)
     eigenvalues = torch.linalg.eigvalsh(B @ B.mT / (n - 1)).flip(0)
     rounding = n * torch.finfo(X.dtype).eps * eigenvalues[0] + (8 * torch.finfo(X.dtype).eps) ** 2 * means.square().sum() / (n * delta)
-    living = torch.where(eigenvalues > rounding, eigenvalues, 0)
-    return measures.entropy(living).exp().item() if living[0] > 0 else 0.0
+    nonzero = torch.where(eigenvalues > rounding, eigenvalues, 0)
+    return functional.entropy(nonzero).exp().item() if nonzero[0] > 0 else 0.0

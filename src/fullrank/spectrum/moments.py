@@ -1,4 +1,4 @@
-"""Mean and centred scatter of embeddings that arrive in pieces: from batches or from processes, exact in either case."""
+"""Mean and centred scatter of embeddings that arrive in batches or from several processes; both merge exactly."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,85 +12,81 @@ from fullrank.distributed import all_reduce_sum, world_size
 from fullrank.errors import UserError
 
 
-def float64(Z: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
-    """Z in float64 without its graph, where it is; on the CPU if it is on MPS, which has no such numbers.
+def to_float64(Z: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
+    """Return Z in float64, detached and on its device; on the CPU if it is on MPS, which has no float64.
 
-    >>> float64(torch.ones(2, requires_grad=True))
+    >>> to_float64(torch.ones(2, requires_grad=True))
     tensor([1., 1.], dtype=torch.float64)
     """
     return (Z.detach().cpu() if Z.device.type == "mps" else Z.detach()).double()
 
 
 def check_embeddings(Z: Tensor) -> None:
-    """Refuse what is no table of floating-point numbers (n, D): the views of a batch (V, n, D) would be taken for V covariances.
+    """Check that Z is a floating-point tensor (n, D): torch would treat views (V, n, D) as V covariances.
 
     Raises:
-        UserError: no tensor, another shape, no dimension, or integers.
+        UserError: Z is not a tensor, is not (n, D) with D > 0, or holds integers.
 
     >>> check_embeddings(torch.ones(2, 5, 3))
     Traceback (most recent call last):
-    fullrank.errors.UserError: received torch.float32 of shape (2, 5, 3), expected floating-point embeddings (n, D); take one view at a time
+    fullrank.errors.UserError: received torch.float32 of shape (2, 5, 3), expected floating-point embeddings (n, D); pass one view at a time
     """
-    if not isinstance(Z, Tensor):  # such as an array of NumPy
-        raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); give torch.as_tensor(Z)")
+    if not isinstance(Z, Tensor):
+        raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); pass torch.as_tensor(Z)")
     if Z.ndim != 2 or not Z.shape[1] or not Z.is_floating_point():
-        raise UserError(f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floating-point embeddings (n, D); take one view at a time")
+        raise UserError(f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floating-point embeddings (n, D); pass one view at a time")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
     """Count, mean and scatter Σ_i (z_i − mean)(z_i − mean)ᵀ of n embeddings, in float64 and without gradient.
 
-    The scatter is kept centred: Σ z zᵀ − n mean meanᵀ would lose the small eigenvalues of embeddings that lie far from the origin.
+    The scatter is centred: Σ z zᵀ − n mean meanᵀ would lose the small eigenvalues of embeddings far from the origin.
 
     >>> a, b = torch.randn(30, 4), torch.randn(20, 4)
-    >>> whole = Moments.from_embeddings(torch.cat([a, b]))
+    >>> expected = Moments.from_embeddings(torch.cat([a, b]))
     >>> merged = Moments.from_embeddings(a).merge(Moments.from_embeddings(b))
-    >>> merged.n, torch.allclose(merged.scatter, whole.scatter)
+    >>> merged.n, torch.allclose(merged.scatter, expected.scatter)
     (50, True)
     """
 
     n: int
-    """How many embeddings."""
+    """Number of embeddings."""
     mean: Float64[Tensor, " D"]
-    """Their mean; zero where n = 0."""
+    """Mean of the embeddings; zero if n = 0."""
     scatter: Float64[Tensor, "D D"]
-    """Their centred sum of products."""
+    """Centred sum of products."""
     rounding: Float64[Tensor, " D"]
-    """Σ_i (ε z_ij)²/12: what rounding to the dtype that they came in, of spacing ε|z| at most, adds to each column's sum of squares."""
+    """Σ_i (ε z_ij)²/12: what rounding to the input dtype, with spacing at most ε|z|, adds to each column's sum of squares."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
-        """Moments of a batch, in two passes.
+        """Return the moments of a batch, computed in two passes.
 
         Raises:
-            UserError: they are not numbers (n, D).
+            UserError: Z is not floating-point (n, D).
         """
         check_embeddings(Z)
         n, eps = len(Z), torch.finfo(Z.dtype).eps
-        Z = float64(Z)
+        Z = to_float64(Z)
         mean = Z.sum(0) / max(n, 1)
         A = Z - mean
         return cls(n=n, mean=mean, scatter=A.mT @ A, rounding=Z.square().sum(0) * eps**2 / 12)
 
     @classmethod
     def from_batches(cls, batches: Iterable[Float[Tensor, "_n D"]]) -> "Moments":
-        """Moments of a stream of at least one batch.
+        """Return the moments of a stream of at least one batch.
 
         Raises:
-            UserError: there is none, or one is not of numbers (n, D).
+            UserError: there is no batch, or a batch is not floating-point (n, D).
         """
         rest = map(cls.from_embeddings, batches)
         if (first := next(rest, None)) is None:
-            raise UserError("the moments of no batch at all, expected at least one; an iterator gives its batches only once")
+            raise UserError("received no batches, expected at least one; an iterator yields its batches only once")
         return reduce(Moments.merge, rest, first)
 
-    def update(self, Z: Float[Tensor, "n D"]) -> "Moments":
-        """Moments of these embeddings and those of one more batch."""
-        return self.merge(self.from_embeddings(Z))
-
     def merge(self, other: "Moments") -> "Moments":
-        """Moments of both sets of embeddings together.
+        """Return the moments of both sets of embeddings together.
 
         With δ = mean_b − mean_a and n = n_a + n_b: mean = mean_a + δ n_b/n, scatter = scatter_a + scatter_b + δδᵀ n_a n_b/n
         (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance, eq. 2.1).
@@ -106,9 +102,9 @@ class Moments:
         )
 
     def all_reduce(self) -> "Moments":
-        """Moments of the embeddings of all processes together, on each of them; without a process group, these moments.
+        """Return the moments of the embeddings of all processes, on each process; without a process group, return these moments.
 
-        The n-fold form of the merge: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. Processes may hold different counts.
+        This is the merge of many sets: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. The counts n_p may differ.
         """
         if world_size() == 1:
             return self
@@ -120,19 +116,19 @@ class Moments:
 
     @property
     def covariance(self) -> Float64[Tensor, "D D"]:
-        """Covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n: divided by n, not by n − 1; zero where n = 0."""
+        """Covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n: divided by n, not by n − 1; zero if n = 0."""
         return self.scatter / max(self.n, 1)
 
     @property
     def second_moment(self) -> Float64[Tensor, "D D"]:
-        """Second moment about the origin, Σ_i z_i z_iᵀ / n."""
+        """Uncentred second moment Σ_i z_i z_iᵀ / n."""
         return self.covariance + torch.outer(self.mean, self.mean)
 
     @property
     def standard_deviation(self) -> Float64[Tensor, " D"]:
         """Standard deviation of each dimension, divided by n.
 
-        A dimension that is constant has 0; embeddings may be collapsed without any such dimension, when all vary together.
+        A constant dimension has 0. Embeddings can also collapse without any constant dimension, if all dimensions vary together.
 
         >>> Moments.from_embeddings(torch.tensor([[1.0, 5.0], [-1.0, 5.0]])).standard_deviation
         tensor([1., 0.], dtype=torch.float64)

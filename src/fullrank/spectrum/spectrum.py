@@ -1,4 +1,4 @@
-"""The spectra of embeddings, centred and as they stand, with one method a measure."""
+"""The spectrum of embeddings: eigenvalues of their covariance, uncentred singular values, and one method for each metric."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,20 +9,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fullrank.errors import UserError
-from fullrank.spectrum import measures
-from fullrank.spectrum.moments import Moments, check_embeddings, float64
+from fullrank.spectrum import functional
+from fullrank.spectrum.moments import Moments, check_embeddings, to_float64
 from fullrank.spectrum.power_law import PowerLaw, power_law
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spectrum:
-    """Two families of numbers of n embeddings Z (n, D), on the CPU, in float64 and in descending order.
+    """Eigenvalues and singular values of n embeddings Z (n, D), on the CPU, in float64 and in descending order.
 
     `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 are those of the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n; divided by n, not by n − 1.
-    `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 are those of Z itself, not centred; they are computed when they are first asked for.
+    `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 are those of the uncentred Z, computed on first access.
 
-    The measures are those of `fullrank.spectrum.measures`, as Python numbers; `fullrank.spectrum.readings` gives all of them, each with
-    its convention and a warning where n is too small.
+    The methods are those of `fullrank.spectrum.functional`, as Python numbers; `fullrank.spectrum.compute_metrics` computes all metrics,
+    each with its convention and a warning if n is too small.
 
     >>> Z = torch.tensor([[1.0, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]])
     >>> spectrum = Spectrum.from_embeddings(Z)
@@ -33,48 +33,49 @@ class Spectrum:
     """
 
     eigenvalues: Float64[Tensor, " D"]
-    """Of the centred covariance."""
+    """Eigenvalues of the centred covariance."""
     n: int
-    """How many embeddings they were measured on."""
-    about_origin: Float64[Tensor, "m m"] | None = field(default=None, repr=False)
-    """The second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n where that is smaller; None where the eigenvalues are all that is known."""
+    """Number of embeddings."""
+    second_moment: Float64[Tensor, "m m"] | None = field(default=None, repr=False)
+    """The uncentred second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n if that is smaller; None if only the eigenvalues are known."""
     noise: float = field(default=0.0, repr=False)
-    """An eigenvalue up to this one may be rounding alone."""
+    """The largest eigenvalue that rounding alone can cause."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Spectrum":
-        """Spectrum of n embeddings, from the smaller of their covariance (D, D) and their Gram matrix (n, n).
+        """Return the spectrum of n embeddings, computed from the smaller of covariance (D, D) and Gram matrix (n, n).
 
         Raises:
-            UserError: an embedding is NaN or infinite, or they are not numbers (n, D).
+            UserError: an embedding is NaN or infinite, or Z is not floating-point (n, D).
         """
         check_embeddings(Z)
         n, D = Z.shape
         if n >= D or n == 0:
             return cls.from_moments(Moments.from_embeddings(Z))
         eps = torch.finfo(Z.dtype).eps
-        Z = float64(Z)
+        Z = to_float64(Z)
         mean = Z.mean(0)
         A = Z - mean
-        noise = noise_edge(Z.square().mean(0) * eps**2 / 12, A.square().mean(0), mean, n=n)
+        noise = rounding_bound(Z.square().mean(0) * eps**2 / 12, A.square().mean(0), mean, n=n)
         G, b = A @ A.mT / n, A @ mean / n
-        about_origin = G + b[:, None] + b + mean @ mean / n  # ZZᵀ/n without a second product
-        return cls(eigenvalues=pad(eigenvalues_of(G, n=n, noise=noise), (0, D - n)), n=n, about_origin=about_origin, noise=noise)
+        second_moment = G + b[:, None] + b + mean @ mean / n  # ZZᵀ/n without a second product
+        eigenvalues = pad(descending_eigenvalues(G, n=n, noise=noise), (0, D - n))
+        return cls(eigenvalues=eigenvalues, n=n, second_moment=second_moment, noise=noise)
 
     @classmethod
     def from_moments(cls, moments: Moments) -> "Spectrum":
-        """Spectrum of the embeddings that the moments were taken of, in one pass or in pieces.
+        """Return the spectrum of the embeddings of these moments.
 
         Raises:
             UserError: an embedding was NaN or infinite.
         """
         n, C = moments.n, moments.covariance
-        noise = noise_edge(moments.rounding / max(n, 1), C.diagonal(), moments.mean, n=n)
-        return cls(eigenvalues=eigenvalues_of(C, n=n, noise=noise), n=n, about_origin=moments.second_moment, noise=noise)
+        noise = rounding_bound(moments.rounding / max(n, 1), C.diagonal(), moments.mean, n=n)
+        return cls(eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=moments.second_moment, noise=noise)
 
     @classmethod
     def from_covariance(cls, C: Float[Tensor, "D D"], *, n: int, mean: Float[Tensor, " D"] | None = None) -> "Spectrum":
-        """Spectrum of a known centred covariance, divided by n; singular values need the mean too.
+        """Return the spectrum of a known centred covariance, divided by n; singular values need the mean too.
 
         Raises:
             UserError: the covariance is not symmetric, or not finite.
@@ -84,90 +85,142 @@ class Spectrum:
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
         noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounded entries move eigenvalues by at most ε‖C‖_F (Weyl)
-        C = float64(C)
+        C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
-            raise UserError("received a covariance that is not symmetric, expected C = Cᵀ; take (C + Cᵀ)/2 if it is rounding")
+            raise UserError("received a covariance that is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is rounding")
         C = (C + C.mT) / 2
-        about_origin = None if mean is None else C + torch.outer(float64(mean), float64(mean))
-        return cls(eigenvalues=eigenvalues_of(C, n=n, noise=noise), n=n, about_origin=about_origin, noise=noise)
+        second_moment = None if mean is None else C + torch.outer(to_float64(mean), to_float64(mean))
+        return cls(eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=second_moment, noise=noise)
 
     @classmethod
     def from_eigenvalues(cls, eigenvalues: Float[Tensor, " D"], *, n: int) -> "Spectrum":
-        """Spectrum of known eigenvalues, in any order; negative ones, which can only be rounding, become zero.
+        """Return the spectrum of known eigenvalues, in any order; negative ones, which are rounding, become zero.
 
         Raises:
             UserError: an eigenvalue is NaN or infinite.
         """
         if not eigenvalues.isfinite().all():
-            raise UserError("received NaN or infinite eigenvalues, expected finite ones; leave the spectra of a run that diverged out")
-        return cls(eigenvalues=float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
+            raise UserError("received NaN or infinite eigenvalues, expected finite ones; leave out the spectra of a run that diverged")
+        return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @cached_property
     def singular_values(self) -> Float64[Tensor, " D"]:
-        """Singular values of Z (n, D), not centred: √n times the root of the second moment's eigenvalues, and zeros up to D.
+        """Singular values of the uncentred Z (n, D): the roots of n times the second moment's eigenvalues, padded with zeros to D.
 
-        Being roots of eigenvalues they are told from zero down to about 10⁻⁶ σ₁.
+        Because they are roots of eigenvalues, values below about 10⁻⁶ σ₁ become zero.
 
         Raises:
-            UserError: the spectrum was made of eigenvalues alone, which do not say where the mean lies.
+            UserError: the spectrum was built from eigenvalues alone, without the mean.
         """
-        if self.about_origin is None:
-            raise UserError("this spectrum knows eigenvalues alone, and singular values need the mean; make it from embeddings or moments")
-        found = (self.n * eigenvalues_of(self.about_origin, n=self.n, noise=self.noise)).sqrt()
-        return pad(found, (0, self.D - len(found)))
+        if self.second_moment is None:
+            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; build it from embeddings or moments")
+        eigenvalues = descending_eigenvalues(self.second_moment, n=self.n, noise=self.noise)
+        return pad((self.n * eigenvalues).sqrt(), (0, self.D - len(eigenvalues)))
 
     @property
     def D(self) -> int:
-        """How many dimensions the embeddings have."""
+        """Number of dimensions of the embeddings."""
         return len(self.eigenvalues)
 
     def effective_rank(self) -> float:
-        """Effective rank exp H(√λ/Σ√λ) (Roy and Vetterli 2007), centred."""
-        return measures.effective_rank(self.eigenvalues).item()
+        """Return the effective rank exp H(√λ/Σ√λ) (Roy and Vetterli 2007), centred."""
+        return functional.effective_rank(self.eigenvalues).item()
 
     def rank_me(self, *, epsilon: float = 1e-7) -> float:
-        """RankMe exp H(σ/Σσ), not centred, and never more than the rank (Garrido et al. 2023)."""
-        return measures.rank_me(self.singular_values, epsilon=epsilon).item()
+        """Return RankMe exp H(σ/Σσ), uncentred; it never exceeds the rank (Garrido et al. 2023)."""
+        return functional.rank_me(self.singular_values, epsilon=epsilon).item()
 
     def entropy(self, k: int | None = None) -> float:
-        """Shannon entropy of λ/Σλ, in nats, over all D eigenvalues or the first k."""
-        return measures.entropy(self.eigenvalues, k=k).item()
+        """Return the Shannon entropy of λ/Σλ, in nats, over all D eigenvalues or the first k."""
+        return functional.entropy(self.eigenvalues, k=k).item()
 
-    def renyi(self, alpha: float = 2.0) -> float:
-        """Rényi entropy of λ/Σλ of order alpha, in nats."""
-        return measures.renyi(self.eigenvalues, alpha=alpha).item()
+    def renyi_entropy(self, alpha: float = 2.0) -> float:
+        """Return the Rényi entropy of λ/Σλ of order alpha, in nats."""
+        return functional.renyi_entropy(self.eigenvalues, alpha=alpha).item()
 
     def participation_ratio(self, *, corrected: bool = False) -> float:
-        """Participation ratio (Σλ)²/Σλ², or the estimate of what it is for n → ∞."""
+        """Return the participation ratio (Σλ)²/Σλ², or the estimate of its value for n → ∞."""
         if corrected:
-            return measures.participation_ratio_corrected(self.eigenvalues, n=self.n).item()
-        return measures.participation_ratio(self.eigenvalues).item()
+            return functional.participation_ratio_corrected(self.eigenvalues, n=self.n).item()
+        return functional.participation_ratio(self.eigenvalues).item()
 
     def stable_rank(self) -> float:
-        """Stable rank Σλ/λ₁."""
-        return measures.stable_rank(self.eigenvalues).item()
+        """Return the stable rank Σλ/λ₁."""
+        return functional.stable_rank(self.eigenvalues).item()
 
     def condition_number(self, k: int | None = None) -> float:
-        """Condition number λ₁/λ_k, with k = D by default."""
-        return measures.condition_number(self.eigenvalues, k=k).item()
+        """Return the condition number λ₁/λ_k, by default with k = D."""
+        return functional.condition_number(self.eigenvalues, k=k).item()
 
     def power_law(self, *, first: int = 1, last: int | None = None) -> PowerLaw:
-        """α-ReQ: the fit λ_j ∝ j^−α over j = first … last, by default the n/10 eigenvalues that n embeddings resolve."""
+        """Return α-ReQ, the fit λ_j ∝ j^−α over j = first … last, by default up to n/10: n embeddings resolve about n/10 eigenvalues."""
         return power_law(self.eigenvalues, first=first, last=max(first + 1, self.n // 10) if last is None else last)
 
     def collapsed_dimensions(self, tolerance: float = 1e-6) -> int:
-        """How many of the observable min(D, n − 1) eigenvalues are at most tolerance · λ₁."""
-        return int(measures.collapsed_dimensions(self.eigenvalues, n=self.n, tolerance=tolerance))
+        """Return how many of the first min(D, n − 1) eigenvalues are at most tolerance · λ₁."""
+        return int(functional.collapsed_dimensions(self.eigenvalues, n=self.n, tolerance=tolerance))
+
+    def relative_variance(self) -> float | None:
+        """Return tr C/(tr C + ‖mean‖²), the share of the mean square that is variance: 0 if all embeddings are equal.
+
+        None if only the eigenvalues are known.
+        """
+        if self.second_moment is None:
+            return None
+        mean_square = self.second_moment.trace().item()
+        return self.eigenvalues.sum().item() / mean_square if mean_square > 0 else 0.0
 
 
-def noise_edge(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int) -> float:
-    """The largest eigenvalue that rounding of the embeddings alone can give their covariance.
+class StreamingSpectrum:
+    """The spectrum of embeddings that arrive in batches, computed from the smaller of their covariance and their Gram matrix.
 
-    Errors of variance s² that are independent have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. A column's errors
-    vary no more than the column: the rounding of a constant is a constant. The mean is off by a few units in float64's last place, which
-    leaves (8 ε)² ‖mean‖² even where all embeddings are equal.
+    It holds the embeddings while they are fewer than their dimensions, and after that only their moments: at most about D × D numbers,
+    for any number of embeddings. It is for a single process; several processes merge `Moments` instead.
 
-    >>> noise_edge(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
+    >>> streaming = StreamingSpectrum()
+    >>> for Z in torch.eye(3, 8).split(1):
+    ...     streaming.update(Z)
+    >>> round(streaming.compute().effective_rank(), 6)
+    2.0
+    """
+
+    def __init__(self) -> None:
+        self._embeddings: list[Tensor] = []
+        self._moments: Moments | None = None
+
+    def update(self, Z: Float[Tensor, "n D"]) -> None:
+        """Add a batch.
+
+        Raises:
+            UserError: Z is not floating-point (n, D).
+        """
+        check_embeddings(Z)
+        self._embeddings.append(Z.detach())
+        if self._moments is not None or sum(map(len, self._embeddings)) >= Z.shape[1]:
+            moments = Moments.from_batches(self._embeddings)
+            self._moments, self._embeddings = self._moments.merge(moments) if self._moments else moments, []
+
+    def compute(self) -> Spectrum:
+        """Return the spectrum of all embeddings so far.
+
+        Raises:
+            UserError: there are no embeddings, or one is NaN or infinite.
+        """
+        if self._moments is not None:
+            return Spectrum.from_moments(self._moments)
+        if not self._embeddings:
+            raise UserError("received no batches, expected at least one; call `update` first")
+        return Spectrum.from_embeddings(torch.cat(self._embeddings))
+
+
+def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int) -> float:
+    """Return the largest eigenvalue that rounding of the embeddings alone can cause in their covariance.
+
+    Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. A column's errors vary no
+    more than the column: the rounding error of a constant is constant. The mean is off by a few units in the last place of float64, which
+    leaves (8 ε)² ‖mean‖² even if all embeddings are equal.
+
+    >>> rounding_bound(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
     1.21e-06
     """
     errors = torch.minimum(rounding, variance).amax().item() if len(rounding) else 0.0
@@ -175,10 +228,10 @@ def noise_edge(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"],
     return edge + (8 * torch.finfo(mean.dtype).eps) ** 2 * mean.square().sum().item()
 
 
-def eigenvalues_of(C: Float64[Tensor, "m m"], *, n: int, noise: float) -> Float64[Tensor, " m"]:
-    """Eigenvalues of a covariance or Gram matrix, in descending order; what cannot be told from rounding is exactly zero.
+def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -> Float64[Tensor, " m"]:
+    """Return the eigenvalues of a covariance or Gram matrix in descending order; those that may be rounding are exactly zero.
 
-    Besides the noise of the embeddings, the sums and the decomposition are off by about max(n, m) ε λ₁.
+    In addition to the noise of the embeddings, the sums and the decomposition are off by about max(n, m) ε λ₁.
     """
     if not C.isfinite().all():
         raise UserError("received NaN or infinite embeddings, expected finite ones; if training diverged, lower the learning rate")

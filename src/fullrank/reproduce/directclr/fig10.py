@@ -8,11 +8,11 @@ we compare the gap between the parts.
 
 from dataclasses import replace
 
+from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe
 from fullrank.reproduce.directclr.comparison import check_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import subplots
 
 NETWORKS = {"DirectCLR": "DirectCLR", "no shortcut": "DirectCLR without the last shortcut", "untrained": "untrained"}
 PARTS = {"whole": "all of r", "rest": "r[d0:], which gets no gradient", "first": "r[:d0], which the loss sees", "next": "r[d0:2·d0]"}

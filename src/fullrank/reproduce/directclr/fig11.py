@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import balanced_layers
+from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import subplots
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
 CASES = {"linear": "Linear", "relu": "ReLU between layers", "product": "Linear, all from one product"}

@@ -4,10 +4,10 @@ Here "zero" means at most 1e-6 of the largest, on images that were not trained o
 the authors' code divides each by its length first. At size small the projector's output has 64 dimensions, half of those of r.
 """
 
+from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import plot_spectra
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
-from fullrank.reproduce.plot_style import subplots
 
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce import train_infonce
 from fullrank.dynamics.infonce_alignment import svd
+from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code

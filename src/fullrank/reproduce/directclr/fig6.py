@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank.dynamics.infonce_alignment import aligned_vector_field, svd
+from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, normal, paper_start, seeded_generator
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 CASES = {"paper": "the paper's start", "balanced": "balanced start"}
 QUANTITIES = {"s1": "singular values of W₁", "s2": "singular values of W₂", "eigenvalues": "eigenvalues of the covariance"}

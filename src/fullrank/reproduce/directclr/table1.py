@@ -4,10 +4,10 @@ The paper shows one spectrum each. It says that the spectrum collapses without a
 count collapsed dimensions, and compare projectors by the effective rank of r.
 """
 
+from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, check_higher, plot_accuracies, plot_spectra
 from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_study, values_per_seed, with_projector
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
-from fullrank.reproduce.plot_style import subplots
 
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
 """Top-1 accuracy on ImageNet in %."""

@@ -3,10 +3,10 @@
 The paper trains each network once, and concludes that a projector only needs to be diagonal and of low rank.
 """
 
+from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, equal, plot_accuracies
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, corrected
-from fullrank.reproduce.plot_style import subplots
 
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3, "low-rank-diagonal": 62.7, "dropout": 43.0}
 """Top-1 accuracy on ImageNet in %, Table 2 and (dropout) Appendix F."""

@@ -18,9 +18,9 @@ from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix, unconst
 from fullrank.dynamics.flow import gradient_descent
 from fullrank.dynamics.optimum import minimum_loss
 from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, scaled_loss, trace_loss
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 HIDDEN, OUTPUTS = 10, 2
 VARIANCE = 0.1  # variance of the augmentation

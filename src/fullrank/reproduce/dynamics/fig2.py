@@ -17,9 +17,9 @@ from torch import Tensor
 from fullrank.dynamics.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent
 from fullrank.objectives import contrastive_linear, total
+from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, color_scale, subplots
 
 INPUTS, OUTPUTS = 2, 2
 ACTIVATIONS = {"sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh"}

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 POINTS = 60  # stored points per curve
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors

@@ -30,9 +30,9 @@ from fullrank.dynamics.trace import (
     trace_loss_gradients,
 )
 from fullrank.errors import UserError
+from fullrank.plot_style import subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels
-from fullrank.reproduce.plot_style import subplots
 
 VARIANCE = 0.1  # variance of the noise of positives
 BATCH = 40  # anchors per step of SGD

@@ -17,9 +17,9 @@ from fullrank.dynamics.contrastive_pairs import pair_matrix, unconstrained_weigh
 from fullrank.dynamics.flow import gradient_descent, gradient_flow
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 INPUTS, OUTPUTS = 6, 4
 DATA_STD = (2.0, 1.2, 1.1, 1.0, 0.9, 0.8)  # standard deviations of the data

@@ -19,9 +19,9 @@ from fullrank.dynamics.fixed_projector import collapsed_weights, projected_weigh
 from fullrank.dynamics.flow import gradient, gradient_descent_iterates
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
-from fullrank.spectrum.measures import effective_rank
+from fullrank.spectrum.functional import effective_rank
 
 Weights = dict[str, Tensor]
 

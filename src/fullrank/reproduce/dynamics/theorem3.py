@@ -15,8 +15,8 @@ from torch import Tensor
 from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.optimum import output_limit, output_limit_projector
 from fullrank.dynamics.trace import integrate_outputs, orthonormal_weights, output_vector_field, projected_gradient_step, stability_limit
+from fullrank.plot_style import subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import subplots
 
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
 """Eigenvalues of C in each plane."""

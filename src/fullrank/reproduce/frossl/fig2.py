@@ -30,9 +30,9 @@ from fullrank.dynamics.two_view import (
 )
 from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels, random_crops
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
 LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature

@@ -31,9 +31,9 @@ from fullrank.images import MemoryImages, channel_statistics, dataloader, load_i
 from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
+from fullrank.plot_style import color_scale, subplots
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.reproduce.plot_style import color_scale, subplots
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import contrastive_kernel
+from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
 from fullrank.reproduce.pixels import load_pixels, random_crops
-from fullrank.reproduce.plot_style import THEORY_LINE, subplots
 
 LAST = 3
 """Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""

@@ -1,0 +1,96 @@
+"""The metrics of each run's last spectrum, each with its convention and its warning."""
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from math import isinf, isnan
+
+import numpy as np
+import torch
+
+from fullrank.report.document import html_table
+from fullrank.report.run_summary import RunSummary
+from fullrank.report.text import format_count
+from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.spectrum import METRICS, MetricValue, Spectrum, compute_metrics
+from fullrank.spectrum.metrics import CENTRED
+
+WARNING_MARK = "†"
+"""The mark of a value that has a warning."""
+
+
+def last_metrics(run: RunSummary, location: str) -> dict[str, MetricValue]:
+    """Return the metrics of the last spectrum that its eigenvalues decide; empty without a spectrum or its number of images.
+
+    >>> from fullrank.run import SpectrumHistory
+    >>> spectra = SpectrumHistory(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
+    >>> run = RunSummary(label="run", recipe={}, environment={}, spectra=spectra)
+    >>> round(last_metrics(run, "backbone")["effective_rank"].value, 6), last_metrics(run, "projector")
+    (2.0, {})
+    """
+    spectra = run.spectra
+    if spectra is None or location not in spectra.eigenvalues or not spectra.samples[-1]:
+        return {}
+    eigenvalues = spectra.eigenvalues[location][-1]
+    if not np.isfinite(eigenvalues).all():
+        return {}
+    return compute_metrics(Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues), n=int(spectra.samples[-1])))
+
+
+def metrics_table(runs: Sequence[RunSummary]) -> str:
+    """Return a table of metrics as HTML, with a column for each location of one run, or for each of several runs; empty without spectra."""
+    by_location = {location: {run.label: metrics for run in runs if (metrics := last_metrics(run, location))} for location in LOCATIONS}
+    if len(runs) == 1:
+        by_location = {"run": {location: metrics for location in LOCATIONS for metrics in by_location[location].values()}}
+    return "".join(_table(columns, subject=location) for location, columns in by_location.items() if columns)
+
+
+def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
+    rows = []
+    for key in next(iter(columns.values())):
+        metric = METRICS[key]
+        convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
+        name = f"{escape(metric.name)}<br><small>{_formula(metric.formula + convention)}</small>"
+        rows.append([name, *(cell(values[key]) for values in columns.values()), f"<small>{escape(metric.small_sample_bias)}</small>"])
+    notes = sample_notes(value for values in columns.values() for value in values.values())
+    head = [f"metric of the {subject}", *columns, f"{WARNING_MARK}: bias with few samples"]
+    return html_table(head, rows, caption=f"The last spectra of the {subject}. λ: {CENTRED}.", stacks=True, wide=len(columns) > 2) + notes
+
+
+def _formula(text: str) -> str:
+    """Return a formula as HTML with subscripts.
+
+    >>> _formula("λ_j ≤ 10⁻⁶ λ₁")
+    'λ<sub>j</sub> ≤ 10⁻⁶ λ₁'
+    """
+    return re.sub(r"_(\w)", r"<sub>\1</sub>", escape(text))
+
+
+def cell(metric: MetricValue) -> str:
+    r"""Return a value as HTML, with a mark that shows its warning.
+
+    >>> from fullrank.spectrum import MetricValue
+    >>> cell(MetricValue(28007.1, "")), cell(MetricValue(45.25, "", "too low"))
+    ('28\u202f007', '45.2<abbr title="too low">†</abbr>')
+    """
+    mark = f'<abbr title="{escape(metric.warning)}">{WARNING_MARK}</abbr>' if metric.warning else ""
+    return number(metric.value) + mark
+
+
+def sample_notes(metrics: Iterable[MetricValue]) -> str:
+    """Return the footnotes of the marks as HTML, each number of samples once; empty without warnings."""
+    texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
+    return f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""
+
+
+def number(value: float) -> str:
+    """Return a number with three or four digits.
+
+    >>> number(0.98765), number(45.25), number(3.0), number(float("inf")), number(2.5e9)
+    ('0.988', '45.2', '3', '∞', '2.5e+09')
+    """
+    if isinf(value) or isnan(value):
+        return "∞" if isinf(value) else "–"
+    if 1000 <= abs(value) < 1e6:
+        return format_count(value)
+    return f"{value:.3g}"

@@ -1,0 +1,130 @@
+"""What a report shows of a run: the files of `fullrank.run.Run`, and notes on the files that are missing or damaged."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from PIL import Image
+
+from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation
+from fullrank.run import Run, SpectrumHistory, read_json
+from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+Series = tuple[list[int], list[float | None]]
+"""The steps and the values of one number over training; None where it is not finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """The content of one run directory."""
+
+    label: str
+    """The name of the run on the page: the name of its directory."""
+    recipe: dict[str, Any]
+    environment: dict[str, Any]
+    train: Sequence[TrainRow] = ()
+    spectrum: Sequence[SpectrumRow] = ()
+    alarms: Sequence[AlarmRow] = ()
+    spectra: SpectrumHistory | None = None
+    evaluation: Evaluation | None = None
+    views: bytes | None = None
+    decode_errors: int = 0
+    """Number of files that could not be read as images."""
+    notes: tuple[str, ...] = ()
+    """One sentence for each file that is missing or damaged."""
+
+    def logged_metrics(self, location: str) -> SpectrumMetrics | None:
+        """Return the logged metrics of the last spectrum at a location, None if there is none."""
+        return getattr(self.spectrum[-1], location) if self.spectrum else None
+
+
+def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> Series:
+    """Return steps and values of one number over rows; rows that lack the number have no point.
+
+    >>> row = TrainRow(step=5, epoch=0.5, loss=float("inf"), terms={}, lr=0.1, images_per_second=100.0)
+    >>> series([row], lambda row: row.loss), series([row], lambda row: row.effective_rank)
+    (([5], [None]), ([], []))
+    """
+    points = [(row.step, number) for row in rows if (number := value(row)) is not None]
+    return [step for step, _ in points], [float(number) if isfinite(number) else None for _, number in points]
+
+
+def look_up(tree: Any, *keys: str) -> Any:
+    """Return the value at a path of keys, None if there is none.
+
+    >>> look_up({"data": {"source": "digits"}}, "data", "source"), look_up({"data": None}, "data", "source")
+    ('digits', None)
+    """
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def read_run_summary(path: Path) -> RunSummary:
+    """Read a run directory; files other than `recipe.json` may be missing, and derived files may be damaged.
+
+    Args:
+        path: A run directory of `fullrank pretrain`.
+
+    Raises:
+        UserError: `path` is not a run directory, or its recipe or its log is damaged.
+
+    >>> read_run_summary(Path("no-such-run"))
+    Traceback (most recent call last):
+    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
+    """
+    if not (path / "recipe.json").is_file():
+        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
+    run, notes = Run(path), []
+
+    def read(name: str, attribute: str, consequence: str) -> Any:
+        """Return an attribute of the run; return None and add a note if its file is missing, damaged or empty."""
+        value, problem = None, "is empty" if (path / name).exists() else "is missing"
+        try:
+            value = getattr(run, attribute) if (path / name).exists() else None
+        except UserError:
+            problem = "cannot be read"
+        if not value:
+            notes.append(f"{name} {problem}: {consequence}.")
+        return value
+
+    metrics = run.metrics
+    if not (path / "metrics.jsonl").exists():
+        notes.append("metrics.jsonl is missing: there are no curves over training.")
+    if metrics.incomplete_line is not None:
+        notes.append(
+            f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is cut off and left out; a killed run leaves such a line."
+        )
+    return RunSummary(
+        label=path.resolve().name,
+        recipe=read_json(path / "recipe.json"),  # as JSON, because recipes of older versions can be shown too
+        environment=read("environment.json", "environment", "versions, hardware and duration are not known") or {},
+        train=metrics.train,
+        spectrum=metrics.spectrum,
+        alarms=metrics.alarms,
+        spectra=read("spectrum.npz", "spectra", "there is no spectrum figure"),
+        evaluation=read("evaluation.json", "evaluation", "the run was not evaluated with `fullrank evaluate`"),
+        views=_read_picture(path / "views.png", notes),
+        decode_errors=_count_lines(path / "decode_errors.jsonl"),
+        notes=tuple(notes),
+    )
+
+
+def _read_picture(path: Path, notes: list[str]) -> bytes | None:
+    try:
+        picture = path.read_bytes()
+        Image.open(io.BytesIO(picture)).load()
+    except OSError as error:  # Pillow's UnidentifiedImageError too
+        problem = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        notes.append(f"{path.name} {problem}: the images and their views are not shown.")
+        return None
+    return picture
+
+
+def _count_lines(path: Path) -> int:
+    return sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) if path.is_file() else 0

@@ -1,0 +1,181 @@
+"""The table of metrics of a spectrum: formula, convention, caveat, and the number of samples that each metric needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fullrank.spectrum.spectrum import Spectrum
+
+CENTRED = "eigenvalues of the centred covariance, divided by n"
+UNCENTRED = "singular values of the uncentred embeddings"
+
+SAMPLES_PER_DIMENSION = 10
+"""With fewer samples a dimension, the small-sample bias of a metric is visible."""
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """The value of a metric for one spectrum."""
+
+    value: float
+    convention: str
+    """The numbers that the metric uses, with n, D and other settings that decide the value."""
+    warning: str | None = None
+    """The effect of too few samples; None if there are enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number that summarises a spectrum: `METRICS["rank_me"].compute(spectrum)`."""
+
+    name: str
+    function: Callable[[Spectrum], float]
+    formula: str
+    """The formula in λ_j, p_j = λ_j/Σλ and σ_j of the numbers that `convention` names."""
+    convention: str = CENTRED
+    extremes: str
+    """Its value for D equal directions, and for one direction."""
+    caveat: str
+    """How the metric can mislead."""
+    small_sample_bias: str = "too low"
+    """The error of the value if n is small."""
+    min_samples: Callable[[Spectrum], int] = lambda spectrum: SAMPLES_PER_DIMENSION * spectrum.D
+    """The number of samples that it needs."""
+    settings: Callable[[Spectrum], str] = lambda spectrum: ""
+    """What else decides the value: a range of indices, or ε."""
+
+    def compute(self, spectrum: Spectrum) -> MetricValue:
+        """Return the value with its convention, and a warning if there are too few samples.
+
+        Raises:
+            UserError: the metric needs singular values, and the spectrum was built from eigenvalues alone.
+        """
+        n, D, needed = spectrum.n, spectrum.D, self.min_samples(spectrum)
+        warning = f"{self.small_sample_bias}: {n:,} samples of {D:,} dimensions, expected {needed:,} or more" if n < needed else None
+        convention = "; ".join(filter(None, (self.convention, f"n = {n:,}, D = {D:,}", self.settings(spectrum))))
+        return MetricValue(float(self.function(spectrum)), convention, warning)
+
+
+def fit_range(spectrum: Spectrum) -> str:
+    """Return the range of eigenvalues that α-ReQ is fitted to, as text.
+
+    >>> import torch
+    >>> fit_range(Spectrum.from_eigenvalues(torch.ones(64), n=320))
+    'j = 1 … 32'
+    """
+    fit = spectrum.power_law()
+    return f"j = {fit.first} … {fit.last}"
+
+
+METRICS = {
+    "effective_rank": Metric(
+        name="effective rank",
+        function=Spectrum.effective_rank,
+        formula="exp(−Σ q log q), q = √λ/Σ√λ",
+        extremes="D, 1",
+        caveat="the square root raises small eigenvalues: noise in every dimension counts as rank",
+    ),
+    "rank_me": Metric(
+        name="RankMe",
+        function=Spectrum.rank_me,
+        formula="exp(−Σ p log p), p = (σ/Σσ + ε)/(1 + r ε) over the r nonzero σ, ε = 10⁻⁷",
+        convention=UNCENTRED,
+        extremes="D, 1",
+        caveat="a mean far from the origin counts as a direction, and a large mean hides the other directions",
+        settings=lambda spectrum: "ε = 10⁻⁷",
+    ),
+    "participation_ratio": Metric(
+        name="participation ratio",
+        function=Spectrum.participation_ratio,
+        formula="(Σλ)²/Σλ²",
+        extremes="D, 1",
+        caveat="the largest eigenvalues dominate: collapsed dimensions hardly change it",
+    ),
+    "participation_ratio_corrected": Metric(
+        name="participation ratio, corrected",
+        function=lambda spectrum: spectrum.participation_ratio(corrected=True),
+        formula="1/PR ≈ 1/PR_n − 1/(n − 1), from unbiased tr Σ² and (tr Σ)²",
+        extremes="D, 1",
+        caveat="unbiased for Gaussian embeddings; heavy tails leave a bias of the order 1/n",
+        small_sample_bias="high variance",
+        min_samples=lambda spectrum: round(SAMPLES_PER_DIMENSION * spectrum.participation_ratio()),
+    ),
+    "stable_rank": Metric(
+        name="stable rank",
+        function=Spectrum.stable_rank,
+        formula="Σλ/λ₁, also known as NESum",
+        extremes="D, 1",
+        caveat="one large eigenvalue hides all others",
+    ),
+    "entropy": Metric(
+        name="entropy (nats)",
+        function=Spectrum.entropy,
+        formula="−Σ p log p",
+        extremes="log D, 0",
+        caveat="a logarithm: a decrease by 0.1 is the loss of a tenth of the directions",
+    ),
+    "renyi_entropy": Metric(
+        name="Rényi-2 entropy (nats)",
+        function=Spectrum.renyi_entropy,
+        formula="−log Σ p² = −log ‖C‖_F²/(tr C)²",
+        extremes="log D, 0",
+        caveat="FroSSL maximises it for columns of unit norm, so it cannot rank FroSSL runs",
+    ),
+    "condition_number": Metric(
+        name="condition number",
+        function=Spectrum.condition_number,
+        formula="λ₁/λ_D",
+        extremes="1, ∞",
+        caveat="depends on the smallest eigenvalue alone; infinite as soon as one eigenvalue is zero",
+        small_sample_bias="too high",
+    ),
+    "condition_number_14": Metric(
+        name="condition number at 14",
+        function=lambda spectrum: spectrum.condition_number(min(14, spectrum.D)),
+        formula="λ₁/λ₁₄, or λ₁/λ_D if D < 14 (Skean et al. 2024)",
+        extremes="1, ∞",
+        caveat="ignores all dimensions after the 14th",
+        small_sample_bias="too high",
+        min_samples=lambda spectrum: SAMPLES_PER_DIMENSION * min(14, spectrum.D),
+    ),
+    "alpha_req": Metric(
+        name="α-ReQ",
+        function=lambda spectrum: spectrum.power_law().alpha,
+        formula="−slope of log λ_j on log j, weights 1/j, j ≤ n/10 and λ_j > 0",
+        extremes="0, ∞",
+        caveat="depends on the range of the fit, which leaves out collapsed dimensions; check R² too",
+        small_sample_bias="uses only the first n/10 eigenvalues",
+        settings=fit_range,
+    ),
+    "alpha_req_r2": Metric(
+        name="α-ReQ, R²",
+        function=lambda spectrum: spectrum.power_law().r2,
+        formula="share of the weighted variance of log λ_j that the line explains",
+        extremes="1, 1",
+        caveat="can be high for spectra that bend; well below 1 if there is no power law",
+        small_sample_bias="uses only the first n/10 eigenvalues",
+        settings=fit_range,
+    ),
+    "collapsed_dimensions": Metric(
+        name="collapsed dimensions",
+        function=Spectrum.collapsed_dimensions,
+        formula="number of the first min(D, n − 1) with λ_j ≤ 10⁻⁶ λ₁",
+        extremes="0, D − 1",
+        caveat="does not count a dimension of 10⁻⁵ λ₁, however useless it may be",
+        small_sample_bias="too high",
+    ),
+}
+"""Metric by key, in the order of tables. The keys are the field names of the log and of JSON files; `Metric.name` is for readers."""
+
+
+def compute_metrics(spectrum: Spectrum) -> dict[str, MetricValue]:
+    """Return every metric of a spectrum by its key in `METRICS`; without RankMe if only the eigenvalues are known.
+
+    >>> import torch
+    >>> metric = compute_metrics(Spectrum.from_embeddings(torch.eye(3)))["effective_rank"]
+    >>> round(metric.value, 6), metric.convention
+    (2.0, 'eigenvalues of the centred covariance, divided by n; n = 3, D = 3')
+    >>> metric.warning
+    'too low: 3 samples of 3 dimensions, expected 30 or more'
+    """
+    known = {key: m for key, m in METRICS.items() if m.convention == CENTRED or spectrum.second_moment is not None}
+    return {key: metric.compute(spectrum) for key, metric in known.items()}

@@ -1,0 +1,29 @@
+import pytest
+import torch
+
+
+@pytest.fixture
+def rng():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def randn(rng):
+    """`randn(n, D)`: normal numbers in float64, always the same sequence."""
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def orthonormal(randn):
+    """`orthonormal(n, D)`: a matrix whose columns are centred and orthonormal."""
+    return lambda n, D: torch.linalg.qr(torch.cat([torch.ones(n, 1, dtype=torch.float64), randn(n, D)], 1)).Q[:, 1:]
+
+
+@pytest.fixture
+def untyped():
+    """Switch the shape checks of the tests off, as for users, to reach the error messages behind them."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,200 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.errors import UserError
+from fullrank.objectives import frossl
+from fullrank.spectrum import functional
+
+spectra = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12).map(lambda x: torch.tensor(sorted(x, reverse=True), dtype=torch.float64))
+
+RANKS = {
+    "exp entropy": lambda x: functional.entropy(x).exp(),
+    "exp renyi 0": lambda x: functional.renyi_entropy(x, alpha=0.0).exp(),
+    "exp renyi 1/2": lambda x: functional.renyi_entropy(x, alpha=0.5).exp(),
+    "exp renyi 2": lambda x: functional.renyi_entropy(x).exp(),
+    "exp renyi inf": lambda x: functional.renyi_entropy(x, alpha=math.inf).exp(),
+    "effective rank": functional.effective_rank,
+    "RankMe": functional.rank_me,
+    "participation ratio": functional.participation_ratio,
+    "stable rank": functional.stable_rank,
+}
+every_rank = pytest.mark.parametrize("rank", RANKS.values(), ids=RANKS.keys())
+
+
+@every_rank
+@pytest.mark.parametrize("r", [1, 3, 8])
+def test_r_equal_eigenvalues_among_zeros_have_rank_r(rank, r):
+    eigenvalues = torch.zeros(8, dtype=torch.float64)
+    eigenvalues[:r] = 0.3
+    assert rank(eigenvalues).item() == pytest.approx(r, abs=1e-12)
+
+
+@every_rank
+@settings(deadline=None, max_examples=50)
+@given(spectra)
+def test_ranks_lie_between_one_and_D_and_ignore_the_scale(rank, eigenvalues):
+    value = rank(eigenvalues).item()
+    assert 1 - 1e-9 <= value <= len(eigenvalues) + 1e-9
+    assert rank(7 * eigenvalues).item() == pytest.approx(value, rel=1e-9)
+
+
+@every_rank
+def test_a_batch_of_spectra_gives_the_rank_of_each(rank):
+    rng = torch.Generator().manual_seed(0)
+    many = torch.rand(3, 2, 6, generator=rng, dtype=torch.float64).sort(descending=True).values
+    each = torch.stack([torch.stack([rank(x) for x in row]) for row in many])
+    assert torch.equal(rank(many), each)
+
+
+@settings(deadline=None, max_examples=50)
+@given(spectra)
+def test_renyi_falls_with_its_order_and_meets_shannon_at_one(eigenvalues):
+    values = [functional.renyi_entropy(eigenvalues, alpha=a).item() for a in (0.0, 0.5, 1.0, 2.0, math.inf)]
+    assert all(a >= b - 1e-9 for a, b in pairwise(values))
+    near = [functional.renyi_entropy(eigenvalues, alpha=a).item() for a in (1 - 1e-5, 1 + 1e-5)]
+    assert sum(near) / 2 == pytest.approx(values[2], abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, -math.inf, math.nan])
+def test_renyi_has_no_negative_order(alpha):
+    with pytest.raises(UserError, match=f"Rényi entropy of order {alpha:g}, expected 0 or more"):
+        functional.renyi_entropy(torch.ones(3), alpha=alpha)
+
+
+def test_metrics_equal_their_formulas():
+    x = [4.0, 1.0, 0.25, 0.0]
+    eigenvalues = torch.tensor(x, dtype=torch.float64)
+    p = [v / 5.25 for v in x[:3]]
+    q = [s / 3.5 for s in (2.0, 1.0, 0.5)]
+    assert functional.entropy(eigenvalues).item() == pytest.approx(-sum(v * math.log(v) for v in p), abs=1e-14)
+    assert functional.effective_rank(eigenvalues).item() == pytest.approx(math.exp(-sum(v * math.log(v) for v in q)), abs=1e-13)
+    assert functional.renyi_entropy(eigenvalues).item() == pytest.approx(-math.log(sum(v * v for v in p)), abs=1e-14)
+    assert functional.renyi_entropy(eigenvalues, alpha=3.0).item() == pytest.approx(-math.log(sum(v**3 for v in p)) / 2, abs=1e-14)
+    assert functional.participation_ratio(eigenvalues).item() == pytest.approx(5.25**2 / (16 + 1 + 1 / 16), abs=1e-13)
+    assert functional.stable_rank(eigenvalues).item() == pytest.approx(5.25 / 4, abs=1e-14)
+    assert functional.condition_number(eigenvalues, k=3) == 16
+    assert functional.condition_number(eigenvalues) == math.inf
+
+
+def test_zeros_have_rank_and_entropy_zero_and_no_nan():
+    zeros = torch.zeros(5, dtype=torch.float64)
+    for name in ("effective_rank", "rank_me", "participation_ratio", "stable_rank", "entropy"):
+        assert getattr(functional, name)(zeros) == 0
+    assert functional.participation_ratio_corrected(zeros, n=100) == 0
+    assert functional.collision_entropy(zeros.diag()) == 0
+    for alpha in (0.0, 0.5, 1.0, 2.0, math.inf):
+        assert functional.renyi_entropy(zeros, alpha=alpha) == 0
+    assert functional.condition_number(zeros) == math.inf
+    assert functional.collapsed_dimensions(zeros, n=100) == 5
+
+
+def test_dimensions_that_few_samples_cannot_show_are_not_collapsed():
+    eigenvalues = torch.tensor([1.0, 0.1, 1e-7, 0.0, 0.0, 0.0], dtype=torch.float64)
+    assert [functional.collapsed_dimensions(eigenvalues, n=n).item() for n in (100, 7, 6, 5, 4, 3, 1, 0)] == [4, 4, 3, 2, 1, 0, 0, 0]
+    assert functional.collapsed_dimensions(eigenvalues, n=100, tolerance=1e-8) == 3
+
+
+@pytest.mark.parametrize("k", [0, 6, -1])
+def test_k_must_be_the_index_of_an_eigenvalue(k):
+    with pytest.raises(UserError, match=f"k = {k}, but there are 5 eigenvalues; choose k from 1 to 5"):
+        functional.condition_number(torch.ones(5), k=k)
+    with pytest.raises(UserError, match=f"entropy for k = {k}, but there are 5 eigenvalues; choose k from 1 to 5"):
+        functional.entropy(torch.ones(5), k=k)
+
+
+def test_entropy_of_the_first_k_ignores_the_others():
+    eigenvalues = torch.tensor([4.0, 2.0, 1.0, 0.5], dtype=torch.float64)
+    assert functional.entropy(eigenvalues, k=2) == functional.entropy(eigenvalues[:2])
+    assert functional.entropy(eigenvalues, k=4) == functional.entropy(eigenvalues)
+
+
+@settings(deadline=None, max_examples=50)
+@given(spectra, st.integers(0, 2000))
+def test_rank_me_never_exceeds_the_rank(nonzero, zeros):
+    value = functional.rank_me(torch.cat([nonzero, torch.zeros(zeros, dtype=torch.float64)])).item()
+    assert value <= len(nonzero) * (1 + 1e-12)
+    assert value == pytest.approx(functional.rank_me(nonzero).item(), rel=1e-12)
+
+
+def published_rank_me(sigma, epsilon):
+    """Return RankMe as published: ε is added to every share, including those of collapsed dimensions."""
+    p = [s / sum(sigma) + epsilon for s in sigma]
+    return math.exp(-sum(x * math.log(x) for x in p))
+
+
+def test_rank_me_is_the_published_one_if_no_dimension_is_collapsed():
+    sigma = [math.exp(-j / 10) for j in range(50)]
+    value = functional.rank_me(torch.tensor(sigma, dtype=torch.float64)).item()
+    assert value == pytest.approx(published_rank_me(sigma, 1e-7), rel=1e-4)
+
+
+def test_published_rank_me_exceeds_the_rank_because_of_epsilon():
+    sigma = [1.0] * 16 + [0.0] * 2032
+    assert published_rank_me(sigma, 1e-7) == pytest.approx(16.05, abs=0.01)
+    assert published_rank_me(sigma, 1e-5) == pytest.approx(20.2, abs=0.05)
+    assert functional.rank_me(torch.tensor(sigma)).item() == pytest.approx(16, rel=1e-6)
+    assert functional.rank_me(torch.tensor(sigma), epsilon=1e-5).item() == pytest.approx(16, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "D"), [(40, 6), (6, 40)])
+def test_collision_entropy_of_covariance_and_gram_matrix_equals_that_of_the_eigenvalues(n, D):
+    Z = torch.randn(3, n, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = Z - Z.mean(1, keepdim=True)
+    eigenvalues = torch.linalg.eigvalsh(A.mT @ A).flip(-1).clamp_min(0)
+    for C in (A.mT @ A, A @ A.mT / n):
+        torch.testing.assert_close(functional.collision_entropy(C), functional.renyi_entropy(eigenvalues), rtol=1e-12, atol=0)
+
+
+def test_collision_entropy_is_the_variance_term_of_frossl():
+    Z = torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.arange(1, 7) + 2
+    A = Z - Z.mean(1, keepdim=True)
+    A = A / A.norm(dim=1, keepdim=True)
+    expected = 2 * 2 * math.log(6) - functional.collision_entropy(A.mT @ A).sum()
+    torch.testing.assert_close(frossl(Z)["variance"], expected, rtol=1e-12, atol=0)
+
+
+def sampled(eigenvalues, n, *, times, seed=0):
+    """Return eigenvalues of the covariance of n Gaussian samples, centred by their own mean, for many draws."""
+    rng = torch.Generator().manual_seed(seed)
+    Z = torch.randn(times, n, len(eigenvalues), generator=rng, dtype=torch.float64) * eigenvalues.sqrt()
+    A = Z - Z.mean(1, keepdim=True)
+    return torch.linalg.eigvalsh(A.mT @ A / n).flip(-1).clamp_min(0)
+
+
+@pytest.mark.parametrize(("n", "D", "decay"), [(30, 20, 0.0), (20, 40, 0.0), (200, 20, 0.0), (60, 20, 1.0), (200, 20, 1.0)])
+def test_the_corrected_participation_ratio_estimates_that_of_the_distribution(n, D, decay):
+    eigenvalues = torch.arange(1, D + 1, dtype=torch.float64) ** -decay
+    true = functional.participation_ratio(eigenvalues).item()
+    samples = sampled(eigenvalues, n, times=2000 if n < 100 else 500)
+    uncorrected = functional.participation_ratio(samples).mean().item()
+    corrected = functional.participation_ratio_corrected(samples, n=n).mean().item()
+    assert 1 / uncorrected == pytest.approx(1 / true + 1 / n, rel=0.06)  # the bias of few samples, to leading order
+    order = (eigenvalues.pow(4).sum() / eigenvalues.square().sum() ** 2).item() / n
+    assert abs(corrected / true - 1) < 4 * order + 0.04  # the bound at D costs up to 4 % if the true value is D
+    assert abs(corrected / true - 1) < abs(uncorrected / true - 1) / 2
+
+
+def test_numerator_and_denominator_of_the_corrected_participation_ratio_are_unbiased():
+    eigenvalues = torch.arange(1, 11, dtype=torch.float64).reciprocal()
+    n, nu = 12, 11
+    S = sampled(eigenvalues, n, times=30_000) * n / nu
+    A, B = S.sum(-1).square(), S.square().sum(-1)
+    b = (B - A / nu) * nu**2 / ((nu - 1) * (nu + 2))
+    a = A - 2 * b / nu
+    assert b.mean().item() == pytest.approx(eigenvalues.square().sum().item(), rel=0.02)
+    assert a.mean().item() == pytest.approx(eigenvalues.sum().square().item(), rel=0.01)
+    assert (A.mean() / eigenvalues.sum().square() - 1).item() > 0.03  # the bias without the correction
+    ratio = (a / b)[0]
+    assert functional.participation_ratio_corrected(S[0], n=n).item() == pytest.approx(ratio.item(), rel=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(spectra, st.integers(0, 50))
+def test_the_corrected_participation_ratio_lies_between_the_uncorrected_one_and_D(eigenvalues, n):
+    value = functional.participation_ratio_corrected(eigenvalues, n=n).item()
+    assert functional.participation_ratio(eigenvalues).item() * (1 - 1e-12) <= value <= len(eigenvalues) * (1 + 1e-9)

@@ -1,0 +1,69 @@
+import math
+
+import pytest
+import torch
+
+from fullrank.spectrum import METRICS, Spectrum, compute_metrics
+
+every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+
+
+EXTREMES = {"D": 8.0, "log D": math.log(8), "0": 0.0, "1": 1.0, "∞": math.inf, "D − 1": 7.0}
+
+
+@every_metric
+def test_extremes_are_the_values_for_equal_directions_and_for_one(metric, orthonormal):
+    for columns, value in zip((slice(None), slice(1)), metric.extremes.split(", "), strict=True):
+        Z = torch.zeros(200, 8, dtype=torch.float64)
+        Z[:, columns] = orthonormal(200, 8)[:, columns]
+        assert metric.compute(Spectrum.from_embeddings(Z)).value == pytest.approx(EXTREMES[value], abs=1e-6)
+
+
+@every_metric
+@pytest.mark.parametrize(
+    "Z",
+    [torch.zeros(20, 5), torch.ones(20, 5), torch.ones(20, 5).bfloat16() / 3, torch.ones(1, 5), torch.eye(3, 7), torch.ones(9, 1)],
+    ids=["zeros", "equal", "equal in bfloat16", "one sample", "n < D", "one dimension"],
+)
+def test_no_metric_is_nan_or_negative(metric, Z):
+    assert metric.compute(Spectrum.from_embeddings(Z)).value >= 0
+
+
+@every_metric
+def test_every_value_has_its_convention_and_a_warning_for_few_samples(metric, orthonormal):
+    few = metric.compute(Spectrum.from_embeddings(orthonormal(16, 8)))
+    assert "; n = 16, D = 8" in few.convention
+    assert ("uncentred" in few.convention) == (metric.name == "RankMe")
+    assert few.warning.endswith("16 samples of 8 dimensions, expected 80 or more")
+    assert metric.compute(Spectrum.from_embeddings(orthonormal(80, 8))).warning is None
+
+
+def test_the_convention_contains_epsilon_and_the_range_of_the_fit():
+    Z = torch.randn(320, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    Z[:, 40:] = 0
+    spectrum = Spectrum.from_embeddings(Z)
+    metrics = compute_metrics(spectrum)
+    assert metrics["rank_me"].convention.endswith("; n = 320, D = 64; ε = 10⁻⁷")
+    assert metrics["rank_me"].value == spectrum.rank_me(epsilon=1e-7)
+    for name in ("alpha_req", "alpha_req_r2"):
+        assert metrics[name].convention.endswith("; n = 320, D = 64; j = 1 … 32")
+    few = Spectrum.from_embeddings(Z[:, 35:])
+    assert compute_metrics(few)["alpha_req"].convention.endswith("; n = 320, D = 29; j = 1 … 5")
+
+
+def test_the_corrected_participation_ratio_needs_samples_for_the_uncorrected_one():
+    eigenvalues = torch.tensor([1.0, 1.0] + [1e-3] * 98)
+    enough, few = (compute_metrics(Spectrum.from_eigenvalues(eigenvalues, n=n))["participation_ratio_corrected"] for n in (25, 20))
+    assert enough.warning is None
+    assert "20 samples of 100 dimensions, expected 22" in few.warning
+
+
+def test_known_eigenvalues_give_all_metrics_except_rank_me():
+    assert set(METRICS) - set(compute_metrics(Spectrum.from_eigenvalues(torch.ones(3), n=100))) == {"rank_me"}
+    assert list(compute_metrics(Spectrum.from_embeddings(torch.eye(3)))) == list(METRICS)
+
+
+def test_the_condition_number_at_14_needs_samples_for_14():
+    metrics = compute_metrics(Spectrum.from_eigenvalues(torch.ones(100), n=150))
+    assert metrics["condition_number_14"].warning is None
+    assert metrics["condition_number"].warning.startswith("too high")
