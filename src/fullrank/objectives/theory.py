@@ -66,7 +66,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """Barlow Twins as solved by the dynamics, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it is invariant to joint rotations.
+    """Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it ignores joint rotations.
 
     Args:
         Z: embeddings of exactly two views of N samples.
