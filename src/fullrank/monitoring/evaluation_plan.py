@@ -14,7 +14,7 @@ from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.assemble import view_sizes
 
 # Share of a run's cost that its spectrum evaluations may add. Measured times exceed counted costs by up to a quarter
-# (benchmarks/results/watch.json), so that 1.5 % stays under 2 % of the time.
+# (benchmarks/results/spectrum_evaluation.json), so that 1.5 % stays under 2 % of the time.
 COST_SHARE = 0.015
 SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well, two resolve it
 PREFERRED_EVALUATIONS = 50  # if fewer are affordable, fewer images are used
