@@ -40,14 +40,14 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gradients.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    images = train_and_test(options.data).train.subset(torch.arange((1 + STEPS) * RECIPE.batch).numpy())
+    images = train_and_test(options.data).train.subset(torch.arange((1 + STEPS) * RECIPE.batch_size).numpy())
     pixels = load_images(images, channels=3, size=RECIPE.views[0].size).pixels
     rows = []
     for kind, shortcut in PAIRS:
         runs = [gradients(build_recipe(kind, shortcut, seed), pixels) for seed in range(SEEDS)]
         rows.append({"projector": kind, "last shortcut": shortcut} | summary(runs))
         print(rows[-1], flush=True)
-    settings = {"recipe": RECIPE.name, "d0": RECIPE.projector.d0, "images": RECIPE.batch, "optimizer": vars(OPTIMIZER), "seeds": SEEDS}
+    settings = {"recipe": RECIPE.name, "d0": RECIPE.projector.d0, "images": RECIPE.batch_size, "optimizer": vars(OPTIMIZER), "seeds": SEEDS}
     write_json(options.out, {"settings": settings, "rows": rows, "environment": platform_info()})
 
 
@@ -64,7 +64,7 @@ def build_recipe(kind: Any, shortcut: bool, seed: int) -> Recipe:
 def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
     """Return rank and directions of the gradients on the first batch, before and after steps on the following batches."""
     parts = assemble(recipe)
-    method, (first, *others) = parts.method, pixels.split(recipe.batch)
+    method, (first, *others) = parts.method, pixels.split(recipe.batch_size)
 
     def views(batch: Tensor, step: int) -> list[Tensor]:
         return parts.views(batch, parts.views.make_params(recipe.seed, step, len(batch)))

@@ -62,17 +62,17 @@ def costs(recipe: Recipe) -> dict[str, Any]:
     work = count_cost(parts.method, recipe)
     method, most = parts.method.to(memory_format=torch.channels_last), HELD_OUT[recipe.name]
     generator = torch.Generator().manual_seed(0)
-    size = max(BATCH, recipe.batch), recipe.data.channels, parts.preprocess.size, parts.preprocess.size
+    size = max(BATCH, recipe.batch_size), recipe.data.channels, parts.preprocess.size, parts.preprocess.size
     pixels = torch.randint(256, size, dtype=torch.uint8, generator=generator)
     optimizer = build_optimizer(recipe.optimizer, method)
-    step = seconds(lambda: train(method, optimizer, parts.views, pixels[: recipe.batch]), repeat=STEPS)
+    step = seconds(lambda: train(method, optimizer, parts.views, pixels[: recipe.batch_size]), repeat=STEPS)
     images = parts.preprocess.normalize(pixels[:BATCH])
     forward = seconds(lambda: embeddings(method, images)) / BATCH
     plans = {steps: plan_evaluations(work, steps=steps, available=most) for steps in LENGTHS}
     spectra = {n: sum(seconds(lambda n=n, D=D: spectrum(n, D)) for D in work.dimensions) for n in {p.samples for p in plans.values()}}
     evaluations = {n: n * forward + spent for n, spent in spectra.items()}
     return {
-        "batch": recipe.batch,
+        "batch": recipe.batch_size,
         "step": step,
         "evaluations": [
             {

@@ -47,7 +47,7 @@ def recipe(source, **numbers):
             views=(ViewConfig(size=8),),
             backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
             projector=ProjectorConfig(widths=(8, 6)),
-            batch=4,
+            batch_size=4,
         ),
         **numbers,
     )
@@ -177,8 +177,8 @@ def test_training_and_held_out_digits_are_different_ones():
 
 
 def test_fewer_images_than_a_batch_are_an_error(even):
-    with pytest.raises(UserError, match="12 training images are fewer than a batch of 64; give --batch 6"):
-        opened(even, batch=64)
+    with pytest.raises(UserError, match="12 training images are fewer than a batch of 64; give --batch_size 6"):
+        opened(even, batch_size=64)
 
 
 def test_decode_errors_are_left_out_and_counted(tmp_path):

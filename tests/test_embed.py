@@ -24,8 +24,8 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     torch.manual_seed(0)
     backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
     out = tmp_path / "new folder" / "digits.parquet"
-    assert embed(backbone, digits, GREY, out, batch=30) == 100
-    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch=30)
+    assert embed(backbone, digits, GREY, out, batch_size=30) == 100
+    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch_size=30)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
     assert table.schema.field("label").type == pa.int64()
     assert table["name"].to_pylist() == features.names
@@ -34,7 +34,7 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
 
 
 def test_each_batch_is_a_row_group(tmp_path, digits):
-    embed(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch=30)
+    embed(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
     metadata = pq.read_metadata(tmp_path / "a.parquet")
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
 
@@ -50,7 +50,7 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
     decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
-    assert embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch=4, decode_errors=decode_errors) == 11
+    assert embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch_size=4, decode_errors=decode_errors) == 11
     table = pq.read_table(out)
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
@@ -68,7 +68,7 @@ def test_a_failure_leaves_no_file(tmp_path, digits):
             return images.flatten(1)
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        embed(Fails(), digits, GREY, tmp_path / "a.parquet", batch=30)
+        embed(Fails(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
     assert list(tmp_path.iterdir()) == []
 
 

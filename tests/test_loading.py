@@ -28,7 +28,9 @@ def standard(small, train, photos):
     """A run with a backbone that plain timm can build."""
     data = replace(small.data, source=str(photos), channels=3, size=24, storage="memory")
     backbone = replace(small.backbone, stem="standard")
-    return train(replace(small, data=data, backbone=backbone, views=(replace(small.views[0], size=24),), batch=24, epochs=1, checkpoints=1))
+    return train(
+        replace(small, data=data, backbone=backbone, views=(replace(small.views[0], size=24),), batch_size=24, epochs=1, checkpoints=1)
+    )
 
 
 def test_a_run_loads_its_newest_checkpoint_in_eval_mode(run, small):

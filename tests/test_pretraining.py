@@ -168,7 +168,7 @@ def test_a_dataset_without_class_names_has_a_probe(small, train, tmp_path):
     table = datasets.Dataset.from_dict({"image": pictures, "label": digits.target[:200].tolist()}, features=features)
     table.to_parquet(tmp_path / "digits.parquet")
     data = replace(small.data, source=str(tmp_path / "digits.parquet"))
-    run = train(replace(small, data=data, batch=32, epochs=1))
+    run = train(replace(small, data=data, batch_size=32, epochs=1))
     assert all(np.isfinite(row.probe_loss) for row in run.metrics.train)
 
 
@@ -204,7 +204,7 @@ def test_contradicting_arguments_are_an_error(keywords, message):
 
 
 def test_a_batch_that_processes_cannot_share_is_an_error(small, tmp_path):
-    with pytest.raises(UserError, match=r"batch of 128 cannot be shared by 3 devices; give --batch a multiple of 3"):
+    with pytest.raises(UserError, match=r"batch of 128 cannot be shared by 3 devices; give --batch_size a multiple of 3"):
         fullrank.pretrain(small, out=tmp_path / "run", devices=3)
     assert not (tmp_path / "run").exists()
 
@@ -242,7 +242,7 @@ def remote(small, tmp_path, monkeypatch):
         table = datasets.Dataset.from_dict({"image": pictures, "label": [k % 3 for k in range(n)]}, features=features)
         table.to_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet")
     data = replace(small.data, source=str(tmp_path / "set"), storage="streaming", num_images=64, workers=0)
-    return replace(small, data=data, batch=16, epochs=3)
+    return replace(small, data=data, batch_size=16, epochs=3)
 
 
 def test_a_stream_without_random_access_is_trained_on_and_resumed(remote, tmp_path, monkeypatch):

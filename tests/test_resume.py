@@ -77,7 +77,7 @@ def streamed(photos):
         optimizer=OptimizerConfig(name="sgd", lr=0.05),
         schedule=ScheduleConfig(warmup=1.0),
         epochs=6,
-        batch=16,
+        batch_size=16,
         checkpoints=5,
         log_every=1,
     )

@@ -106,7 +106,7 @@ def open_data(recipe: Recipe, method: Method, *, notify: Callable[[str], Any]) -
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
     plan = plan_evaluations(
         count_cost(method, recipe),
-        steps=num_images // recipe.batch * recipe.epochs,
+        steps=num_images // recipe.batch_size * recipe.epochs,
         available=min(len(test), HELD_OUT_BUDGET // (spec.channels * build_preprocess(recipe).size ** 2)),
         samples=min(recipe.spectrum.samples, len(test)),
         every=recipe.spectrum.every,
@@ -171,7 +171,7 @@ def load_batches(
         data.train,
         views,
         seed=recipe.seed,
-        batch_size=recipe.batch,
+        batch_size=recipe.batch_size,
         start=start,
         stop=stop,
         device=device,

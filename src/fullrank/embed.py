@@ -18,7 +18,7 @@ def embed(
     preprocess: Preprocess,
     out: Path | str,
     *,
-    batch: int = 512,
+    batch_size: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
@@ -34,7 +34,7 @@ def embed(
         images: images of a source, or in memory.
         preprocess: the preprocessing of the backbone.
         out: the Parquet file.
-        batch: images per forward pass, and rows per row group.
+        batch_size: images per forward pass, and rows per row group.
         device: where the backbone runs.
         workers: processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
@@ -54,7 +54,7 @@ def embed(
     rows, writer = 0, None
     with atomic_write(Path(out), overwrite=overwrite) as temporary:
         try:
-            reading = {"batch": batch, "device": device, "workers": workers, "decode_errors": decode_errors}
+            reading = {"batch_size": batch_size, "device": device, "workers": workers, "decode_errors": decode_errors}
             for features in stream_features(backbone, images, preprocess, **reading):
                 group = to_table(features)
                 writer = writer or pq.ParquetWriter(temporary, group.schema)

@@ -199,7 +199,7 @@ def _train(
     ddp_method, ddp_optimizer = fabric.setup(method, optimizer)
 
     # Length, learning rate, batches, logger
-    steps_per_epoch = data.num_images // recipe.batch
+    steps_per_epoch = data.num_images // recipe.batch_size
     total = recipe.epochs * steps_per_epoch
     method.training_length = TrainingLength(steps_per_epoch, total)
 
@@ -214,7 +214,7 @@ def _train(
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 
     # The loop
-    micro_batch, share = recipe.machine.micro_batch, recipe.batch // fabric.world_size
+    micro_batch, share = recipe.machine.micro_batch, recipe.batch_size // fabric.world_size
     signum, reached = 0, start
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
         if start == 0:
@@ -258,7 +258,7 @@ def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     """Build the method of a checked recipe and try its objective once on tensors of the right shapes."""
     method = build_method(recipe)
     dry_run(method, recipe)
-    if warning := micro_batch_warning(method, recipe.batch // world_size(), recipe.machine.micro_batch):
+    if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
     return method
 

@@ -39,7 +39,7 @@ def tree(path):
         ),
         (
             "digits --backbone.name resnet18d",
-            "stem 'small' is defined for timm's plain ResNets, got backbone 'resnet18d'",
+            "stem 'small' is defined only for timm's plain ResNets, got backbone 'resnet18d'",
         ),
         ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; did you mean --optimizer.lr FLOAT"),
         ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT"),
@@ -50,9 +50,9 @@ def tree(path):
         ("digits --optimizer.lr fast", "could not convert string to float: 'fast'; expected --optimizer.lr FLOAT"),
         ("digits --optimizer.name adam", "invalid choice 'adam' for argument '--optimizer.name'. Expected one of ('lars', 'sgd', 'adamw')"),
         ("digits --views.0.crop.scale 0.2", "missing value for argument '--views.0.crop.scale'. Expected 2 values"),
-        ("digits --backbone.arguments [1]", "[1] is no JSON object; expected --backbone.arguments JSON"),
+        ("digits --backbone.arguments [1]", "[1] is not a JSON object; expected --backbone.arguments JSON"),
         ("digits --backbone.arguments {bad", "expected --backbone.arguments JSON"),
-        ('digits --backbone.arguments {"channelz":3}', "unexpected keyword argument 'channelz'); mend --backbone.arguments"),
+        ('digits --backbone.arguments {"channelz":3}', "unexpected keyword argument 'channelz'); fix backbone.arguments"),
         ("--epochs 3", "expected a recipe or a path first, got --epochs; such as: fullrank pretrain digits --epochs …"),
         ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
         ("no/such/folder", "such as: fullrank pretrain path/to/photos"),
@@ -65,8 +65,8 @@ def tree(path):
         ("texts", "folder 'texts' contains no images (.avif"),
         ("texts", "give the folder that contains them"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
-        ("digits --batch 5000", "1438 training images are fewer than a batch of 5000; give --batch 719 or more images"),
-        ("digits --batch 1", "batch of 1, but every objective compares images: it has to be at least 2"),
+        ("digits --batch_size 5000", "1438 training images are fewer than a batch of 5000; give --batch_size 719 or more images"),
+        ("digits --batch_size 1", "batch of 1, but every objective compares images: it has to be at least 2"),
         ("digits --views.0.count 1", "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
         ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
         (
@@ -74,7 +74,7 @@ def tree(path):
             "--machine.accelerator tpu9 is not available on this machine; choose auto",
         ),
         ("digits --machine.devices 0", "machine.devices is 0, but has to be at least 1"),
-        ("digits --devices 3", "batch of 128 cannot be shared by 3 devices; give --batch a multiple of 3"),
+        ("digits --devices 3", "batch of 128 cannot be shared by 3 devices; give --batch_size a multiple of 3"),
         ("digits --devices 0", "machine.devices is 0, but has to be at least 1"),
         ("digits --devices two", "error parsing --devices"),
         ("digits --data.storage streaming", "give the images of an epoch with --data.num_images"),
@@ -118,7 +118,7 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
         ("export {run} --out a.pt", "--out a.pt ends in '.pt', expected .safetensors or .onnx"),
         ("export {run} --out precious.safetensors", "precious.safetensors exists already"),
         ("report --out a.html", "received no run, expected at least one run directory"),
-        ("report {run} nowhere --out a.html", "'nowhere' is not a run directory: it holds no recipe.json"),
+        ("report {run} nowhere --out a.html", "'nowhere' is not a run directory, it has no recipe.json"),
         ("report {run} --out precious.txt", "precious.txt exists already"),
         ("report {run} --out .", ". is a folder, expected a file"),
         ("recipes digit", "unknown recipe 'digit'; choose from "),
@@ -156,7 +156,7 @@ def test_a_run_is_not_overwritten_by_default(refused, copy):
 
 def test_a_run_is_not_overwritten_for_a_recipe_that_cannot_run(refused, copy):
     before = tree(copy)
-    for mistake in (("--batch", "5000"), ("--backbone.name", "resnet81"), ("--data", "nowhere"), ("--machine.accelerator", "tpu9")):
+    for mistake in (("--batch_size", "5000"), ("--backbone.name", "resnet81"), ("--data", "nowhere"), ("--machine.accelerator", "tpu9")):
         refused("pretrain", "digits", "--out", copy, "--overwrite", *mistake)
     assert tree(copy) == before
 
@@ -289,7 +289,7 @@ def test_too_many_decode_errors_stop_the_run_before_it_begins(fullrank, photos, 
     folder = Path(shutil.copytree(photos, tmp_path / "photos"))
     for path in sorted((folder / "cat").iterdir())[:20]:
         path.write_bytes(path.read_bytes()[:40])
-    status, _, err = fullrank("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch", "16")
+    status, _, err = fullrank("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch_size", "16")
     assert status == 2
     _, line = err.splitlines()  # the first says which images are read
     assert "images could not be read, expected at most 10%" in line

@@ -65,7 +65,7 @@ def test_a_users_stateful_objective_is_trained(my_module, small, train):
 def test_an_invalid_builder_is_refused(my_module, flags, small, refused):
     with pytest.raises(UserError, match="no_builder"):
         build_method(replace(small, method_builder=f"{my_module}:no_builder"))
-    with pytest.raises(UserError, match="number 'width'"):
+    with pytest.raises(UserError, match="hyperparameter 'width'"):
         Recipe(method_builder=f"{my_module}:build_two_heads", method={"width": 3})
     assert "--method.dimensions" in refused("pretrain", "digits", *flags, "--method.dimension", "3")
     builder = f"{my_module}:build_nothing"

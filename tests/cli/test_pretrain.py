@@ -80,17 +80,17 @@ def test_another_objective_has_its_own_hyperparameters(recipe):
 def test_the_json_of_a_recipe_is_a_recipe(recipe, fullrank, tmp_path):
     _, out, _ = fullrank("recipes", "stl10")
     (tmp_path / "mine.json").write_text(json.dumps(json.loads(out) | {"epochs": 7}))
-    got, *_ = recipe("mine.json", "--batch", "64")
-    assert (got.name, got.epochs, got.batch, got.hyper["invariance"]) == ("stl10", 7, 64, 1.4)
+    got, *_ = recipe("mine.json", "--batch_size", "64")
+    assert (got.name, got.epochs, got.batch_size, got.hyper["invariance"]) == ("stl10", 7, 64, 1.4)
 
 
 def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):
     got, _, err = recipe(photos, "--epochs", "1")
-    assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch) == ("photos", str(photos), 3, 1, 16)
+    assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch_size) == ("photos", str(photos), 3, 1, 16)
     choices, *rows = err.splitlines()
     assert choices.startswith("A general recipe")
     assert "48 images, 3 channels" in rows[0]
-    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
+    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr"):
         assert any(flag in row for row in rows)
 
 

@@ -33,7 +33,7 @@ def test_calibrated_statistics_equal_those_of_the_data(digits, preprocess):
     """One batch holds all images, so that the average over batches equals the statistics, up to Bessel's factor."""
     backbone = network()
     conv, norm, *_ = backbone
-    calibrate_batchnorm(backbone, digits, preprocess, batch=len(digits), generator=seeded())
+    calibrate_batchnorm(backbone, digits, preprocess, batch_size=len(digits), generator=seeded())
     with torch.no_grad():
         maps = conv(preprocess.normalize(digits.pixels))
     torch.testing.assert_close(norm.running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
@@ -52,7 +52,7 @@ def test_calibrated_features_are_normalised_in_eval_mode(digits, preprocess):
 def test_images_sorted_by_class_give_the_statistics_of_all_images(digits, preprocess):
     rows = digits.labels.argsort(stable=True)
     ordered = replace(digits, pixels=digits.pixels[rows], labels=digits.labels[rows])
-    a, b = (calibrate_batchnorm(network(), images, preprocess, batch=128, generator=seeded()) for images in (digits, ordered))
+    a, b = (calibrate_batchnorm(network(), images, preprocess, batch_size=128, generator=seeded()) for images in (digits, ordered))
     torch.testing.assert_close(a[5].running_var, b[5].running_var, rtol=0.05, atol=0)
 
 
@@ -67,7 +67,7 @@ def test_weights_modes_and_momenta_do_not_change(digits, preprocess):
 
 
 def test_calibration_is_a_function_of_the_generator(digits, preprocess):
-    a, b, c = (calibrate_batchnorm(network(), digits, preprocess, sample=200, batch=50, generator=seeded(s)) for s in (0, 0, 1))
+    a, b, c = (calibrate_batchnorm(network(), digits, preprocess, sample=200, batch_size=50, generator=seeded(s)) for s in (0, 0, 1))
     assert state_hash(a) == state_hash(b) != state_hash(c)
 
 
@@ -85,7 +85,7 @@ def test_fewer_images_than_a_batch_are_one_batch(digits, preprocess):
 
 
 def test_an_incomplete_last_batch_is_left_out(digits, preprocess):
-    backbone = calibrate_batchnorm(network(), digits, preprocess, sample=130, batch=64, generator=seeded())
+    backbone = calibrate_batchnorm(network(), digits, preprocess, sample=130, batch_size=64, generator=seeded())
     assert backbone[1].num_batches_tracked == 2
 
 

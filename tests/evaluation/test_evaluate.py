@@ -59,7 +59,7 @@ def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
     before = state_hash(backbone)
     result = evaluate(backbone, untrained, preprocess, *halves, probes=("knn",))
     assert state_hash(backbone) == before
-    expected = calibrate_batchnorm(small_network(), halves[0], preprocess, batch=512, generator=torch.Generator().manual_seed(0))
+    expected = calibrate_batchnorm(small_network(), halves[0], preprocess, batch_size=512, generator=torch.Generator().manual_seed(0))
     assert state_hash(untrained) == state_hash(expected) != before
     scores = {score.features: score.accuracy for score in result.scores}
     features = [extract_features(expected, images, preprocess) for images in halves]

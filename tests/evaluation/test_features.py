@@ -37,7 +37,7 @@ def folder_images(tmp_path):
 def test_features_equal_one_forward_pass_in_eval_mode(digits, preprocess):
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Dropout()).train()
-    features = extract_features(backbone, digits, preprocess, batch=500)
+    features = extract_features(backbone, digits, preprocess, batch_size=500)
     backbone.eval()
     with torch.no_grad():
         torch.testing.assert_close(features.X, backbone(preprocess.normalize(digits.pixels)))
@@ -54,14 +54,14 @@ def test_a_backbone_that_changes_is_an_error(digits, preprocess):
 def test_dimensions_can_be_selected(digits, preprocess):
     whole = extract_features(nn.Flatten(), digits, preprocess).X
     for part in (slice(5), slice(5, None), slice(5, 9), slice(None)):
-        assert torch.equal(extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch=500).X, whole[:, part])
+        assert torch.equal(extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch_size=500).X, whole[:, part])
 
 
 def test_invalid_dimensions_are_an_error_after_one_batch(digits, preprocess):
     backbone, batches = nn.Flatten(), []
     backbone.register_forward_hook(lambda *_: batches.append(1))
     with pytest.raises(UserError, match=r"^dimensions 60:65 of features that have 64; give a range of 0:64, such as :16$"):
-        extract_features(backbone, digits, preprocess, dimensions=slice(60, 65), batch=100)
+        extract_features(backbone, digits, preprocess, dimensions=slice(60, 65), batch_size=100)
     assert len(batches) == 1
 
 
@@ -90,8 +90,8 @@ def test_half_precision_features_become_float32(digits, preprocess):
 def test_a_source_and_its_copy_in_memory_have_equal_features(folder_images):
     source = open_images(str(folder_images))["all"]
     preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
-    a = extract_features(nn.Flatten(), source, preprocess, batch=5)
-    b = extract_features(nn.Flatten(), load_images(source, channels=3, size=8), preprocess, batch=7)
+    a = extract_features(nn.Flatten(), source, preprocess, batch_size=5)
+    b = extract_features(nn.Flatten(), load_images(source, channels=3, size=8), preprocess, batch_size=7)
     assert torch.equal(a.X, b.X)
     assert torch.equal(a.labels, b.labels)
     assert a.names == b.names

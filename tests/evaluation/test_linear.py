@@ -34,7 +34,7 @@ def test_full_batch_minimises_the_documented_loss(data):
 
 def test_sgd_with_weight_decay_converges_to_the_full_batch_optimum(data):
     X, y, X_test, y_test = data
-    sgd = linear_probe_sgd(*data, classes=3, lr=0.1, epochs=300, decay=(200, 250), weight_decay=0.05, batch=120, generator=seeded())
+    sgd = linear_probe_sgd(*data, classes=3, lr=0.1, epochs=300, decay=(200, 250), weight_decay=0.05, batch_size=120, generator=seeded())
     C = 1 / (0.05 * len(y))
     oracle = LogisticRegression(C=C, tol=1e-8, max_iter=1000).fit(X, y)
     assert np.array_equal(sgd.predictions, oracle.predict(X_test))
@@ -45,7 +45,7 @@ def test_sgd_equals_explicit_steps(data):
     """Momentum, weight decay, and a learning rate × 0.1 after the second and the third epoch."""
     X, y = data[:2]
     optimizer = partial(torch.optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.01)
-    W, b = fit_sgd(X, y, classes=3, optimizer=optimizer, epochs=4, decay=(2, 3), batch=50, generator=seeded())
+    W, b = fit_sgd(X, y, classes=3, optimizer=optimizer, epochs=4, decay=(2, 3), batch_size=50, generator=seeded())
     theta, velocity, generator = torch.zeros(3, 11, dtype=torch.float64), 0.0, seeded()
     Y = torch.cat([X, torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
     for lr in (0.3, 0.3, 0.03, 0.003):
@@ -127,7 +127,7 @@ def test_sgd_is_a_function_of_its_generator(data):
     state = torch.get_rng_state()
 
     def run(seed):
-        return linear_probe_sgd(*data, classes=3, lr=1.0, epochs=1, decay=(), batch=8, generator=seeded(seed)).predictions
+        return linear_probe_sgd(*data, classes=3, lr=1.0, epochs=1, decay=(), batch_size=8, generator=seeded(seed)).predictions
 
     assert torch.equal(run(0), run(0))
     assert any(not torch.equal(run(0), run(seed)) for seed in range(1, 6))

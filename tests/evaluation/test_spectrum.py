@@ -20,7 +20,7 @@ def model():
 
 def test_the_spectra_are_those_of_all_images(model):
     digits = open_images("digits")["all"]
-    spectra = measure_spectrum(model, digits, batch=100)
+    spectra = measure_spectrum(model, digits, batch_size=100)
     R = extract_features(model.backbone, digits, model.preprocess).X
     with torch.no_grad():
         expected = {"backbone": Spectrum.from_embeddings(R), "projector": Spectrum.from_embeddings(model.projector(R))}

@@ -119,7 +119,7 @@ def small(**changes):
         views=(ViewConfig(size=16),),
         backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
         projector=ProjectorConfig(widths=(32, 16)),
-        batch=8,
+        batch_size=8,
     )
     return replace(recipe, **changes)
 

@@ -54,7 +54,7 @@ def test_a_cpu_is_not_reported_to_wait_for_data():
 def lines(*, total, start=0, terminal=False, steps=None):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=150)
-    with ProgressBar(console, start=start, total=total, steps_per_epoch=10, batch=32) as bar:
+    with ProgressBar(console, start=start, total=total, steps_per_epoch=10, batch_size=32) as bar:
         for step in steps or range(start + 1, total + 1):
             bar.set_caption({"variance": 1.5, "invariance": 0.25}, 12.34)
             bar.advance(step)
@@ -82,7 +82,7 @@ def test_a_terminal_gets_a_bar():
 
 def test_a_resumed_run_continues_the_count_and_measures_its_own_speed():
     console = Console(file=io.StringIO(), width=150)
-    bar = ProgressBar(console, start=90, total=100, steps_per_epoch=10, batch=32)
+    bar = ProgressBar(console, start=90, total=100, steps_per_epoch=10, batch_size=32)
     time.sleep(0.05)
     assert bar.speed(90) == 0
     assert 0 < bar.speed(100) <= 10 * 32 / 0.05
@@ -91,7 +91,7 @@ def test_a_resumed_run_continues_the_count_and_measures_its_own_speed():
 
 def test_a_single_term_is_shown_as_the_loss():
     text = io.StringIO()
-    with ProgressBar(Console(file=text, width=150), start=0, total=1, steps_per_epoch=1, batch=4) as bar:
+    with ProgressBar(Console(file=text, width=150), start=0, total=1, steps_per_epoch=1, batch_size=4) as bar:
         bar.set_caption({"loss": 0.5}, None)
         bar.advance(1)
     assert text.getvalue().strip().endswith("images/s · loss 0.500")

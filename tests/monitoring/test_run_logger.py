@@ -238,16 +238,16 @@ def test_a_forecast_follows_twenty_steps(make_logger, capsys):
 
 
 def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, tmp_path, monkeypatch):
-    exchange = Mock()
-    monkeypatch.setattr(DecodeErrors, "exchange", exchange)
+    all_gather = Mock()
+    monkeypatch.setattr(DecodeErrors, "all_gather", all_gather)
     files = set(tmp_path.iterdir())
-    exchanged = []
+    call_counts = []
     with NullLogger(make_run(total=10, checkpoints=4)) as logger:
         logger.evaluate_spectrum(0)
         for k in range(1, 11):
             take_steps(logger, [k])
-            exchanged.append(exchange.call_count)
+            call_counts.append(all_gather.call_count)
         logger.save_checkpoint(10)  # as after a signal
-    assert exchanged == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
-    assert exchange.call_count == 5
+    assert call_counts == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
+    assert all_gather.call_count == 5
     assert set(tmp_path.iterdir()) == files

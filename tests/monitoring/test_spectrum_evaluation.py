@@ -36,7 +36,7 @@ def pixels():
 @pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 32), (70, 512), (10, 4)])  # 10 images are fewer than the backbone's dimensions
 def test_batches_give_the_spectra_of_all_images(trained, pixels, count, batch):
     pixels = pixels[:count]
-    evaluation = evaluate_spectrum(trained, pixels, PREPROCESS, batch=batch)
+    evaluation = evaluate_spectrum(trained, pixels, PREPROCESS, batch_size=batch)
     copy = deepcopy(trained).eval()
     with torch.no_grad():
         R = copy.backbone(PREPROCESS.normalize(pixels))

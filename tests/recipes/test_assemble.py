@@ -33,7 +33,7 @@ TINY = Recipe(
     backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
     projector=ProjectorConfig(widths=(16, 6)),
     hyper={"invariance": 2.0},
-    batch=8,
+    batch_size=8,
 )
 
 
@@ -104,9 +104,9 @@ def test_statistics_must_match_the_channels(data, expected):
         ({"views": (ViewConfig(count=1),)}, "1 view of each image, but joint embedding compares at least 2; give --views.0.count 2"),
         ({"objective": "vicreg", "hyper": {}}, "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl"),
         ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),
-        ({"batch": 1}, r"batch of 1, but every objective compares images: it has to be at least 2 \(256 is usual\)"),
-        ({"batch": 0}, "batch of 0"),
-        ({"machine": MachineConfig(devices=3)}, "batch of 8 cannot be shared by 3 devices; give --batch a multiple of 3"),
+        ({"batch_size": 1}, r"batch of 1, but every objective compares images: it has to be at least 2 \(256 is usual\)"),
+        ({"batch_size": 0}, "batch of 0"),
+        ({"machine": MachineConfig(devices=3)}, "batch of 8 cannot be shared by 3 devices; give --batch_size a multiple of 3"),
         ({"machine": MachineConfig(devices=0)}, "machine.devices is 0, but has to be at least 1; change --machine.devices"),
         ({"epochs": 0}, "epochs is 0, but has to be at least 1; change --epochs"),
         ({"seed": -1}, "seed is -1, but has to be at least 0"),
@@ -148,7 +148,7 @@ def test_every_minimum_is_enforced(field):
 
 @pytest.mark.parametrize(("images", "suggested"), [(7, 3), (1, 2)])
 def test_fewer_images_than_a_batch_are_an_error(images, suggested):
-    expected = f"^{images} training images are fewer than a batch of 8; give --batch {suggested} or more images$"
+    expected = f"^{images} training images are fewer than a batch of 8; give --batch_size {suggested} or more images$"
     with pytest.raises(UserError, match=expected):
         check_num_images(TINY, images)
 

@@ -13,7 +13,7 @@ TINY = Recipe(
     views=(ViewConfig(count=2, size=8), ViewConfig(count=1, size=6)),
     backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
     projector=ProjectorConfig(widths=(16, 6)),
-    batch=8,
+    batch_size=8,
 )
 
 

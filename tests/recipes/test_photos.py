@@ -2,7 +2,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.recipes import check, from_dict, photos_recipe, to_dict
+from fullrank.recipes import check, check_num_images, from_dict, photos_recipe, to_dict
 
 
 def dataset_info(count=10_000, *, side=256, channels=3, height=None):
@@ -40,7 +40,7 @@ def test_the_shorter_side_determines_the_size():
     ("count", "batch"), [(32, 16), (63, 16), (64, 16), (127, 16), (128, 32), (255, 32), (256, 64), (1023, 128), (1024, 256), (10**7, 256)]
 )
 def test_an_epoch_has_four_batches_if_possible(count, batch):
-    assert recipe(count).batch == batch
+    assert recipe(count).batch_size == batch
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,8 @@ def test_the_learning_rate_is_proportional_to_the_square_root_of_the_batch():
 @pytest.mark.parametrize("side", [8, 64, 500])
 def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
     found = recipe(count, side=side, gpu=gpu)
-    check(found, count)
+    check(found)
+    check_num_images(found, count)
     assert from_dict(to_dict(found)) == found
     assert found.schedule.warmup <= found.epochs / 5
 
@@ -98,9 +99,9 @@ def test_each_choice_names_its_flag():
     found, lines = photos_recipe("folder:cats", dataset_info(1000, side=300, height=200, channels=1), gpu=False)
     text = "\n".join(lines)
     assert "1,000 images, 1 channel, median 300×200 px" in text
-    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch", "--epochs", "--optimizer.lr"):
+    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr"):
         assert flag in text
-    assert f"batch {found.batch}" in text
+    assert f"batch size {found.batch_size}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
     assert "5 channels" in photos_recipe("x", dataset_info(channels=5), gpu=True)[1][0]

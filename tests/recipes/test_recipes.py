@@ -41,7 +41,7 @@ def test_warm_up_is_at_most_a_fifth_of_the_run(recipe):
 
 @pytest.mark.parametrize("name", ["digits", "cifar10-small", "cifar10-projectors"])
 def test_the_small_recipes_run(name):
-    recipe = replace(with_statistics(RECIPES[name]), batch=4)
+    recipe = replace(with_statistics(RECIPES[name]), batch_size=4)
     parts = assemble(recipe)
     size = recipe.views[0].size
     images = torch.randint(0, 256, (4, recipe.data.channels, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -55,7 +55,7 @@ def test_cifar_equals_the_paper():
         recipe = RECIPES[name]
         assert (recipe.backbone.name, recipe.backbone.stem, recipe.projector.widths) == ("resnet18", "small", (2048, 2048, 1024))
         assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("lars", 0.3, 1e-6)
-        assert (recipe.schedule.name, recipe.schedule.warmup, recipe.epochs, recipe.batch) == ("cosine", 10.0, 1000, 256)
+        assert (recipe.schedule.name, recipe.schedule.warmup, recipe.epochs, recipe.batch_size) == ("cosine", 10.0, 1000, 256)
         (view,) = recipe.views
         assert (view.size, view.crop.scale, view.crop.probability) == (32, (0.08, 1.0), 1.0)
         assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (0.8, 0.8, 0.8, 0.2)
@@ -65,14 +65,14 @@ def test_cifar_equals_the_paper():
 def test_stl10_equals_the_paper():
     recipe = RECIPES["stl10"]
     assert (recipe.backbone.name, recipe.backbone.stem, recipe.projector.widths) == ("resnet18", "standard", (2048, 1024))
-    assert (recipe.epochs, recipe.batch, recipe.views[0].size, recipe.hyper["invariance"]) == (500, 256, 96, 1.4)
+    assert (recipe.epochs, recipe.batch_size, recipe.views[0].size, recipe.hyper["invariance"]) == (500, 256, 96, 1.4)
 
 
 def test_imagenet_equals_the_paper():
     recipe = RECIPES["imagenet"]
     assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("sgd", 1e-2, 5e-4)
     assert (recipe.schedule.name, recipe.schedule.period, recipe.schedule.warmup) == ("restarts", 15.0, 0.0)
-    assert (recipe.epochs, recipe.batch, recipe.backbone.name) == (100, 224, "resnet18")
+    assert (recipe.epochs, recipe.batch_size, recipe.backbone.name) == (100, 224, "resnet18")
     first, second = recipe.views
     assert (first.blur.probability, first.solarize.probability) == (1.0, 0.0)
     assert (second.blur.probability, second.solarize.probability) == (0.1, 0.2)
@@ -82,7 +82,7 @@ def test_imagenet_directclr_equals_the_appendix_and_code_of_the_paper():
     simclr, direct = RECIPES["imagenet-simclr"], RECIPES["imagenet-directclr"]
     for recipe in (simclr, direct):
         assert (recipe.backbone.name, recipe.backbone.arguments) == ("resnet50", {"zero_init_last": True})
-        assert (recipe.epochs, recipe.batch) == (100, 4096)
+        assert (recipe.epochs, recipe.batch_size) == (100, 4096)
         optimizer, schedule = recipe.optimizer, recipe.schedule
         assert (optimizer.name, optimizer.lr, optimizer.weight_decay, optimizer.momentum) == ("lars", 4.8, 1e-6, 0.9)
         assert (optimizer.trust_coefficient, optimizer.trust_clip) == (0.001, False)

@@ -28,7 +28,7 @@ RECIPE = {
     "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-4},
     "schedule": {"warmup": 10},
     "epochs": 40,
-    "batch": 256,
+    "batch_size": 256,
     "seed": 0,
 }
 

@@ -18,7 +18,7 @@ from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batc
 @pytest.fixture
 def tiny(small):
     """Two steps of 256 images."""
-    return replace(small, batch=256, epochs=1)
+    return replace(small, batch_size=256, epochs=1)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_cannot_be_halved_is_answered_by_other_remedies():
     assert "--machine.micro_batch 1," in out_of_memory_remedy(3, batchnorm=False)
     for line in (out_of_memory_remedy(1, batchnorm=False), out_of_memory_remedy(3, batchnorm=True)):
         assert "micro_batch" not in line
-        assert "--batch" in line
+        assert "--batch_size" in line
     assert "neither loss nor gradient" in out_of_memory_remedy(256, batchnorm=False)
     assert "BatchNorm's statistics" in out_of_memory_remedy(256, batchnorm=True)
 

@@ -18,7 +18,7 @@ def embed(
     *,
     out: Path,
     split: str | None = None,
-    batch: int = 512,
+    batch_size: int = 512,
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
@@ -28,7 +28,7 @@ def embed(
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
         out: the Parquet file to write.
         split: name of the split; required if the source has several.
-        batch: images per forward pass.
+        batch_size: images per forward pass.
         overwrite: replace the file if it exists.
         read: how images are read, and where the backbone runs.
     """
@@ -44,7 +44,7 @@ def embed(
         images,
         loaded.preprocess,
         out,
-        batch=batch,
+        batch_size=batch_size,
         device=device,
         workers=read.workers,
         decode_errors=decode_errors,

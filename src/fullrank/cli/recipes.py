@@ -24,7 +24,7 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     table = Table(*(Column(name, no_wrap=True) for name in ("recipe", "data")), "network", "views", "batch × epochs", box=None)
     for recipe in RECIPES.values():
         views = " + ".join(f"{view.count} × {view.size} px" for view in recipe.views)
-        table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch} × {recipe.epochs}")
+        table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch_size} × {recipe.epochs}")
     Console().print(table)
 
 

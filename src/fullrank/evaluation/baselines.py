@@ -16,7 +16,7 @@ def raw_pixels(
     preprocess: Preprocess,
     *,
     side: int = 32,
-    batch: int = 512,
+    batch_size: int = 512,
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Features:
@@ -27,7 +27,7 @@ def raw_pixels(
     torch.Size([1797, 16])
     """
     small = replace(preprocess, size=min(preprocess.size, side))
-    return extract_features(nn.Flatten(), images, small, batch=batch, workers=workers, decode_errors=decode_errors)
+    return extract_features(nn.Flatten(), images, small, batch_size=batch_size, workers=workers, decode_errors=decode_errors)
 
 
 def calibrate_batchnorm(
@@ -36,7 +36,7 @@ def calibrate_batchnorm(
     preprocess: Preprocess,
     *,
     sample: int = 4096,
-    batch: int = 256,
+    batch_size: int = 256,
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
@@ -53,7 +53,8 @@ def calibrate_batchnorm(
         images: training images.
         preprocess: the preprocessing of the trained backbone.
         sample: number of images, drawn at random, because batches from a sorted folder would hold one class each.
-        batch: images per forward pass. A batch that is at most half full is left out, because it would have the same weight as the others.
+        batch_size: images per forward pass. A batch that is at most half full is left out:
+            it would have the same weight as the others.
         device: where the backbone runs.
         workers: processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read.
@@ -63,7 +64,7 @@ def calibrate_batchnorm(
     if not layers:
         return backbone
     rows = torch.randperm(len(images), generator=generator)[:sample]
-    batch = min(batch, len(rows))
+    batch_size = min(batch_size, len(rows))
     momenta = [layer.momentum for layer in layers]
     with restore_modes(backbone):
         backbone.to(device).eval()
@@ -71,8 +72,10 @@ def calibrate_batchnorm(
             layer.train()
             layer.reset_running_stats()
             layer.momentum = None
-        for part in preprocessed_batches(subset(images, rows), preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
-            if 2 * len(part.pixels) > batch:  # not ==: one unreadable image must not exclude its batch
+        for part in preprocessed_batches(
+            subset(images, rows), preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        ):
+            if 2 * len(part.pixels) > batch_size:  # not ==: one unreadable image must not exclude its batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))
     for layer, momentum in zip(layers, momenta, strict=True):

@@ -87,7 +87,7 @@ def evaluate(
     dimensions: slice = slice(None),
     model: str = "",
     statement: str = "",
-    batch: int = 512,
+    batch_size: int = 512,
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
     progress: Callable[[str], Any] = lambda line: None,
@@ -110,7 +110,7 @@ def evaluate(
         dimensions: the feature dimensions that are scored, of the backbone and of the untrained one: `slice(360)`, `slice(360, None)`.
         model: the MODEL, as the user wrote it.
         statement: one sentence that names the training and the test images.
-        batch: images per forward pass.
+        batch_size: images per forward pass.
         workers: processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
         progress: called with a short description of each part as it begins.
@@ -129,7 +129,7 @@ def evaluate(
         if baselines and untrained is None:
             left_out.append("untrained backbone: it is not known how to build the model with fresh weights")
         progress("features of the backbone")
-        reading: dict[str, Any] = {"batch": batch, "workers": workers, "decode_errors": decode_errors}
+        reading: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
         options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
         for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **reading):
             counts = len(features.train.X), len(features.test.X)

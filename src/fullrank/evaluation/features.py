@@ -28,7 +28,7 @@ def extract_features(
     preprocess: Preprocess,
     *,
     dimensions: slice = slice(None),
-    batch: int = 512,
+    batch_size: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
@@ -43,7 +43,7 @@ def extract_features(
         images: images of a source, or in memory.
         preprocess: the resizing and the normalisation of the images.
         dimensions: the feature dimensions to return: `slice(360)` the first 360, `slice(360, None)` the rest.
-        batch: images per forward pass.
+        batch_size: images per forward pass.
         device: where the backbone runs.
         workers: processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
@@ -57,7 +57,9 @@ def extract_features(
     >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    batches = stream_features(backbone, images, preprocess, batch=batch, device=device, workers=workers, decode_errors=decode_errors)
+    batches = stream_features(
+        backbone, images, preprocess, batch_size=batch_size, device=device, workers=workers, decode_errors=decode_errors
+    )
     parts = [select_dimensions(features, dimensions) for features in batches]
     names = [name for part in parts for name in part.names]
     return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names)
@@ -68,7 +70,7 @@ def stream_features(
     images: Images | MemoryImages,
     preprocess: Preprocess,
     *,
-    batch: int = 512,
+    batch_size: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
@@ -76,7 +78,7 @@ def stream_features(
     """Yield the features of each batch; arguments, errors and verification are those of `extract_features`."""
     empty = True
     with verify_frozen(backbone.to(device)):
-        for part in preprocessed_batches(images, preprocess, batch=batch, workers=workers, decode_errors=decode_errors):
+        for part in preprocessed_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors):
             empty = False
             with torch.inference_mode():  # not around the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
@@ -86,14 +88,14 @@ def stream_features(
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages, preprocess: Preprocess, *, batch: int, workers: int = 0, decode_errors: DecodeErrors | None = None
+    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> Iterator[Batch]:
     """Yield batches of preprocessed pixels, from a source or from memory."""
     if isinstance(images, Images):
-        yield from iterate_batches(images, preprocess, batch_size=batch, workers=workers, decode_errors=decode_errors)
+        yield from iterate_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors)
         return
     size = (preprocess.channels, preprocess.size, preprocess.size)
-    for rows in torch.arange(len(images)).split(batch):
+    for rows in torch.arange(len(images)).split(batch_size):
         batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
         pixels = images.pixels[batch_slice]
         if pixels.shape[1:] != size:

@@ -30,7 +30,7 @@ def linear_probe_sgd(
     lr: float = 0.3,
     epochs: int = 100,
     decay: tuple[int, ...] = (60, 80),
-    batch: int = 256,
+    batch_size: int = 256,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     generator: torch.Generator,
@@ -50,7 +50,7 @@ def linear_probe_sgd(
         lr: initial learning rate.
         epochs: passes over the training features.
         decay: the learning rate is multiplied by 0.1 after each of these epochs.
-        batch: features per step.
+        batch_size: features per step.
         momentum: of SGD.
         weight_decay: of SGD.
         generator: a CPU generator that draws the order of the features.
@@ -70,7 +70,7 @@ def linear_probe_sgd(
         optimizer=partial(torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay),
         epochs=epochs,
         decay=decay,
-        batch=batch,
+        batch_size=batch_size,
         generator=generator,
     )
     return topk_accuracy(linear(X_test, W, b), y_test)
@@ -84,7 +84,7 @@ def fit_sgd(
     optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
     epochs: int,
     decay: tuple[int, ...],
-    batch: int,
+    batch_size: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "classes D"], Float[Tensor, " classes"]]:
     """Return weights and biases after the last epoch. They start at zero; the problem is convex."""
@@ -92,7 +92,7 @@ def fit_sgd(
     sgd = optimizer([W, b])
     schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, decay, gamma=0.1)
     for _ in range(epochs):
-        for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch):
+        for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch_size):
             sgd.zero_grad()
             cross_entropy(linear(X[rows], W, b), y[rows]).backward()
             sgd.step()

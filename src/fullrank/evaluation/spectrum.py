@@ -49,7 +49,7 @@ def measure_spectrum(
     model: EncoderModel,
     images: Images | MemoryImages,
     *,
-    batch: int = 512,
+    batch_size: int = 512,
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
@@ -59,7 +59,7 @@ def measure_spectrum(
     Args:
         model: `fullrank.load(…)`, or another object with `backbone`, `projector` and `preprocess`.
         images: a source such as `open_images("digits")["all"]`, or images in memory.
-        batch: images in a forward pass.
+        batch_size: images in a forward pass.
         device: device for the forward passes.
         workers: number of processes that decode images; 0 decodes in this one.
         decode_errors: records images that cannot be read; by default a new record, which stops beyond a tenth.
@@ -80,7 +80,7 @@ def measure_spectrum(
     empty = model.projector is None or not list(model.projector.children())
     projector = None if empty or model.projector is None else model.projector.to(device)
     spectra = StreamingEncoderSpectrum(projector)
-    options = {"batch": batch, "device": device, "workers": workers, "decode_errors": decode_errors}
+    options = {"batch_size": batch_size, "device": device, "workers": workers, "decode_errors": decode_errors}
     for features in stream_features(model.backbone, images, model.preprocess, **options):
         with torch.inference_mode():
             spectra.update(features.X.to(device))

@@ -95,18 +95,18 @@ def count_cost(method: Method, recipe: Recipe) -> RunCost:
     not counted. The first process evaluates for all while the others wait.
     """
     sizes, D_b = view_sizes(recipe), feature_dim(method.backbone)
-    images = {size: forward_flops(method, recipe.data.channels, size, recipe.batch) for size in sizes}
+    images = {size: forward_flops(method, recipe.data.channels, size, recipe.batch_size) for size in sizes}
     return RunCost(
-        step=3 * sum(V * images[size] for size, V in sizes.items()) * recipe.batch / world_size(),
+        step=3 * sum(V * images[size] for size, V in sizes.items()) * recipe.batch_size / world_size(),
         image=images[build_preprocess(recipe).size],
         dimensions=(D_b, recipe.projector.dimensions(D_b)),
     )
 
 
-def forward_flops(method: Method, channels: int, side: int, batch: int) -> float:
+def forward_flops(method: Method, channels: int, side: int, batch_size: int) -> float:
     """Return the operations that pass one image of a batch through backbone and projector; work that is done once per batch is shared."""
-    images = (batch, channels, side, side)
+    images = (batch_size, channels, side, side)
     with restore_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
         method.eval()  # in training mode BatchNorm would count batches
         method.projector(method.backbone(torch.empty(images)))
-    return counter.get_total_flops() / batch
+    return counter.get_total_flops() / batch_size

@@ -33,12 +33,12 @@ class ProgressBar:
         start: steps already taken.
         total: steps of the run.
         steps_per_epoch: steps of an epoch.
-        batch: images of a step.
+        batch_size: images of a step.
     """
 
-    def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch: int) -> None:
+    def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch_size: int) -> None:
         self._console = console
-        self._steps_per_epoch, self._batch, self._total = steps_per_epoch, batch, total
+        self._steps_per_epoch, self._batch_size, self._total = steps_per_epoch, batch_size, total
         self._start, self._started = start, time.perf_counter()
         self._every = max(total // PLAIN_LINES, 1)
         self._progress = CaptionedProgress(
@@ -79,7 +79,7 @@ class ProgressBar:
 
     def speed(self, step: int) -> float:
         """Return the images per second since this process began training."""
-        return (step - self._start) * self._batch / (time.perf_counter() - self._started)
+        return (step - self._start) * self._batch_size / (time.perf_counter() - self._started)
 
 
 def forecast(*, steps_left: int, seconds: float, steps: int, wait_seconds: float, device: torch.device) -> str:

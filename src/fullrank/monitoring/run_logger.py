@@ -57,7 +57,7 @@ class TrainingRun:
     @property
     def steps_per_epoch(self) -> int:
         """Number of steps of an epoch."""
-        return self.data.num_images // self.recipe.batch
+        return self.data.num_images // self.recipe.batch_size
 
     @cached_property
     def checkpoint_steps(self) -> set[int]:
@@ -114,7 +114,9 @@ class RunLogger:
         self.detector = CollapseDetector(burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
         for row in Run(path).metrics:
             self.detector.update(row)  # a resumed run does not raise an alarm again
-        self.progress = ProgressBar(console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch=recipe.batch)
+        self.progress = ProgressBar(
+            console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
+        )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: float | None = None
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))

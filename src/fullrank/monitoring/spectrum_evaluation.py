@@ -25,21 +25,23 @@ class SpectrumEvaluation:
 
 
 @torch.no_grad()
-def evaluate_spectrum(method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch: int = 512) -> SpectrumEvaluation:
+def evaluate_spectrum(
+    method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch_size: int = 512
+) -> SpectrumEvaluation:
     """Return the spectra of backbone and projector in eval mode; the method is unchanged afterwards.
 
     Args:
         method: a `Method` with `backbone` and `projector`.
         pixels: uint8 (n, C, S, S).
         preprocess: turns pixels into the input of the backbone.
-        batch: images in a forward pass.
+        batch_size: images in a forward pass.
     """
     device = next(method.parameters()).device
     spectra = StreamingEncoderSpectrum(method.projector)
     features = []
     with restore_modes(method):
         method.eval()
-        for chunk in pixels.split(batch):
+        for chunk in pixels.split(batch_size):
             R = method.backbone(preprocess.normalize(chunk.to(device)))
             features.append(at_least_float32(R))
             spectra.update(R)

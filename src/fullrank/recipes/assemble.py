@@ -181,11 +181,11 @@ def check(recipe: Recipe) -> None:
     """
     _check_views(recipe)
     _check_numbers(recipe)
-    if recipe.batch < 2:
-        raise UserError(f"batch of {recipe.batch}, but every objective compares images: it has to be at least 2 (256 is usual)")
-    if recipe.batch % recipe.machine.devices:
+    if recipe.batch_size < 2:
+        raise UserError(f"batch of {recipe.batch_size}, but every objective compares images: it has to be at least 2 (256 is usual)")
+    if recipe.batch_size % recipe.machine.devices:
         devices = recipe.machine.devices
-        raise UserError(f"batch of {recipe.batch} cannot be shared by {devices} devices; give --batch a multiple of {devices}")
+        raise UserError(f"batch of {recipe.batch_size} cannot be shared by {devices} devices; give --batch_size a multiple of {devices}")
 
 
 def check_num_images(recipe: Recipe, num_images: int) -> None:
@@ -194,9 +194,9 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
     Raises:
         UserError: there are fewer.
     """
-    if num_images < recipe.batch:
-        remedy = f"give --batch {max(num_images // 2, 2)} or more images"
-        raise UserError(f"{num_images} training images are fewer than a batch of {recipe.batch}; {remedy}")
+    if num_images < recipe.batch_size:
+        remedy = f"give --batch_size {max(num_images // 2, 2)} or more images"
+        raise UserError(f"{num_images} training images are fewer than a batch of {recipe.batch_size}; {remedy}")
 
 
 def _check_views(recipe: Recipe) -> None:

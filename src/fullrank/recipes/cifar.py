@@ -21,7 +21,7 @@ CIFAR10 = Recipe(
     optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     schedule=ScheduleConfig(warmup=10.0),
     epochs=1000,
-    batch=256,
+    batch_size=256,
 )
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
@@ -40,7 +40,7 @@ CIFAR10_SMALL = replace(
     optimizer=OptimizerConfig(name="adamw", lr=3e-3, weight_decay=1e-4),
     schedule=ScheduleConfig(warmup=1.0),
     epochs=8,
-    batch=128,
+    batch_size=128,
 )
 
 # For many short runs with different projectors. The last stage has two blocks, so that the shortcut of the last block is the identity.

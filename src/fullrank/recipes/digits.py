@@ -28,6 +28,6 @@ DIGITS = Recipe(
     optimizer=OptimizerConfig(name="adamw", lr=5e-3, weight_decay=1e-4),
     schedule=ScheduleConfig(warmup=2.0),
     epochs=40,
-    batch=128,
+    batch_size=128,
     log_every=1,
 )

@@ -22,7 +22,7 @@ def dry_run(method: Method, recipe: Recipe) -> None:
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
-        images = [torch.empty(V, recipe.batch, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
+        images = [torch.empty(V, recipe.batch_size, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
         embeddings = method(images)
         if ":" not in recipe.objective:
             method.terms(embeddings)

@@ -24,7 +24,7 @@ IMAGENET = Recipe(
     optimizer=OptimizerConfig(name="sgd", lr=1e-2, weight_decay=5e-4),
     schedule=ScheduleConfig(name="restarts", warmup=0.0, period=15.0),
     epochs=100,
-    batch=224,
+    batch_size=224,
 )
 
 # DirectCLR's paper, App. D, and its public code: ResNet-50 with blocks that are initialised as the identity, LARS with lr 4.8 for any
@@ -39,7 +39,7 @@ IMAGENET_SIMCLR = replace(
     projector=ProjectorConfig(widths=(2048, 128), output_batchnorm=True, bias=False),
     optimizer=OptimizerConfig(name="lars", lr=4.8, weight_decay=1e-6, trust_coefficient=0.001, trust_clip=False),
     schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
-    batch=4096,
+    batch_size=4096,
 )
 
 IMAGENET_DIRECTCLR = replace(

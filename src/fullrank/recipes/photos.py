@@ -28,9 +28,9 @@ def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple
     if n < 32:
         raise UserError(f"{source} has {n} images, expected at least 32 for training; to try fullrank, run `fullrank pretrain digits`")
     size = 32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96
-    batch = 256
-    while batch > 16 and n < 4 * batch:
-        batch //= 2
+    batch_size = 256
+    while batch_size > 16 and n < 4 * batch_size:
+        batch_size //= 2
     epochs = min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
     small = size <= 64
     name = "resnet50" if size == 224 else "resnet18"
@@ -41,10 +41,10 @@ def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple
         views=(build_view(size, dataset_info.channels),),
         backbone=BackboneConfig(name=name, arguments=arguments, stem="small" if small else "standard"),
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
-        optimizer=OptimizerConfig(name="adamw", lr=2e-3 * (batch / 256) ** 0.5, weight_decay=1e-4),
+        optimizer=OptimizerConfig(name="adamw", lr=2e-3 * (batch_size / 256) ** 0.5, weight_decay=1e-4),
         schedule=ScheduleConfig(warmup=max(0.05 * epochs, 1.0)),
         epochs=epochs,
-        batch=batch,
+        batch_size=batch_size,
     )
     width = "" if gpu else ", narrow and shallow for a CPU"
     return recipe, [
@@ -52,7 +52,7 @@ def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple
         f"median {dataset_info.median[0]}×{dataset_info.median[1]} px",
         f"views of {size} px (--views.0.size)",
         f"backbone {name}{width}, stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)",
-        f"batch {batch} (--batch), {epochs} epochs (--epochs), AdamW at {recipe.optimizer.lr:.2g} (--optimizer.lr)",
+        f"batch size {batch_size} (--batch_size), {epochs} epochs (--epochs), AdamW at {recipe.optimizer.lr:.2g} (--optimizer.lr)",
     ]
 
 

@@ -124,7 +124,7 @@ class Recipe:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     epochs: int = 100
     """Number of passes over the training images."""
-    batch: int = 256
+    batch_size: int = 256
     """Images per step, summed over all devices."""
     seed: int = 0
     """Seed of the weights, the order of the images and the views."""

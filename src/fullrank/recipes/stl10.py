@@ -20,5 +20,5 @@ STL10 = Recipe(
     schedule=ScheduleConfig(warmup=10.0),
     hyper={"invariance": 1.4},
     epochs=500,
-    batch=256,
+    batch_size=256,
 )

@@ -66,13 +66,13 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
     """Return what to try if `piece` images at a time do not fit into memory.
 
     >>> out_of_memory_remedy(256, batchnorm=False)
-    'give --machine.micro_batch 128, which changes neither loss nor gradient, or a smaller --batch'
+    'give --machine.micro_batch 128, which changes neither loss nor gradient, or a smaller --batch_size'
     """
     half = piece // 2
     if half < 1 + batchnorm:
-        return "give a smaller --batch, smaller views or a smaller backbone"
+        return "give a smaller --batch_size, smaller views or a smaller backbone"
     effect = "only BatchNorm's statistics" if batchnorm else "neither loss nor gradient"
-    return f"give --machine.micro_batch {half}, which changes {effect}, or a smaller --batch"
+    return f"give --machine.micro_batch {half}, which changes {effect}, or a smaller --batch_size"
 
 
 def has_batchnorm(method: nn.Module) -> bool:

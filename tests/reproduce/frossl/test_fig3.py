@@ -77,7 +77,7 @@ def test_hyperparameters_are_the_papers():
     small = make_recipe(SETTINGS["frossl"], NARROW, lr=0.1, seed=0)
     terms = [
         frossl(torch.randn(2, N, D, generator=torch.Generator().manual_seed(0)), invariance=weight)["invariance"].item()
-        for N, D, weight in ((256, 1024, 1.0), (NARROW.batch, small.projector.widths[-1], small.hyper["invariance"]))
+        for N, D, weight in ((256, 1024, 1.0), (NARROW.batch_size, small.projector.widths[-1], small.hyper["invariance"]))
     ]
     assert terms[1] == pytest.approx(terms[0], rel=0.02)
 
@@ -110,7 +110,10 @@ def test_unlabelled_images_are_trained_on_and_too_few_raise(tmp_path):
     assert recipe.data.mean == pytest.approx((20 / 255,))
     with pytest.raises(UserError, match="has 5 training images"):
         load_splits(replace(size, images=6), str(tmp_path), seed=0)
-    assert (FIGURE.sizes["paper"].images, FIGURE.sizes["paper"].steps) == (105_000, 5 * (105_000 // FIGURE.sizes["paper"].recipe.batch))
+    assert (FIGURE.sizes["paper"].images, FIGURE.sizes["paper"].steps) == (
+        105_000,
+        5 * (105_000 // FIGURE.sizes["paper"].recipe.batch_size),
+    )
 
 
 def test_standardized_columns():

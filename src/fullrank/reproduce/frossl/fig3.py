@@ -141,7 +141,7 @@ def make_recipe(settings: ObjectiveSettings, recipe: Recipe, *, lr: float, seed:
     D = round(settings.share * d)
     recipe = with_objective(recipe, settings.objective)
     # Columns of unit norm make FroSSL's invariance term proportional to D/N; the paper's weight is 1 at N = 256, D = 1024.
-    hyper = {"invariance": 4 * recipe.batch / D} if settings.objective == "frossl" else settings.hyper
+    hyper = {"invariance": 4 * recipe.batch_size / D} if settings.objective == "frossl" else settings.hyper
     return replace(
         recipe,
         hyper=recipe.hyper | hyper,
@@ -160,7 +160,7 @@ def train_once(
     unwrapped = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     images = train.to(fabric.device)
-    batches = dataloader(images, parts.views, seed=seed, batch_size=recipe.batch, start=0, stop=size.steps)
+    batches = dataloader(images, parts.views, seed=seed, batch_size=recipe.batch_size, start=0, stop=size.steps)
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
@@ -300,13 +300,13 @@ NARROW = replace(
     RECIPES["cifar10-projectors"],
     backbone=BackboneConfig(name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"),
     projector=ProjectorConfig(widths=(256, 256)),
-    batch=128,
+    batch_size=128,
 )
 TINY = replace(
     RECIPES["digits"],
     backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
     projector=ProjectorConfig(widths=(64, 64)),
-    batch=64,
+    batch_size=64,
 )
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 
