@@ -25,7 +25,7 @@ NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of five dime
 
 
 def main():
-    ours = {name: objective_case(f, numbers=NUMBERS.get(name)) for name, f in OBJECTIVES.items()}
+    ours = {name: objective_case(f, hyper=NUMBERS.get(name)) for name, f in OBJECTIVES.items()}
     theirs = {name: objective_case(f, name=f"lightly.{name}") for name, (f, _) in LOSSES.items()}
     measured = measure_exactness([*ours.values(), *theirs.values()], processes=PROCESSES)
     rows = [

@@ -50,7 +50,7 @@ def main():
 def measure(name: str, objective) -> dict:
     runs = [
         optimize_free_embeddings(
-            objective_case(objective, numbers=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
+            objective_case(objective, hyper=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
         )
         for s in SEEDS
     ]

@@ -31,7 +31,7 @@ def small():
         projector=ProjectorConfig(widths=(32, 24)),
         schedule=ScheduleConfig(warmup=0.5),
         checkpoints=4,
-        spectrum=SpectrumConfig(samples=100, batch_every=5),
+        spectrum=SpectrumConfig(samples=100, train_batch_every=5),
     )
 
 

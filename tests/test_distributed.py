@@ -44,7 +44,7 @@ def one():
 def objectives():
     """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes and in one."""
     hyper = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return measure_exactness([objective_case(f, numbers=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
+    return measure_exactness([objective_case(f, hyper=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):

@@ -17,7 +17,7 @@ SIZE = {"N": 96, "steps": 200, "learning_rate": 0.03}
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - ONLY_ALIGNMENT))
 def test_a_variance_term_raises_the_effective_rank(name):
-    spectra = optimize_free_embeddings(objective_case(OBJECTIVES[name], numbers=NUMBERS.get(name)), **SIZE)
+    spectra = optimize_free_embeddings(objective_case(OBJECTIVES[name], hyper=NUMBERS.get(name)), **SIZE)
     assert spectra.after.effective_rank() > 1.4 * spectra.before.effective_rank()
 
 

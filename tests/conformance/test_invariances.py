@@ -12,7 +12,7 @@ ROW_INVARIANCES = {"scale", "scale of each row"}
 
 
 def invariances(objective, **numbers):
-    return {name for name, change in relative_changes(objective_case(objective, numbers=numbers)).items() if change <= ROUNDING}
+    return {name for name, change in relative_changes(objective_case(objective, hyper=numbers)).items() if change <= ROUNDING}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_tensors_have_the_shapes_of_their_names():
 
 
 def test_r_is_a_representation_alone_and_a_covariance_with_mu():
-    assert objective_case(directclr, numbers={"d0": 3}).embedding_names == ("R",)
+    assert objective_case(directclr, hyper={"d0": 3}).embedding_names == ("R",)
     assert objective_case(corinfomax).state_names == ("R", "mu")
     assert torch.linalg.eigvalsh(objective_case(corinfomax).random_tensors(torch.Generator())["R"]).min() > 0
 
@@ -53,7 +53,7 @@ def test_the_number_of_views_fits_the_objective(loss, views):
 
 
 def test_numbers_are_bound():
-    case = objective_case(broken_losses.correct, numbers={"invariance": 0.0})
+    case = objective_case(broken_losses.correct, hyper={"invariance": 0.0})
     assert case.objective(**case.random_tensors(torch.Generator()))["invariance"] == 0
 
 

@@ -30,7 +30,7 @@ every_objective = pytest.mark.parametrize("name", ALL_OBJECTIVES)
 
 @pytest.fixture
 def case(name):
-    return objective_case(ALL_OBJECTIVES[name], numbers=NUMBERS.get(name))
+    return objective_case(ALL_OBJECTIVES[name], hyper=NUMBERS.get(name))
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -67,7 +67,7 @@ def test_it_trains_with_the_method_of_its_other_tensors(groups):
 @pytest.mark.parametrize("name", [name for name, objective in OBJECTIVES.items() if find_state(objective)])
 def test_every_tensor_of_a_state_changes_after_a_batch(name):
     case = objective_case(OBJECTIVES[name])
-    state = case.random_state(torch.Generator().manual_seed(0), D=5)
+    state = case.sample_state(torch.Generator().manual_seed(0), D=5)
     tensors = case.random_tensors(torch.Generator().manual_seed(1)) | state
     after = case.next_state(tensors)
     assert list(after) == list(state)

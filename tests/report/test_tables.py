@@ -111,7 +111,7 @@ def test_recipes_are_compared_entry_by_entry(make_summary):
 
 def test_notes_about_all_runs_have_no_labels(make_summary):
     a, b = make_summary(label="a", notes=("Both lack x.", "Only a.")), make_summary(label="b", notes=("Both lack x.",))
-    items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.caveat_list([a, b]))]
+    items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.notes_list([a, b]))]
     assert items == ["Both lack x.", "a: Only a."]
 
 
@@ -158,7 +158,7 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         evaluation=Evaluation(model="m", train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,)),
         notes=(HOSTILE,),
     )
-    alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.caveat_list, tables.recipe_table)
+    alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.notes_list, tables.recipe_table)
     scores = (tables.comparison_table, tables.evaluation_table, tables.evaluation_notes)
     for runs in ([run], [run, make_summary(label="other")]):
         assert not [build for build in (*alarms_and_facts, *scores) if "<script" in build(runs)]

@@ -2,7 +2,7 @@ import pytest
 
 from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.report import read_run_summary
-from fullrank.report.text import format_duration, judge_run, last_measurements, list_caveats, run_facts
+from fullrank.report.text import format_duration, judge_run, last_measurements, list_notes, run_facts
 
 
 def test_facts_and_metrics_are_those_of_the_run(make_run):
@@ -71,13 +71,13 @@ def test_without_a_spectrum_or_a_log_the_verdict_is_unknown(make_summary, train_
 
 @pytest.mark.parametrize(("samples", "expected"), [(5119, 1), (5120, 0)])
 def test_too_few_images_are_a_caveat(make_summary, spectrum_row, samples, expected):
-    caveats = list_caveats(make_summary(spectrum=[spectrum_row(samples=samples)]))
+    caveats = list_notes(make_summary(spectrum=[spectrum_row(samples=samples)]))
     assert sum("fewer than ten images per dimension" in text for text in caveats) == expected
 
 
 def test_a_run_that_ends_early_is_a_caveat(make_summary, train_row, spectrum_row):
     def caveats(epoch):
-        return list_caveats(make_summary(recipe={"epochs": 100}, train=[train_row(1, epoch=epoch)], spectrum=[spectrum_row()]))
+        return list_notes(make_summary(recipe={"epochs": 100}, train=[train_row(1, epoch=epoch)], spectrum=[spectrum_row()]))
 
     (stopped,) = caveats(37.2)
     assert "epoch 37.2 of 100" in stopped
@@ -85,11 +85,11 @@ def test_a_run_that_ends_early_is_a_caveat(make_summary, train_row, spectrum_row
 
 
 def test_gaps_skipped_files_and_missing_labels_are_caveats(make_summary, train_row):
-    text = " ".join(list_caveats(make_summary(train=[train_row(7, float("nan"))], decode_errors=3)))
+    text = " ".join(list_notes(make_summary(train=[train_row(7, float("nan"))], decode_errors=3)))
     assert "not finite at logged step 7;" in text
     assert "3 files could not be read" in text
     assert "no online accuracy" in text
-    two = list_caveats(make_summary(train=[train_row(7, float("nan")), train_row(9, float("inf"))]))
+    two = list_notes(make_summary(train=[train_row(7, float("nan")), train_row(9, float("inf"))]))
     assert "not finite at 2 logged steps, first at step 7;" in two[-1]
 
 

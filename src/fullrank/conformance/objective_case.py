@@ -84,7 +84,7 @@ class ObjectiveCase:
         """Return the state after a batch, given its tensors and the present state."""
         return self.state.next(tensors, objective=self.objective) if self.state else {}
 
-    def random_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
+    def sample_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
         """Return the state after five random batches with different means, in float64."""
         state = {name: t.double() for name, t in self.initial_state(D=D, size=3 * D + 1).items()}
         for _ in range(5 if state else 0):
@@ -96,7 +96,7 @@ class ObjectiveCase:
     def random_tensors(self, generator: torch.Generator, *, N: int = 12, D: int = 5) -> dict[str, Tensor]:
         """Return random tensors by name, in float64."""
         X, T = torch.randn(2, self.views, N, D, generator=generator, dtype=torch.float64)
-        return self.tensors(X, T, self.random_state(generator, D=D))
+        return self.tensors(X, T, self.sample_state(generator, D=D))
 
 
 def objective_case(objective: Objective, *, name: str = "", numbers: Mapping[str, Any] | None = None) -> ObjectiveCase:

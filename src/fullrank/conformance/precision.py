@@ -47,7 +47,7 @@ def _loss_of_network(case: ObjectiveCase, *, autocast: bool) -> LossAndGradients
     D = 16
     student, teacher = (build_network(D, perturbation=perturbation).float() for perturbation in (0.0, 0.1))
     x = images(case.views, 256).float()
-    state = {name: t.float() for name, t in case.random_state(torch.Generator().manual_seed(0), D=D).items()}
+    state = {name: t.float() for name, t in case.sample_state(torch.Generator().manual_seed(0), D=D).items()}
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         X, T = embed(student, x), embed(teacher, x)
     tensors = case.tensors(X.float(), T.float(), state)

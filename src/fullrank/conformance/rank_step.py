@@ -55,7 +55,7 @@ def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> RankStep:
     x = images(case.views, N)[:, rank_slice(N)]
     with torch.no_grad():
         T = embed(build_network(D, perturbation=0.1), x)
-    tensors = case.tensors(embed(student, x), T, case.random_state(torch.Generator().manual_seed(0), D=D))
+    tensors = case.tensors(embed(student, x), T, case.sample_state(torch.Generator().manual_seed(0), D=D))
     if gathered:
         tensors = {name: t if name in case.state_names else gather(t, dim=t.ndim - 2) for name, t in tensors.items()}
     terms = torch.stack(list(terms_of(case, tensors).values()))

@@ -53,12 +53,12 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     Weights are drawn from torch's global generator.
 
     Args:
-        config: of the network.
-        channels: of the images.
+        config: the configuration of the network.
+        channels: number of channels of the images.
 
     Raises:
-        UserError: an unknown model, arguments that it does not take, or a small stem or no last shortcut for a network that is not a
-            timm ResNet.
+        UserError: the model is unknown or does not take the arguments, or the small stem or `last_residual=False` is requested for a
+            network that is not a timm ResNet.
 
     >>> build_backbone(BackboneConfig(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
@@ -86,10 +86,10 @@ def use_small_stem(network: nn.Module, name: str) -> None:
     With padding 1, a map of 32×32 stays 32×32; the padding of 2 in several public recipes is an error.
 
     Raises:
-        UserError: another network, or a ResNet with a deep stem (three convolutions).
+        UserError: the network is not a timm ResNet, or its stem has three convolutions.
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
-        raise UserError(f"backbone.stem 'small' is defined only for timm's plain ResNets, got backbone '{name}'; use 'standard'")
+        raise UserError(f"backbone.stem 'small' is defined only for timm's plain ResNets, got backbone '{name}'; give --backbone.stem standard")
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
@@ -105,27 +105,27 @@ class NoShortcut(nn.Module):
 
 
 def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
-    """Return the last residual block of a timm ResNet. Its pooled output is the representation.
+    """Return the last residual block of a timm ResNet. The pooled output of this block is the representation.
 
     Raises:
-        UserError: another network.
+        UserError: the network is not a timm ResNet.
 
     >>> type(last_block(build_backbone(BackboneConfig(name="resnet18")), "resnet18")).__name__
     'BasicBlock'
     """
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
     if not isinstance(block, BasicBlock | Bottleneck):
-        raise UserError(f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose one, such as resnet18")
+        raise UserError(f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose a ResNet, for example resnet18")
     return block
 
 
 def drop_last_shortcut(network: nn.Module, name: str) -> None:
     """Remove the shortcut from the last block of a timm ResNet.
 
-    The weight of its last BatchNorm starts at one. timm's initial value is zero, with which a block without shortcut gives zero.
+    The weight of the block's last BatchNorm is set to one. With timm's initial value zero, a block without shortcut would output zero.
 
     Raises:
-        UserError: another network.
+        UserError: the network is not a timm ResNet.
     """
     block = last_block(network, name)
     block.downsample = NoShortcut()
@@ -136,7 +136,7 @@ def drop_last_shortcut(network: nn.Module, name: str) -> None:
 def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 
-    This is timm's `head_hidden_size`; its `num_features` ignores a layer between pooling and classifier.
+    This is timm's `head_hidden_size`; timm's `num_features` ignores a layer between pooling and classifier.
 
     >>> network = build_backbone(BackboneConfig(name="mobilenetv3_small_050"))
     >>> feature_dim(network), network.num_features

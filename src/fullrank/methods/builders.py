@@ -1,4 +1,4 @@
-"""Builders of methods. The tensors of an objective decide its builder; the signature of a builder holds its numbers and their defaults."""
+"""Builders of methods. The names of an objective's tensors select the builder; its signature defines the method's hyperparameters."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from fullrank.objectives.signature import tensor_names
 
 
 class Encoder(NamedTuple):
-    """A backbone with its projector."""
+    """A backbone with its projector (base encoder and projection head)."""
 
     backbone: nn.Module
     projector: nn.Module
@@ -27,23 +27,23 @@ EncoderFactory = Callable[[], Encoder]
 """A function that builds an encoder with new weights."""
 
 Builder = Callable[..., Method]
-"""A function of (make_encoder, objective with bound hyperparameters, number of views V, *, its own numbers) that returns a method."""
+"""A function of (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method) that returns a method."""
 
 
 def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Build the method of an objective of Z or R: one encoder for all views, or one for each view.
+    """Build the method of an objective that takes Z or R, with one encoder for all views or one per view.
 
     Args:
-        shared: False: each view has its own backbone and projector; those of the first view are saved as the backbone of the run.
+        shared: False: each view has a separate backbone and projector; the run saves the backbone of the first view.
     """
     return _joint_embedding(make_encoder, objective, views, shared=shared)
 
 
 def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Build the method of the spectral contrastive loss: Z in the unit ball, as in the authors' code. Outside, the loss has no lower bound.
+    """Build the method of the spectral contrastive loss, with Z clipped to the unit ball as in the authors' code, to bound the loss below.
 
     Args:
-        shared: False: each view has its own backbone and projector.
+        shared: False: each view has a separate backbone and projector.
     """
     return _joint_embedding(make_encoder, objective, views, shared=shared, head=lambda D: ClipToUnitBall())
 
@@ -51,12 +51,12 @@ def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objectiv
 def build_swav(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
 ) -> JointEmbedding:
-    """Build the method of SwAV: S, cosines with prototypes that are frozen in the first `freeze` epochs (the authors use 3,000).
+    """Build the method of SwAV, which supplies the cosines S with prototypes.
 
     Args:
-        prototypes: number K of prototypes.
-        freeze: first epochs, in which the prototypes are not trained.
-        shared: False: each view has its own backbone and projector.
+        prototypes: number K of prototypes (the authors use 3,000).
+        freeze: number of epochs at the start in which the prototypes are not trained.
+        shared: False: each view has a separate backbone and projector.
     """
     return _joint_embedding(
         make_encoder, objective, views, shared=shared, head=lambda D: Prototypes(D, prototypes, freeze=freeze), K=prototypes
@@ -64,10 +64,10 @@ def build_swav(
 
 
 def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Build the method of CorInfoMax: Z with unit rows, running covariances R and running means mu of both views.
+    """Build the method of CorInfoMax, which supplies Z with L2-normalised rows, and the running covariances R and means mu of both views.
 
     Args:
-        shared: False: each view has its own backbone and projector.
+        shared: False: each view has a separate backbone and projector.
     """
     return _joint_embedding(make_encoder, objective, views, shared=shared, head=lambda D: L2Normalize())
 
@@ -75,11 +75,11 @@ def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: 
 def build_simsiam(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] | None = None
 ) -> TeacherStudent:
-    """Build the method of SimSiam: predictions P, and targets T, the embeddings themselves or, with `momentum`, those of an EMA.
+    """Build the method of SimSiam, which supplies predictions P and targets T: the embeddings, or with `momentum` the embeddings of an EMA.
 
     Args:
         predictor: hidden units of the predictor.
-        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
     """
     encoder = make_encoder()
     head = build_predictor(encoder.dimensions, predictor)
@@ -89,11 +89,11 @@ def build_simsiam(
 def build_byol(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
 ) -> TeacherStudent:
-    """Build the method of BYOL: predictions P, and targets T from an EMA (the authors use 4,096 hidden units).
+    """Build the method of BYOL, which supplies predictions P, and targets T from an EMA (the authors use 4,096 hidden units).
 
     Args:
         predictor: hidden units of the predictor.
-        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
     """
     return build_simsiam(make_encoder, objective, views, predictor=predictor, momentum=momentum)
 
@@ -101,11 +101,11 @@ def build_byol(
 def build_moco(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)
 ) -> TeacherStudent:
-    """Build the method of MoCo v2: queries Q, keys K from an EMA, and a queue of earlier keys (the authors use 65,536 on ImageNet).
+    """Build the method of MoCo v2, which supplies queries Q, keys K from an EMA, and a queue of earlier keys.
 
     Args:
-        queue: number of keys in the queue.
-        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
+        queue: number of keys in the queue (the authors use 65,536 on ImageNet).
+        momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
     """
     return _teacher_student(make_encoder(), objective, views, momentum=momentum, size=queue)
 
@@ -119,12 +119,12 @@ def build_dino(
     freeze: float = 1.0,
     momentum: tuple[float, float] = (0.996, 1.0),
 ) -> TeacherStudent:
-    """Build the method of DINO: S and T, the student's and the teacher's cosines with prototypes, and the centre c of T.
+    """Build the method of DINO, which supplies the student's and the teacher's cosines with prototypes, S and T, and the centre c of T.
 
     Args:
         prototypes: number K of prototypes.
-        freeze: first epochs, in which the prototypes are not trained.
-        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
+        freeze: number of epochs at the start in which the prototypes are not trained.
+        momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
     """
     encoder = make_encoder()
     head = Prototypes(encoder.dimensions, prototypes, freeze=freeze)
@@ -134,10 +134,10 @@ def build_dino(
 def build_tico(
     make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)
 ) -> TeacherStudent:
-    """Build the method of TiCo: embeddings Z, targets T from an EMA, and the running covariance C of Z.
+    """Build the method of TiCo, which supplies embeddings Z, targets T from an EMA, and the running covariance C of Z.
 
     Args:
-        momentum: first and last momentum of the teacher's EMA, by half a cosine over the run.
+        momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
     """
     return _teacher_student(make_encoder(), objective, views, momentum=momentum)
 
@@ -151,7 +151,7 @@ def _joint_embedding(
     head: Callable[[int], nn.Module] | None = None,
     **sizes: int,
 ) -> JointEmbedding:
-    """Build a `JointEmbedding`. `head` makes the head from D; `sizes` has the axes of the state other than V and D."""
+    """Build a `JointEmbedding`. `head` builds the head from D; `sizes` are the sizes of the state's axes other than V and D."""
     encoder, *others = [make_encoder() for _ in range(1 if shared else views)]
     return JointEmbedding(
         encoder.backbone,
@@ -198,7 +198,7 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
 """Names of an objective's tensors, with or without those of its state → the builder of its method."""
 
 BY_NAME: dict[str, Builder] = {"byol": build_byol, "spectral_contrastive": build_spectral_contrastive}
-"""Name of an objective → the builder of its method, if that is not the one of its tensors."""
+"""Name of an objective → the builder of its method, if its tensors would select another one."""
 
 
 def method_builder(name: str, objective: Objective) -> Builder:
@@ -220,7 +220,7 @@ def method_builder(name: str, objective: Objective) -> Builder:
     known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)
     raise UserError(
         f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a state; "
-        "write numbers behind a *, attach a state by fullrank.objectives.stateful, or give a builder of your own"
+        "make hyperparameters keyword-only (after `*`), declare a state with fullrank.objectives.stateful, or write a builder (method_builder)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The projectors that DirectCLR's paper compares, random groups of dimensions, and the rank of the gradient behind a projector.
+"""The projectors that DirectCLR's paper compares, random groups of dimensions, and the rank of the loss's gradient in the backbone.
 
 Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
@@ -19,11 +19,11 @@ from fullrank.methods.method import Method, StepModule, TrainingLength
 from fullrank.objectives import Terms, find_state, total
 
 DIMENSIONS_KEY = 1
-"""Separates the random numbers of `permutation` from all others that are a function of (seed, step)."""
+"""Extra seed that separates the random numbers of `permutation` from all others that depend on (seed, step)."""
 
 
 class Diagonal(nn.Module):
-    """z = s r, element by element; s is trained if it is a parameter, and fixed if it is a tensor.
+    """The projector z = s r, element by element; s is trained if it is a parameter, and fixed if it is a tensor.
 
     >>> Diagonal(torch.tensor([1.0, 0.0]))(torch.tensor([[3.0, 4.0]]))
     tensor([[3., 0.]])
@@ -44,7 +44,7 @@ class Diagonal(nn.Module):
 
 
 class FixedLinear(nn.Module):
-    """z = W r with a matrix W that is not trained.
+    """The projector z = W r with a matrix W that is not trained.
 
     >>> FixedLinear(torch.tensor([[0.0, 1.0]]))(torch.tensor([[3.0, 4.0]]))
     tensor([[4.]])
@@ -62,7 +62,7 @@ class FixedLinear(nn.Module):
 
 
 def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
-    """Return a random W = U S V' with d0 singular values 1 and the others 0; U and V are uniform over the orthogonal matrices.
+    """Return a random W = U S Vᵀ with d0 singular values 1 and all others 0; U and V are uniform over the orthogonal matrices.
 
     >>> torch.linalg.svdvals(random_low_rank_matrix(2, 4)).round(decimals=4).abs()
     tensor([1., 1., 0., 0.])
@@ -72,7 +72,7 @@ def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
 
 
 def orthogonal_linear(D_b: int) -> nn.Linear:
-    """Build z = Q r with Q = Q_0 exp(A − A'): Q_0 is uniform over the orthogonal matrices, and A, lower triangular, is trained.
+    """Build the projector z = Q r with Q = Q_0 exp(A − Aᵀ): Q_0 is uniform over the orthogonal matrices, and A, lower triangular, is trained.
 
     Source: Casado and Martínez-Rubio 2019, Cheap Orthogonal Constraints in Neural Networks, which DirectCLR's paper uses.
 
@@ -86,7 +86,7 @@ def orthogonal_linear(D_b: int) -> nn.Linear:
 
 
 class SubVector(nn.Module):
-    """z = r[:d0]: the other dimensions get no gradient.
+    """The projector z = r[:d0]; the other dimensions get no gradient.
 
     >>> SubVector(2)(torch.tensor([[3.0, 4.0, 5.0]]))
     tensor([[3., 4.]])
@@ -115,15 +115,16 @@ def permutation(seed: int, step: int, n: int) -> Int64[Tensor, " n"]:
 
 
 class RandomDropout(StepModule):
-    """z = r with all but d0 random dimensions set to zero, chosen anew in each step; all of r in eval mode.
+    """The projector that sets all but d0 random dimensions of r to zero, chosen again in each step; in eval mode z = r.
 
-    The same dimensions are dropped for all samples, views and processes. The others keep their index, because a predictor, a queue or a
-    running covariance needs the same dimension at the same index in every step; an objective of unit rows ignores dimensions of zeros.
+    The same dimensions are dropped for all samples, views and processes. The selected dimensions keep their index, because a predictor, a queue
+    or a running covariance needs the same dimension at the same index in every step. An objective on L2-normalised embeddings ignores
+    dimensions that are zero.
 
     Args:
-        D_b: dimensions of the representation.
-        d0: number of dimensions that are kept.
-        seed: the choice is a function of (seed, step); before the first step it is that of step 0.
+        D_b: dimension of the representation.
+        d0: number of selected dimensions.
+        seed: seed of the selection, a function of (seed, step); before the first step, the selection is that of step 0.
 
     >>> dropout = RandomDropout(4, 2, seed=0)
     >>> dropout(torch.ones(3, 4)).sum(1), dropout.eval()(torch.ones(3, 4)).sum(1)
@@ -147,21 +148,21 @@ class RandomDropout(StepModule):
 
 
 class Grouped(StepModule):
-    """The sum of an objective over G random groups of dimensions, chosen anew in each step. With I_1 ∪ … ∪ I_G = {1 … D},
+    """The sum of an objective over G random groups of dimensions, chosen again in each step. With I_1 ∪ … ∪ I_G = {1 … D},
 
         ℒ_G(Z) = Σ_g ℒ(Z[…, I_g])
 
     Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the same for all views,
-    samples and processes. All tensors of the objective are split alike: along each axis that the signature names like the last axis of
+    samples and processes. All tensors of the objective are split in the same way: along each axis that the signature names like the last axis of
     the first tensor (D, or K for cosines with prototypes). If the signature names no axes, each tensor is split along its last axis.
 
     Args:
-        objective: with its hyperparameters bound.
-        groups: G; their sizes differ by one at most.
-        seed: the groups are a function of (seed, step); before the first step they are those of step 0.
+        objective: the objective, with its hyperparameters bound.
+        groups: number G of groups; their sizes differ by at most one.
+        seed: seed of the groups, a function of (seed, step); before the first step, the groups are those of step 0.
 
     Source: a mode of the public code of Jing et al. 2022 that the paper does not describe, with D = 2048 and G = 8 on InfoNCE; there,
-    each process draws its own groups.
+    each process draws different groups.
 
     >>> from fullrank.objectives import simclr
     >>> Z = torch.randn(2, 8, 6)
@@ -183,7 +184,7 @@ class Grouped(StepModule):
         """Return the sum of each term over the groups.
 
         Raises:
-            UserError: more groups than dimensions.
+            UserError: there are more groups than dimensions.
         """
         D = tensors[0].shape[-1]
         if self.groups > D:
@@ -216,8 +217,8 @@ def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -
     Both are computed on one batch, in train mode, on a copy of the method.
 
     Args:
-        method: with one encoder, on a timm ResNet.
-        views: a batch.
+        method: a method with one encoder, on a timm ResNet.
+        views: the views of one batch.
 
     Raises:
         UserError: the backbone is not a timm ResNet.
@@ -244,16 +245,16 @@ def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -
 def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, tuple[int, int]]:
     """Return (rank, channels) of the loss's gradient at the representation, and at the input of the backbone's last block.
 
-    If the loss takes only the first d0 dimensions of r, the first rank is at most d0. Behind the convolutions of the last block, the
-    gradient has all channels of h; h reaches r through the block's shortcut, and so all of r is trained. If the block's last BatchNorm is
-    zero, as timm initialises it, its convolutions pass no gradient back, and only the first d0 channels of h get one.
+    If the loss takes only the first d0 dimensions of r, the first rank is at most d0. Through the convolutions of the last block, all
+    channels of h get a gradient; h reaches r through the block's shortcut, so all of r is trained. If the weight of the block's last
+    BatchNorm is zero, as in timm's initialisation, the convolutions pass no gradient back, and only the first d0 channels of h get one.
 
-    The rank is the number of singular values above the largest times the machine's ε times the longer side; in single precision this
-    counts rounding errors too, so give the method and the views in float64. It is at most the number of rows.
+    The rank is the number of singular values above (largest singular value) × (machine epsilon) × (longer side). In float32 it also counts
+    rounding errors, so give the method and the views in float64. The rank is at most the number of rows.
 
     Args:
-        method: with one encoder, on a timm ResNet.
-        views: a batch.
+        method: a method with one encoder, on a timm ResNet.
+        views: the views of one batch.
 
     Raises:
         UserError: the backbone is not a timm ResNet.

@@ -10,7 +10,7 @@ from fullrank.objectives.algebra import unit
 
 
 class L2Normalize(nn.Module):
-    """z / ‖z‖, in float32 or float64.
+    """Normalisation of embeddings to unit length, z / ‖z‖, in float32 or float64.
 
     >>> L2Normalize()(torch.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
@@ -22,7 +22,7 @@ class L2Normalize(nn.Module):
 
 
 class ClipToUnitBall(nn.Module):
-    """z / max(1, ‖z‖): rows in the unit ball, in float32 or float64.
+    """Clipping of embeddings to the unit ball, z / max(1, ‖z‖), in float32 or float64.
 
     >>> ClipToUnitBall()(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
     tensor([[0.6000, 0.8000],
@@ -36,14 +36,14 @@ class ClipToUnitBall(nn.Module):
 
 
 class Prototypes(StepModule):
-    """Cosines of embeddings with K prototypes, in float32 or float64 because a small temperature divides them.
+    """Cosines of embeddings with K prototypes, in float32 or float64 because they are divided by a small temperature.
 
-    The prototypes are normalised in the forward pass, not after a step, so their length has no effect, and weight decay on it neither.
+    The prototypes are normalised in the forward pass, not after a step, so neither their length nor its weight decay has an effect.
 
     Args:
-        dimensions: D of the embeddings.
-        number: K.
-        freeze: first epochs, in which the prototypes are not trained (Caron et al. 2020, 2021).
+        dimensions: dimension D of the embeddings.
+        number: number K of prototypes.
+        freeze: number of epochs at the start in which the prototypes are not trained (Caron et al. 2020, 2021).
 
     >>> Prototypes(4, 10)(torch.randn(8, 4)).shape
     torch.Size([8, 10])
@@ -62,7 +62,7 @@ class Prototypes(StepModule):
 
     def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
         """Return S (n, K), in [−1, 1]."""
-        # A gradient of zero instead of None: DistributedDataParallel expects a gradient for each parameter.
+        # The gradient is zero instead of None, because DistributedDataParallel expects a gradient for each parameter.
         weight = self.weight.detach() + 0 * self.weight if self.frozen else self.weight
         with torch.autocast(Z.device.type, enabled=False):
             return unit(at_least_float32(Z), dim=-1) @ unit(weight, dim=-1).mT

@@ -1,4 +1,4 @@
-"""Joint embedding: every view passes through a backbone, a projector and a head."""
+"""Joint embedding methods, in which every view passes through a backbone, a projector and a head."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,15 +12,15 @@ from fullrank.objectives.signature import tensor_names
 
 
 class JointEmbedding(Method):
-    """A siamese method for objectives of one kind of embedding: Z, cosines with prototypes S, or the representation R.
+    """A siamese method for objectives that take one kind of embedding: Z, cosines with prototypes S, or the representation R.
 
-    All views share one encoder, or each view has its own. Each view is one forward pass, so BatchNorm normalises by the statistics of
-    one view at a time, as in the authors' code of the papers.
+    All views share one encoder, or each view has a separate one. Each view is one forward pass, so BatchNorm normalises with the statistics
+    of one view at a time, as in the code of the papers' authors.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes Z, S or R, and the state.
+        objective: the objective, a function of Z, S or R, and of the state.
         head: embeddings (n, D) to the input of the objective.
         view_encoders: (backbone, projector) of the second view and of each further view, if views do not share their weights.
         state: the buffers of the objective's state.

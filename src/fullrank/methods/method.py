@@ -1,4 +1,4 @@
-"""The base class of methods, and its parts: the state of the objective, modules that change with the step, the length of the training."""
+"""The base class of methods, the buffers of an objective's state, and modules that depend on the training step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fullrank.objectives.signature import tensor_names
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """The length of a run, which schedules depend on: the momentum of a teacher, the epochs in which prototypes are frozen."""
+    """The length of a run. Schedules depend on it: the momentum of a teacher, and the epochs in which prototypes are frozen."""
 
     steps_per_epoch: int = 1
     total: int = 0
@@ -30,14 +30,14 @@ class StepModule(nn.Module):
 
 
 class StateBuffers(nn.Module):
-    """Buffers that hold the state of an objective. They are saved with the weights.
+    """Buffers with the state of an objective; they are saved with the weights.
 
     They are the same on every process, because each process updates them with the embeddings of the whole batch.
 
     Args:
         state: the description of the state.
-        objective: its hyperparameters are used in the update too.
-        sizes: of the axes in `state.tensors`.
+        objective: the objective; the update uses the hyperparameters that it shares with the objective.
+        sizes: size of each axis named in `state.tensors`.
 
     >>> from fullrank.objectives import find_state, moco
     >>> buffers = StateBuffers(find_state(moco), moco, size=6, D=2)
@@ -71,12 +71,12 @@ class Method(nn.Module):
     """Abstract: the networks and the state around an objective. A subclass implements `forward`.
 
     `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n, D) for all views;
-    and each other tensor of samples that the objective takes. `state_tensors`, `before_step` and `after_step` are hooks with a default.
+    and every other per-sample tensor that the objective takes. `state_tensors`, `before_step` and `after_step` are hooks with a default.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes tensors of the whole batch, and the state.
+        objective: the objective, a function of tensors of the whole batch and of the state.
         head: embeddings (n, D) to the input of the objective if that is not Z: a predictor, prototypes.
         state: the buffers of the objective's state.
     """
@@ -126,7 +126,7 @@ class Method(nn.Module):
                 module.before_step(step, self.training_length)
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
-        """Update what is not trained by gradient. A hook; the default updates the state.
+        """Update everything that is not trained by gradient. A hook; the default updates the state.
 
         Args:
             step: number of the optimizer step (from 0).

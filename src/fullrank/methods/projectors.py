@@ -1,4 +1,4 @@
-"""Projectors: the networks between the representation r, which the run keeps, and the embedding z, which the objective takes."""
+"""Projectors: the networks between the representation r, which is used downstream, and the embedding z, which the objective takes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class ProjectorConfig:
 
     kind: Literal["mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"] = "mlp"
     """'mlp': Linear, BatchNorm, ReLU for each hidden layer, then Linear; one width is a linear projector, no width is no projector.
-    'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained. 'low-rank': U V'r, fixed, random, of rank d0.
+    'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained. 'low-rank': U Vᵀr with a fixed random matrix of rank d0.
     'low-rank-diagonal': r with its dimensions from d0 on set to zero. 'sub-vector': the first d0 dimensions of r.
     'dropout': r with all but d0 dimensions set to zero, chosen at random in each step.
-    'groups': r; the objective is summed over groups of dimensions, chosen at random in each step."""
+    'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""
     widths: tuple[int, ...] = (2048, 2048, 1024)
     """Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector."""
     batchnorm: bool = True
@@ -38,13 +38,13 @@ class ProjectorConfig:
     bias: bool = True
     """Biases in the layers of an mlp that no BatchNorm follows."""
     d0: int = 360
-    """Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' keep."""
+    """Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select."""
     groups: int = 8
-    """Number of groups of 'groups'."""
+    """Number of groups of dimensions for 'groups'."""
 
     @property
     def absent(self) -> bool:
-        """Whether the embedding is the representation, and the objective takes all of it."""
+        """Whether there is no projector, so that the embedding is the representation."""
         return self.kind == "mlp" and not self.widths
 
     def dimensions(self, features: int) -> int:
@@ -62,9 +62,9 @@ def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) ->
     Fixed random matrices are drawn like weights, from torch's global generator, and are saved with them.
 
     Args:
-        config: of the projector.
-        features: dimensions D_b of the representation.
-        seed: of the dimensions that 'dropout' chooses in each step.
+        config: the configuration of the projector.
+        features: dimension D_b of the representation.
+        seed: seed of the dimensions that 'dropout' selects in each step.
 
     Raises:
         UserError: d0 is more than D_b, or less than 1.
@@ -78,7 +78,7 @@ def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) ->
     """
     D_b, d0 = features, config.d0
     if config.kind in ("low-rank", "low-rank-diagonal", "sub-vector", "dropout") and not 1 <= d0 <= D_b:
-        remedy = f"choose 1 to {D_b} of them, such as projector.d0 = {max(D_b // 4, 1)}"
+        remedy = f"choose 1 to {D_b}, for example projector.d0 = {max(D_b // 4, 1)}"
         raise UserError(f"projector.d0 is {d0}, but representations have {D_b} dimensions; {remedy}")
     match config.kind:
         case "mlp":
@@ -104,7 +104,7 @@ def _mlp_layers(config: ProjectorConfig, widths: tuple[int, ...]) -> Iterator[nn
     for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         last = layer == len(widths) - 1
         norm = config.output_batchnorm if last else config.batchnorm
-        yield nn.Linear(inputs, outputs, bias=config.bias and not norm)  # BatchNorm has its own bias
+        yield nn.Linear(inputs, outputs, bias=config.bias and not norm)  # BatchNorm has a bias
         if norm:
             yield nn.BatchNorm1d(outputs)
         if not last:

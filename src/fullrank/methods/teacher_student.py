@@ -1,4 +1,4 @@
-"""Teacher-student methods: the student is trained; the teacher, an exponential moving average, gives targets without gradient."""
+"""Teacher-student methods: the student is trained; the teacher, an EMA of the student, provides targets without gradient."""
 
 import math
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from fullrank.objectives.signature import tensor_names
 class EMA(nn.Module):
     """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for BatchNorm's buffers.
 
-    In train mode, the average normalises by the statistics of its own batch, as the trained network does. Its running statistics are the
-    average of the trained network's, and its own forward passes do not change them.
+    In train mode, BatchNorm of the average normalises with the statistics of the current batch, as in the trained network. Its running
+    statistics are the average of the trained network's; forward passes do not change them.
 
     >>> student = nn.Linear(2, 2)
     >>> teacher = EMA(student)
@@ -44,7 +44,7 @@ class EMA(nn.Module):
 
     @torch.no_grad()
     def update(self, *modules: nn.Module, momentum: float) -> None:
-        """Average with the present weights of the modules that were copied."""
+        """Update the average with the current weights of the modules."""
         averages = chain.from_iterable((*m.parameters(), *m.buffers()) for m in self.network)
         values = chain.from_iterable((*m.parameters(), *m.buffers()) for m in modules)
         for average, value in zip(averages, values, strict=True):
@@ -68,7 +68,7 @@ def cosine_momentum(step: int, total: int, start: float, end: float) -> float:
 
 
 class TeacherStudent(Method):
-    """A method for objectives of two kinds of embedding: the first tensor comes from the student, the second from the teacher.
+    """A method for objectives that take two kinds of embedding: the first tensor from the student, the second from the teacher.
 
     student  backbone → projector → head, for all views: (V, n, D) or (V, n, K)
     teacher  the EMA of backbone and projector (and head, if `teacher_head`), or the projector's output without gradient, for full-size
@@ -77,10 +77,10 @@ class TeacherStudent(Method):
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
-        objective: takes the student's tensor, the teacher's tensor, and the state.
-        head: of the student, a predictor or prototypes.
-        momentum: (first, last) momentum of the EMA, by half a cosine over the run; None: the student is its own teacher.
-        teacher_head: whether the teacher has the head too.
+        objective: the objective, a function of the student's tensor, the teacher's tensor, and the state.
+        head: the student's head, a predictor or prototypes.
+        momentum: (first, last) momentum of the EMA, with a half-cosine schedule over the run; None: the teacher is the student.
+        teacher_head: whether the teacher has a head too.
         state: the buffers of the objective's state.
 
     >>> from fullrank.methods.heads import build_predictor

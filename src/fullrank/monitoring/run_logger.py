@@ -176,7 +176,7 @@ class RunLogger:
         recipe, terms = self.run.recipe, self.read_terms()
         accuracy = float(probed["accuracy"])
         labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
-        every = max(recipe.spectrum.batch_every, recipe.log_every)
+        every = max(recipe.spectrum.train_batch_every, recipe.log_every)
         self.log_row(
             TrainRow(
                 step=step.step,

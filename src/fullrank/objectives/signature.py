@@ -32,12 +32,12 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
 
-def bind_shared_numbers(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:
+def bind_shared_hyperparameters(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:
     """Return the update of a state with each hyperparameter bound that the objective has too, to the objective's value.
 
     >>> from functools import partial
     >>> from fullrank.objectives.tico import tico, tico_covariance
-    >>> hyperparameters(bind_shared_numbers(tico_covariance, partial(tico, forgetting=0.5)))
+    >>> hyperparameters(bind_shared_hyperparameters(tico_covariance, partial(tico, forgetting=0.5)))
     {'forgetting': 0.5}
     """
     numbers = hyperparameters(objective)

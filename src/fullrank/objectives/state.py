@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.signature import bind_shared_numbers, tensor_names
+from fullrank.objectives.signature import bind_shared_hyperparameters, tensor_names
 from fullrank.objectives.terms import Terms
 
 F = TypeVar("F", bound=Callable[..., Terms])
@@ -55,7 +55,7 @@ class ObjectiveState:
             tensors: embeddings of the whole batch, and the present state.
             objective: a number that it shares with the update, such as `forgetting`, has the same value in both.
         """
-        update = bind_shared_numbers(self.update, objective)
+        update = bind_shared_hyperparameters(self.update, objective)
         new = update(*(tensors[name] for name in tensor_names(update)))
         return dict(zip(self.tensors, (new,) if isinstance(new, Tensor) else new, strict=True))
 

@@ -1,4 +1,4 @@
-"""The parts of a run, built from a recipe: method, views and preprocessing. The numbers of a recipe are checked here."""
+"""Build method, views and preprocessing from a recipe, and check the values of the recipe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +31,8 @@ def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
     """Build method, views and preprocessing. Weights are a function of the recipe's seed; the global random state does not change.
 
     Args:
-        recipe: with the channel statistics of its images.
-        method: the method of this checked recipe, if it is built already; by default the recipe is checked and the method built here.
+        recipe: the recipe; `data.mean` and `data.std` must be set.
+        method: the method of this recipe, if it is built already; None: check the recipe and build the method.
 
     Raises:
         UserError: the recipe cannot run; the message names the field to change.
@@ -119,13 +119,13 @@ def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
     """Return the mean and the standard deviation of each channel.
 
     Raises:
-        UserError: their number is not that of the channels, or a standard deviation is zero.
+        UserError: the number of values differs from the number of channels, or a standard deviation is not positive.
     """
     for name, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
         if len(values) != recipe.data.channels:
-            raise UserError(f"data.{name} has {len(values)} numbers, expected one for each of the {recipe.data.channels} channels")
+            raise UserError(f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel")
     if min(recipe.data.std) <= 0:
-        raise UserError(f"data.std is {recipe.data.std}, but has to be positive; are the images all of one colour?")
+        raise UserError(f"data.std is {recipe.data.std}, expected positive values; check whether all images have the same colour")
     return recipe.data.mean, recipe.data.std
 
 
@@ -150,11 +150,11 @@ MINIMUM = {
     "probe.lr": 0,
     "spectrum.every": 0,
     "spectrum.samples": 0,
-    "spectrum.batch_every": 1,
+    "spectrum.train_batch_every": 1,
     "machine.devices": 1,
     "machine.micro_batch": 0,
 }
-"""The minimum of each number of a recipe that has one."""
+"""Field of a recipe → its smallest valid value."""
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:
@@ -169,71 +169,69 @@ def view_sizes(recipe: Recipe) -> dict[int, int]:
 
 
 def check(recipe: Recipe) -> None:
-    """Check the numbers of a recipe: views V, batch N, dimensions D.
-
-    The requirements of an objective on its tensors are checked only here; the objectives themselves check nothing.
+    """Check the values of a recipe, and whether its views and its projector fit the objective.
 
     Raises:
-        UserError: a number is wrong; the message names the flag to change.
+        UserError: a value is not valid; the message names the flag to change.
 
     >>> from fullrank.recipes import RECIPES
     >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
-    _check_numbers(recipe)
+    _check_ranges(recipe)
     if recipe.batch_size < 2:
-        raise UserError(f"batch of {recipe.batch_size}, but every objective compares images: it has to be at least 2 (256 is usual)")
+        raise UserError(f"batch_size is {recipe.batch_size}, expected at least 2, because every objective compares images; 256 is usual")
     if recipe.batch_size % recipe.machine.devices:
         devices = recipe.machine.devices
-        raise UserError(f"batch of {recipe.batch_size} cannot be shared by {devices} devices; give --batch_size a multiple of {devices}")
+        raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}")
 
 
 def check_num_images(recipe: Recipe, num_images: int) -> None:
     """Check that there are enough training images for a batch.
 
     Raises:
-        UserError: there are fewer.
+        UserError: there are fewer images than `batch_size`.
     """
     if num_images < recipe.batch_size:
         remedy = f"give --batch_size {max(num_images // 2, 2)} or more images"
-        raise UserError(f"{num_images} training images are fewer than a batch of {recipe.batch_size}; {remedy}")
+        raise UserError(f"batch_size is {recipe.batch_size}, but there are only {num_images} training images; {remedy}")
 
 
 def _check_views(recipe: Recipe) -> None:
     """Check that the views and the projector meet the requirements of the objective."""
     V = sum(view.count for view in recipe.views)
     if V < 2:
-        raise UserError(f"{V} view of each image, but joint embedding compares at least 2; give --views.0.count 2")
+        raise UserError(f"the recipe has {V} view per image, expected at least 2; give --views.0.count 2")
     objective = resolve_objective(recipe.objective)
     if V != 2 and required_views(objective) == 2:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
     sizes = view_sizes(recipe)
-    of_representation = tensor_names(objective) == ("R",)
-    if len(sizes) > 1 and of_representation:
+    takes_representation = tensor_names(objective) == ("R",)
+    if len(sizes) > 1 and takes_representation:
         received = " and ".join(map(str, sizes))
         raise UserError(f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size")
-    if of_representation and not recipe.projector.absent:
+    if takes_representation and not recipe.projector.absent:
         kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
-        raise UserError(f"objective '{recipe.objective}' uses the representation, not the embedding; {kind}leave --projector.widths empty")
+        raise UserError(f"objective '{recipe.objective}' uses the representation, not the embedding; {kind}give --projector.widths no value")
     V_0 = next(iter(sizes.values()))
     if recipe.hyper.get("full", V_0) > V_0:
-        raise UserError(f"hyper.full is {recipe.hyper['full']}, but there are {V_0} views of full size; give --hyper.full {V_0}")
+        raise UserError(f"hyper.full, the number of full-size views, is {recipe.hyper['full']}, expected at most {V_0}; give --hyper.full {V_0}")
 
 
-def _check_numbers(recipe: Recipe) -> None:
-    """Check the range of each number."""
+def _check_ranges(recipe: Recipe) -> None:
+    """Check the range of each value."""
     for field, minimum in MINIMUM.items():
         _check_minimum(field, attrgetter(field)(recipe), minimum)
     for name, value in recipe.method.items():
         if isinstance(value, tuple):
             if not all(0 <= share <= 1 for share in value):
-                raise UserError(f"method.{name} is {value}, but each has to be from 0 to 1; change --method.{name}")
+                raise UserError(f"method.{name} is {value}, expected values from 0 to 1; change --method.{name}")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             _check_minimum(f"method.{name}", value, minimum=1 if isinstance(value, int) else 0)
     if not 0 <= recipe.optimizer.momentum < 1:
-        raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, but has to be from 0 to less than 1 (0.9 is usual)")
+        raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, expected at least 0 and less than 1 (0.9 is usual)")
     if any(width < 1 for width in recipe.projector.widths):
-        raise UserError(f"projector.widths is {recipe.projector.widths}, but each has to be at least 1")
+        raise UserError(f"projector.widths is {recipe.projector.widths}, expected widths of at least 1")
 
 
 def _check_minimum(field: str, value: int | float, minimum: int) -> None:

@@ -7,7 +7,7 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig
 
-# The symmetric views of the small data sets: FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration.
+# Symmetric views of the small data sets. Source: FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration.
 SYMMETRIC = ViewConfig(
     size=32, jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=BlurConfig(probability=0.5)
 )
@@ -26,8 +26,8 @@ CIFAR10 = Recipe(
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
 
-# For two CPU cores: a residual network of widths 32-128, and weaker views than a run of a thousand epochs would use. D/N = 2 with
-# invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). For D = 256, 2560 held-out images estimate the spectrum.
+# This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000 epochs. D/N = 2 with
+# invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out images suffice for the spectrum at D = 256.
 CIFAR10_SMALL = replace(
     CIFAR10,
     name="cifar10-small",
@@ -43,8 +43,8 @@ CIFAR10_SMALL = replace(
     batch_size=128,
 )
 
-# For many short runs with different projectors. The last stage has two blocks, so that the shortcut of the last block is the identity.
-# D_b = 128; d0 = 22 is the same share of it as 360 of 2048.
+# This recipe is for many short runs with different projectors. The last stage has two blocks, so that the shortcut of the last block is
+# the identity. d0 = 22 of D_b = 128 dimensions is about the share of the paper, 360 of 2048.
 CIFAR10_PROJECTORS = replace(
     CIFAR10_SMALL,
     name="cifar10-projectors",

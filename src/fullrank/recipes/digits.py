@@ -1,11 +1,11 @@
-"""scikit-learn's digits, 8×8 grey images that need no download: a complete run takes a minute on two cores."""
+"""scikit-learn's digits, 8×8 grayscale images that need no download; a complete run takes a minute on two cores."""
 
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import AffineConfig, CropConfig, JitterConfig, NoiseConfig, ViewConfig
 
-# Views by crops score below raw pixels with few labels. The strokes identify a digit, so the views move and deform them a little instead.
+# With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little instead.
 VIEW = ViewConfig(
     size=8,
     crop=CropConfig(probability=0.0),
@@ -16,7 +16,7 @@ VIEW = ViewConfig(
     noise=NoiseConfig(probability=1.0, std=0.1),
 )
 
-# Four residual blocks. Only one has stride 2, so that the last feature map is 4×4; at 1×1 the positions of the strokes are lost.
+# Only one of the four residual blocks has stride 2, so that the last feature map is 4×4; at 1×1 the positions of the strokes are lost.
 FOUR_BLOCKS = {"channels": [32, 64, 128, 128], "layers": [1, 1, 1, 1], "output_stride": 8, "zero_init_last": False}
 
 DIGITS = Recipe(

@@ -1,4 +1,4 @@
-"""A dry run: one loss on tensors of the right shapes, so that mistakes in an objective or a recipe show before any image is read."""
+"""A dry run computes one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from fullrank.recipes.recipe import Recipe
 
 
 def dry_run(method: Method, recipe: Recipe) -> None:
-    """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random numbers for a user's.
+    """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random tensors for a user's.
 
     Raises:
         UserError: the objective rejects the shapes, or the user's objective raises an exception or returns no valid loss.
@@ -32,7 +32,7 @@ def dry_run(method: Method, recipe: Recipe) -> None:
 
 
 def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> None:
-    """Check the loss of a user's objective on random numbers. They are real tensors, so the objective may use `.item()` and `.numpy()`."""
+    """Check the loss of a user's objective on random tensors, which are not fake, so the objective may use `.item()` and `.numpy()`."""
     rng = torch.Generator().manual_seed(0)
     tensors: dict[str, Tensor] = {key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()}
     try:

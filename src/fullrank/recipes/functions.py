@@ -1,4 +1,4 @@
-"""Functions in a recipe: found by name, with hyperparameters that are read from the signature, the only place of a default."""
+"""Import the functions that a recipe names, and read their hyperparameters and defaults from the signature."""
 
 import dataclasses
 import importlib

@@ -14,7 +14,7 @@ VIEWS = (
     ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=0.1), solarize=SolarizeConfig(probability=0.2)),
 )
 
-# FroSSL's paper, Sec. 6: SGD 1e-2 with warm restarts every 15 epochs, batch 224, SimCLR's asymmetric pair of views.
+# Source: FroSSL's paper, Sec. 6: SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch size 224, SimCLR's asymmetric views.
 IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
@@ -27,8 +27,8 @@ IMAGENET = Recipe(
     batch_size=224,
 )
 
-# DirectCLR's paper, App. D, and its public code: ResNet-50 with blocks that are initialised as the identity, LARS with lr 4.8 for any
-# batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both.
+# Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity, LARS with learning
+# rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both.
 IMAGENET_SIMCLR = replace(
     IMAGENET,
     name="imagenet-simclr",

@@ -7,7 +7,7 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
-IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # number of epochs × number of images
+IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
 
 
 def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe, list[str]]:
@@ -17,12 +17,12 @@ def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple
     |---|---|
     | size of views | 32 px for images of at most 48 px, 64 up to 112, else 96 (CPU) or 224 (GPU) |
     | backbone | resnet18; the small stem up to 64 px; fewer channels and layers on a CPU; resnet50 at 224 px |
-    | batch | 256, halved until an epoch has at least 4 batches, but at least 16 |
+    | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
 
     Raises:
-        UserError: fewer than 32 images.
+        UserError: there are fewer than 32 images.
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:

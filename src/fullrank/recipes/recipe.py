@@ -16,9 +16,9 @@ from fullrank.structure import structure
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import ViewConfig
 
-MAX_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
-"""The largest embedding dimension that `with_objective` gives to an objective: both invert or decompose a covariance of D dimensions from
-N samples, and their authors use D = 64 on CIFAR-10 with N = 256 (Ermolov et al. 2021; Ozsoy et al. 2022)."""
+MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
+"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D × D covariance of N
+samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al. 2022)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +32,23 @@ class DataConfig:
     test: str | None = None
     """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
     channels: int = 3
-    """Channels of an image: 1 for grey, 3 for colour. With any other number, the images must have that many channels."""
+    """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the images."""
     mean: tuple[float, ...] = ()
-    """Mean of each channel, in [0, 1]. Empty: it is measured on the training images and written into the recipe of the run."""
+    """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
     std: tuple[float, ...] = ()
-    """Standard deviation of each channel. Empty: it is measured, as the mean."""
+    """Standard deviation of each channel. Empty: computed like the mean."""
     storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
     """Where the images are stored; auto: in memory if they fit, else on disk.
-    memory: all images as one uint8 tensor on the device.
-    disk: workers decode each image when it is needed.
+    memory: all images are one uint8 tensor on the device.
+    disk: images stay on disk and are decoded when needed.
     streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a buffer;
     data.num_images defines the length of an epoch."""
     num_images: int = 0
     """Number of images per epoch; only for 'streaming'."""
     size: int = 0
-    """Side in pixels to which images in memory are resized. 0: they keep their size, and all must have the same size."""
+    """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same size."""
     workers: int = -1
-    """Number of processes that decode images from disk or from the hub. -1: one per core, without the core of the trainer."""
+    """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
     max_error_fraction: float = 0.1
     """The run stops if more than this share of the images cannot be read."""
 
@@ -58,7 +58,7 @@ class ProbeConfig:
     """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
 
     lr: float = 1e-2
-    """Learning rate of the probe, which has its own optimizer."""
+    """Learning rate of the probe, which has a separate optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,23 +66,23 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: int = 0
-    """Steps between two spectrum evaluations; 0: as often as 2 % of the time of the run allows, but at least 20 times."""
+    """Steps between two spectrum evaluations. 0: chosen so that evaluation takes about 2 % of the run time, with at least 20 evaluations."""
     samples: int = 0
-    """Held-out images per spectrum evaluation; 0: ten per embedding dimension (two to ten in short runs), at most a gigabyte."""
-    batch_every: int = 10
+    """Held-out images per spectrum evaluation. 0: ten per embedding dimension (two to ten in short runs), at most 1 GiB of pixels."""
+    train_batch_every: int = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineConfig:
-    """The devices, the precision and other settings of speed."""
+    """Devices, precision and performance settings."""
 
     accelerator: str = "auto"
     """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
     devices: int = 1
     """Number of devices, with one process each."""
     micro_batch: int = 0
-    """Images per forward pass on a device, to save memory without a change of the loss. 0: the device's whole share of the batch."""
+    """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
     """auto: bf16-mixed on GPUs that support it, else 32-true. The objective is always computed in float32 or better."""
     compile: bool = False
@@ -96,7 +96,7 @@ class Recipe:
     """The complete configuration of a run.
 
     Raises:
-        UserError: the objective is unknown, or `hyper` or `method` has a name or value that it does not take.
+        UserError: the objective is unknown, or `hyper` or `method` has an unknown name or a value of the wrong type.
 
     >>> Recipe(objective="vicreg", hyper={"covariance": 4}).hyper
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
@@ -116,7 +116,7 @@ class Recipe:
     views: tuple[ViewConfig, ...] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
     custom_transforms: tuple[str, ...] = ()
-    """Your own transforms of the views before normalisation: package.module:function,
+    """User-defined transforms of the views before normalisation: package.module:function,
     called as function(x, generator) with x of shape (V, n, C, S, S) in [0, 1]."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     projector: ProjectorConfig = field(default_factory=ProjectorConfig)
@@ -142,8 +142,8 @@ class Recipe:
             if self.method_builder:
                 import_function(self.method_builder)
         except UserError:
-            if ":" in self.objective + self.method_builder:  # the recipe of a run is complete: only training needs the user's functions
-                return
+            if ":" in self.objective + self.method_builder:
+                return  # a stored recipe contains all hyperparameters, so it can be read without importing the user's functions
             raise
         builder = resolve_builder(self.method_builder, self.objective, objective)
         object.__setattr__(self, "hyper", fill_defaults(objective, self.hyper, f"objective '{self.objective}'"))
@@ -151,9 +151,9 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """The hash that identifies the recipe in a checkpoint. It is taken of the recipe as read from its file, where 1 and 1.0 are equal.
+        """The hash that identifies the recipe in a checkpoint, whatever the number of devices, which does not change the run.
 
-        The number of devices is left out, because it does not change the run.
+        It is computed after a round trip through JSON and the dataclass types, so that 1 and 1.0 give the same hash.
         """
         same = with_devices(from_dict(to_dict(self)), 1)
         return hashlib.sha256(json.dumps(to_dict(same), sort_keys=True).encode()).hexdigest()[:16]
@@ -171,7 +171,7 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
 def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
-    An objective of the representation R gets no projector; an objective that inverts a covariance gets at most `MAX_DIMENSIONS`.
+    An objective that takes the representation R gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
 
     Raises:
         UserError: there is no such objective.
@@ -183,9 +183,9 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     projector = recipe.projector
     if tensor_names(resolve_objective(objective)) == ("R",):
         projector = replace(projector, kind="mlp", widths=())
-    elif projector.widths and objective in MAX_DIMENSIONS:
+    elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
         *hidden, D = projector.widths
-        projector = replace(projector, widths=(*hidden, min(D, MAX_DIMENSIONS[objective])))
+        projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
     return replace(recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector)
 
 
@@ -193,7 +193,7 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe as a JSON object.
 
     Raises:
-        UserError: `backbone.arguments` holds a value that JSON cannot represent.
+        UserError: `backbone.arguments` contains a value that JSON cannot represent.
 
     >>> to_dict(Recipe())["schedule"]["milestones"]
     [60.0, 80.0]
@@ -225,11 +225,11 @@ def read_recipe(path: Path) -> Recipe:
     try:
         values = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"no run at {path.parent}: it has no {path.name}; give the folder that `fullrank pretrain` made") from None
+        raise UserError(f"no run at {path.parent}: it has no {path.name}; give the folder that `fullrank pretrain` wrote") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
     if not isinstance(values, dict):
-        raise UserError(f"{path} holds a {type(values).__name__}, expected an object with the fields of a recipe")
+        raise UserError(f"{path} contains a {type(values).__name__}, expected an object with the fields of a recipe")
     return from_dict(values)
 
 

@@ -5,9 +5,9 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
-# FroSSL's paper, Sec. 6: 500 epochs, 2048-1024, symmetric weak views at 96 px; the standard stem.
-# The paper trains on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled ones. To train on all, give --data
-# a folder with the unlabelled images next to the class folders of its train split.
+# Source: FroSSL's paper, Sec. 6: 500 epochs, projector 2048-1024, symmetric weak views at 96 px, standard stem.
+# The paper trains on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To train on all,
+# give --data a folder with the unlabelled images next to the class folders of its train split.
 STL10 = Recipe(
     name="stl10",
     data=DataConfig(source="hf:tanganke/stl10"),

@@ -52,7 +52,7 @@ def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
         convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
         name = f"{escape(metric.name)}<br><small>{_formula(metric.formula + convention)}</small>"
         rows.append([name, *(cell(values[key]) for values in columns.values()), f"<small>{escape(metric.small_sample_bias)}</small>"])
-    notes = sample_notes(value for values in columns.values() for value in values.values())
+    notes = footnotes(value for values in columns.values() for value in values.values())
     head = [f"metric of the {subject}", *columns, f"{WARNING_MARK}: bias with few samples"]
     return html_table(head, rows, caption=f"The last spectra of the {subject}. λ: {CENTRED}.", stacks=True, wide=len(columns) > 2) + notes
 
@@ -77,7 +77,7 @@ def cell(metric: MetricValue) -> str:
     return number(metric.value) + mark
 
 
-def sample_notes(metrics: Iterable[MetricValue]) -> str:
+def footnotes(metrics: Iterable[MetricValue]) -> str:
     """Return the footnotes of the marks as HTML, each number of samples once; empty without warnings."""
     texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
     return f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""

@@ -87,7 +87,7 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
-        "Summary": tables.summary_table(runs) + tables.caveat_list(runs),
+        "Summary": tables.summary_table(runs) + tables.notes_list(runs),
         "Comparison": tables.comparison_table(runs),
         "Accuracy and rank": blocks.get("progress", ""),
         "Alarms": tables.alarm_table(runs),

@@ -7,7 +7,7 @@ from html import escape
 from fullrank.evaluation.result import ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.report.document import html_table, label_html
-from fullrank.report.metrics import WARNING_MARK, cell, last_metrics, sample_notes
+from fullrank.report.metrics import WARNING_MARK, cell, last_metrics, footnotes
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.text import (
@@ -17,7 +17,7 @@ from fullrank.report.text import (
     judge_run,
     last_accuracy,
     last_measurements,
-    list_caveats,
+    list_notes,
     run_facts,
 )
 from fullrank.run.spectrum_history import LOCATIONS
@@ -56,7 +56,7 @@ def comparison_table(runs: Sequence[RunSummary]) -> str:
         columns[probe] = ["".join(_score_cell(score) for score in of_run if score.probe == probe) or "–" for of_run in scores]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–", NOT_MEASURED) for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    warnings = sample_notes(value for of_runs in values.values() for value in of_runs if value)
+    warnings = footnotes(value for of_runs in values.values() for value in of_runs if value)
     caption = "Metrics of the last spectrum, and accuracies of the backbone."
     if warnings:
         biases = ", ".join(f"{METRICS[name].name}: {METRICS[name].small_sample_bias}" for name in COMPARED_METRICS)
@@ -112,7 +112,7 @@ def evaluation_notes(runs: Sequence[RunSummary]) -> str:
         if found := run.evaluation:
             notes += [(i, f"{format_count(found.train_images)} train and {format_count(found.test_images)} test images.")]
             notes += [(i, text) for text in (found.statement, *(f"Left out: {text}" for text in found.left_out)) if text]
-    return _list_notes(runs, notes)
+    return _html_list(runs, notes)
 
 
 def recipe_table(runs: Sequence[RunSummary]) -> str:
@@ -149,12 +149,12 @@ def _mark_flags(text: str) -> str:
     return re.sub(r"--[\w.-]+(\{[\w.,-]+\})?(?<!\.)", r'<code class="flag">\g<0></code>', escape(text))
 
 
-def caveat_list(runs: Sequence[RunSummary]) -> str:
+def notes_list(runs: Sequence[RunSummary]) -> str:
     """Return a list of what is missing, damaged or uncertain in each run."""
-    return _list_notes(runs, [(i, text) for i, run in enumerate(runs) for text in list_caveats(run)])
+    return _html_list(runs, [(i, text) for i, run in enumerate(runs) for text in list_notes(run)])
 
 
-def _list_notes(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> str:
+def _html_list(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> str:
     """Return a list of sentences without repetitions; a sentence that is not about all runs begins with the labels of its runs."""
     runs_of: dict[str, list[int]] = {}
     for i, text in notes:

@@ -9,7 +9,7 @@ from fullrank.report.recipe_differences import describe_projector
 from fullrank.report.run_summary import RunSummary, look_up, series
 from fullrank.run.spectrum_history import LOCATIONS
 
-UNKNOWN = "not recorded"
+NOT_RECORDED = "not recorded"
 NOT_MEASURED = "not measured"
 
 
@@ -47,18 +47,18 @@ def judge_run(run: RunSummary) -> Verdict:
 def run_facts(run: RunSummary) -> dict[str, str]:
     """Return what was trained, on which data, and for how long."""
     return {
-        "objective": str(look_up(run.recipe, "objective") or UNKNOWN),
+        "objective": str(look_up(run.recipe, "objective") or NOT_RECORDED),
         "backbone": _backbone(run),
-        "projector": describe_projector(run.recipe) or UNKNOWN,
-        "data": str(look_up(run.recipe, "data", "source") or UNKNOWN),
-        "training": f"{format_count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g} epochs" if run.train else UNKNOWN,
+        "projector": describe_projector(run.recipe) or NOT_RECORDED,
+        "data": str(look_up(run.recipe, "data", "source") or NOT_RECORDED),
+        "training": f"{format_count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g} epochs" if run.train else NOT_RECORDED,
         "duration": format_duration(run.environment.get("duration_seconds")),
     }
 
 
 def last_measurements(run: RunSummary) -> dict[str, str]:
     """Return the last online accuracy and the last effective ranks."""
-    ranks = {f"effective rank, {location}": last_effective_rank(run, location) or UNKNOWN for location in LOCATIONS}
+    ranks = {f"effective rank, {location}": last_effective_rank(run, location) or NOT_RECORDED for location in LOCATIONS}
     return {"online accuracy": last_accuracy(run)} | ranks
 
 
@@ -74,7 +74,7 @@ def last_effective_rank(run: RunSummary, location: str) -> str:
     return f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}" if metrics and isfinite(metrics.effective_rank) else ""
 
 
-def list_caveats(run: RunSummary) -> list[str]:
+def list_notes(run: RunSummary) -> list[str]:
     """Return one sentence for everything that is missing, damaged, or measured on too few images."""
     caveats = list(run.notes)
     if run.train and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1]):
@@ -121,9 +121,9 @@ def _small_sample(run: RunSummary, location: str) -> str:
 def _backbone(run: RunSummary) -> str:
     config: Any = look_up(run.recipe, "backbone")
     if not isinstance(config, dict):
-        return str(config or UNKNOWN)
+        return str(config or NOT_RECORDED)
     arguments = ", ".join(f"{key}={value}" for key, value in (config.get("arguments") or {}).items())
-    return f"{config.get('name', UNKNOWN)}" + (f" ({arguments})" if arguments else "")
+    return f"{config.get('name', NOT_RECORDED)}" + (f" ({arguments})" if arguments else "")
 
 
 def format_count(n: int | float) -> str:
@@ -151,7 +151,7 @@ def format_duration(seconds: int | float | None) -> str:
     ('2 h 3 min', '42 s', '1 d 3 h', 'not recorded')
     """
     if not isinstance(seconds, int | float) or not isfinite(seconds):
-        return UNKNOWN
+        return NOT_RECORDED
     days, hours, minutes, rest = (int(seconds // 86400), int(seconds // 3600 % 24), int(seconds // 60 % 60), int(seconds % 60))
     parts = [f"{value} {unit}" for value, unit in zip((days, hours, minutes, rest), ("d", "h", "min", "s"), strict=True)]
     first = next((k for k, value in enumerate((days, hours, minutes, rest)) if value), 3)
