@@ -49,9 +49,7 @@ def main():
 
 def measure(name: str, objective) -> dict:
     runs = [
-        optimize_free_embeddings(
-            objective_case(objective, hyper=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
-        )
+        optimize_free_embeddings(objective_case(objective, hyper=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s)
         for s in SEEDS
     ]
     before = [f.before.effective_rank() for f in runs]

@@ -116,7 +116,9 @@ def test_labels_never_reach_the_weights(run, small, train, monkeypatch):
 def test_logging_probing_and_evaluating_do_not_change_the_weights(run, small, train):
     assert run.spectra.steps.tolist() == list(range(23))
     other = train(
-        replace(small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=SpectrumConfig(every=9, samples=30, train_batch_every=1))
+        replace(
+            small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=SpectrumConfig(every=9, samples=30, train_batch_every=1)
+        )
     )
     assert other.spectra.steps.tolist() == [0, 9, 18, 22]
     assert same_weights(run, other)

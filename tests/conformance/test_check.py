@@ -8,7 +8,7 @@ from fullrank.objectives import directclr
 
 def test_a_correct_loss_passes_all_checks():
     progress = []
-    report = check(broken_losses.correct, name="mine:correct", numbers={"invariance": 3.0}, processes=(), progress=progress.append)
+    report = check(broken_losses.correct, name="mine:correct", hyper={"invariance": 3.0}, processes=(), progress=progress.append)
     assert report.passed
     assert (report.name, report.tensors) == ("mine:correct", "Z (3, 12, 5)")
     assert [progress[0], progress[-1]] == ["terms", "free embeddings"]

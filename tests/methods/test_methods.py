@@ -170,10 +170,10 @@ def test_the_state_update_uses_the_objectives_number(forgetting, rate):
     def plain(Z, R, mu):
         return {"distance": (Z[0] - Z[1]).square().mean()}
 
-    def own(Z, R, mu, *, forgetting):
+    def custom(Z, R, mu, *, forgetting):
         return plain(Z, R, mu)
 
-    loss = partial(own, **forgetting) if forgetting else plain
+    loss = partial(custom, **forgetting) if forgetting else plain
     method = method_builder("mine:loss", loss)(table["build_encoder"], loss, 2)
     Z = torch.randn(2, 8, D, generator=torch.Generator().manual_seed(0))
     method.after_step(0, {"Z": Z})

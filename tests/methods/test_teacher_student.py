@@ -46,12 +46,12 @@ def test_the_teacher_starts_as_a_copy_with_its_own_tensors(student):
 
 
 def test_a_momentum_of_one_keeps_the_teacher_and_of_zero_copies_the_student(student):
-    kept, copy = EMA(*student), EMA(*student)
-    before = [p.clone() for p in kept.parameters()]
+    average, copy = EMA(*student), EMA(*student)
+    before = [p.clone() for p in average.parameters()]
     change(*student)
-    kept.update(*student, momentum=1.0)
+    average.update(*student, momentum=1.0)
     copy.update(*student, momentum=0.0)
-    assert all(torch.equal(p, old) for p, old in zip(kept.parameters(), before, strict=True))
+    assert all(torch.equal(p, old) for p, old in zip(average.parameters(), before, strict=True))
     assert all(torch.equal(p, new) for p, new in zip(copy.parameters(), nn.Sequential(*student).parameters(), strict=True))
 
 

@@ -56,10 +56,10 @@ def test_every_result_is_in_the_section_of_its_status(report):
 
 
 def test_spectra_are_divided_by_the_largest_eigenvalue_and_zero_is_a_gap(report):
-    own, reference, start = spectrum_figure(report)["data"]
-    assert own["y"] == reference["y"] == [1.0, 1.0, 0.5]
+    objective, reference, start = spectrum_figure(report)["data"]
+    assert objective["y"] == reference["y"] == [1.0, 1.0, 0.5]
     assert start["y"] == [1.0, 0.25, None]
-    assert [trace["meta"]["run"] for trace in (own, reference, start)] == ["mine:loss", "frossl", "start"]
+    assert [trace["meta"]["run"] for trace in (objective, reference, start)] == ["mine:loss", "frossl", "start"]
 
 
 def test_times_are_milliseconds(report):

@@ -43,10 +43,10 @@ def test_runs_beyond_the_palette_have_other_dashes():
 
 @pytest.mark.parametrize(("n", "at_most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])
 def test_thinning_keeps_the_first_and_the_last(n, at_most):
-    kept = spread_indices(n, at_most)
-    assert kept[0] == 0
-    assert kept[-1] == n - 1
-    assert len(kept) == len(set(kept)) == min(n, max(at_most, 2))
+    indices = spread_indices(n, at_most)
+    assert indices[0] == 0
+    assert indices[-1] == n - 1
+    assert len(indices) == len(set(indices)) == min(n, max(at_most, 2))
 
 
 def test_rounding_keeps_four_digits():

@@ -20,7 +20,7 @@ def test_reads_all_files_of_a_run(make_run):
     assert (len(run.train), len(run.spectrum), len(run.alarms)) == (50, 7, 2)
     assert run.evaluation.left_out == ("SVM: too slow",)
     assert run.decode_errors == 2
-    assert run.notes == ()
+    assert run.file_notes == ()
     assert run.views == (path / "views.png").read_bytes()
     with np.load(path / "spectrum.npz") as file:
         assert_allclose(run.spectra.eigenvalues["backbone"], file["backbone"])
@@ -31,7 +31,7 @@ def test_reads_all_files_of_a_run(make_run):
 @pytest.mark.parametrize("name", [*OPTIONAL, "metrics.jsonl"])
 def test_a_missing_file_is_a_note(make_run, name):
     whole, partial = read_run_summary(make_run("whole")), read_run_summary(make_run("partial", without=(name,)))
-    (note,) = partial.notes
+    (note,) = partial.file_notes
     assert note.startswith(f"{name} is missing")
     lost = ("train", "spectrum", "alarms") if name == "metrics.jsonl" else (OPTIONAL[name],)
     assert not any(getattr(partial, field) for field in lost)
@@ -45,7 +45,7 @@ def test_a_damaged_derived_file_is_a_note(make_run, name, content):
     path = make_run()
     (path / name).write_bytes(content)
     run = read_run_summary(path)
-    (note,) = run.notes
+    (note,) = run.file_notes
     assert note.startswith(f"{name} cannot be read")
     assert not getattr(run, OPTIONAL[name])
     assert run.train
@@ -65,7 +65,7 @@ def test_spectra_and_steps_of_different_number_are_a_note(make_run, short):
         np.savez(path / "spectrum.npz", **(dict(file) | {short: file[short][:2]}))
     run = read_run_summary(path)
     assert run.spectra is None
-    assert run.notes[0].startswith("spectrum.npz")
+    assert run.file_notes[0].startswith("spectrum.npz")
 
 
 def test_a_directory_without_a_recipe_is_not_a_run(tmp_path):
@@ -80,8 +80,8 @@ def test_an_incomplete_last_line_is_left_out_with_a_note(make_run):
     (path / "metrics.jsonl").write_text(text[:-20])
     run = read_run_summary(path)
     assert len(run.train) + len(run.spectrum) == n - 1
-    assert f"line {n}" in run.notes[0]
-    assert "cut off" in run.notes[0]
+    assert f"line {n}" in run.file_notes[0]
+    assert "incomplete" in run.file_notes[0]
 
 
 @pytest.mark.parametrize("damage", ['{"step": 3, "kind":', "[1, 2]", '{"kind": "train"}', '{"step": 3}'])

@@ -110,7 +110,7 @@ def test_recipes_are_compared_entry_by_entry(make_summary):
 
 
 def test_notes_about_all_runs_have_no_labels(make_summary):
-    a, b = make_summary(label="a", notes=("Both lack x.", "Only a.")), make_summary(label="b", notes=("Both lack x.",))
+    a, b = make_summary(label="a", file_notes=("Both lack x.", "Only a.")), make_summary(label="b", file_notes=("Both lack x.",))
     items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.notes_list([a, b]))]
     assert items == ["Both lack x.", "a: Only a."]
 
@@ -126,7 +126,7 @@ def test_alarms_are_listed_with_observation_and_remedy(make_summary, train_row, 
     assert [f"{row['alarm']}, {row['observation']}" for row in rows] == [alarm_message(alarm) for alarm in alarms]
     assert all(row["remedy"] for row in rows)
     assert "run" not in columns(tables.alarm_table(runs[:1]))[0]
-    assert tables.alarm_table([make_summary(train=[train_row(9)])]) == "<p>No alarm.</p>"
+    assert tables.alarm_table([make_summary(train=[train_row(9)])]) == "<p>No alarm was raised.</p>"
     assert tables.alarm_table([make_summary()]) == ""
 
 
@@ -156,7 +156,7 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         train=[train_row(1)],
         alarms=[alarm_row(1, HOSTILE, alarm=HOSTILE, where=HOSTILE)],
         evaluation=Evaluation(model="m", train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,)),
-        notes=(HOSTILE,),
+        file_notes=(HOSTILE,),
     )
     alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.notes_list, tables.recipe_table)
     scores = (tables.comparison_table, tables.evaluation_table, tables.evaluation_notes)

@@ -36,9 +36,9 @@ def test_the_verdict_gives_the_last_alarm_and_the_last_spectrum(make_summary, sp
     alarms = [alarm_row(40, where="projector"), alarm_row(50)]
     collapsed = judge_run(make_summary(spectrum=[spectrum_row(collapsed_dimensions=7)], alarms=alarms[1:]))
     recovered = judge_run(make_summary(spectrum=[spectrum_row()], alarms=alarms))
-    assert collapsed.level == recovered.level == "alarm"
-    assert collapsed.text.startswith(f"An alarm at step 50: {alarm_message(alarms[1])}. ")
-    assert recovered.text.startswith(f"2 alarms, the last at step 50: {alarm_message(alarms[1])}. ")
+    assert collapsed.level == recovered.level == "warning"
+    assert collapsed.text.startswith(f"An alarm was raised at step 50: {alarm_message(alarms[1])}. ")
+    assert recovered.text.startswith(f"2 alarms were raised, the last at step 50: {alarm_message(alarms[1])}. ")
     assert "7 dimensions of the backbone and 7 dimensions of the projector have collapsed" in collapsed.text
     assert "have collapsed" not in recovered.text
     assert all("45.2 of 512 dimensions (backbone)" in verdict.text for verdict in (collapsed, recovered))
@@ -50,10 +50,10 @@ def test_an_alarm_that_ended_the_run_is_a_failure(make_summary, train_row, spect
     ended, resumed = (make_summary(train=[train_row(step)], spectrum=[spectrum_row()], alarms=[alarm]) for step in (1, 3))
     assert judge_run(ended).level == "failed"
     assert judge_run(ended).text.startswith("Failed at step 2: the loss is not finite")
-    assert judge_run(resumed).level == "alarm"
+    assert judge_run(resumed).level == "warning"
 
 
-@pytest.mark.parametrize(("samples", "level"), [(5119, "good"), (5120, "alarm")])
+@pytest.mark.parametrize(("samples", "level"), [(5119, "good"), (5120, "warning")])
 def test_collapsed_dimensions_count_if_there_are_enough_images(make_summary, spectrum_row, samples, level):
     assert judge_run(make_summary(spectrum=[spectrum_row(collapsed_dimensions=7, samples=samples)])).level == level
 

@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> None:
         raise UserError(f"--processes {options.processes} is not a number of processes; expected 1 or more")
     with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
-            report = check(objective, name=name, numbers=numbers, processes=process_counts(options.processes), progress=status.update)
+            report = check(objective, name=name, hyper=numbers, processes=process_counts(options.processes), progress=status.update)
         if draft:
             draft.write_text(render(report), encoding="utf-8")
     print_results(report, Console())

@@ -1,4 +1,4 @@
-"""Conformance checks: the requirements of every objective as code, which tests the library's objectives and your own."""
+"""Conformance checks: code that tests the requirements of an objective, the library's or a user's."""
 
 from fullrank.conformance.check import CHECKS, ConformanceReport, Measurements, check, run_check
 from fullrank.conformance.check_result import CheckResult

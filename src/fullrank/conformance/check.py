@@ -34,7 +34,7 @@ CHECKS: dict[str, Check] = {
     "compile": check_compile,
     "host synchronisation": check_host_sync,
 }
-"""The checks that run in this process. The others need the first one to pass."""
+"""Name → check that runs in this process. All others run only if the first one passes."""
 
 
 @dataclass(kw_only=True)
@@ -85,40 +85,37 @@ def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]
     """Run one check; an exception from the objective is a failed result.
 
     Raises:
-        UserError: the objective raises it at the first call, for a mistake of the user such as a hyperparameter that does not fit.
+        UserError: the objective raises a UserError at its first call, for example because a hyperparameter does not fit.
     """
     try:
         return check(case)
     except Exception as error:  # of any type, from the user's function
         if isinstance(error, UserError) and check is check_terms:
             raise
-        return [exception_result(name, error, remedy="the function raises in this check; see what it assumes about its tensors")]
+        return [exception_result(name, error, remedy="find what the function assumes about its tensors, and remove the assumption")]
 
 
 def check(
     objective: Objective,
     *,
     name: str = "",
-    numbers: Mapping[str, Any] | None = None,
+    hyper: Mapping[str, Any] | None = None,
     processes: Sequence[int] = (1, 2, 4),
     progress: Callable[[str], None] = lambda _: None,
 ) -> ConformanceReport:
-    """Run all checks on an objective, the library's or your own, in less than a minute on two cores.
+    """Run all checks on an objective, in less than a minute on two cores.
 
     Args:
-        objective: takes tensors by position, with the library's names (Z (V, N, D) and others), and hyperparameters by keyword, and
-            returns weighted terms by name. To compare processes, it has to be defined by def in a module that others can import.
-        name: of the objective in the report.
-        numbers: hyperparameters that differ from their defaults.
-        processes: numbers of processes to compare; no process is started if none is above one.
-        progress: is called with the name of each check.
-
-    Returns:
-        The results and measurements.
+        objective: a function that takes tensors by position, with the library's names (Z (V, N, D) and others), and hyperparameters by
+            keyword, and returns weighted terms by name. To compare processes, define it with `def` at the top level of a module.
+        name: name of the objective in the report.
+        hyper: hyperparameters that differ from their defaults.
+        processes: numbers of processes to compare; no process is started if all are 1.
+        progress: function that is called with the name of each check.
 
     Raises:
-        UserError: a tensor that no method supplies, a hyperparameter without a default, a function that other processes cannot import,
-            or a UserError of the function itself at its first call.
+        UserError: no method supplies a tensor of the objective, a hyperparameter has no default, other processes cannot import the
+            function, or the function itself raises a UserError at its first call.
 
     >>> from fullrank.objectives import vicreg
     >>> report = check(vicreg, processes=())
@@ -126,7 +123,7 @@ def check(
     (True, 'Z (2, 12, 5)')
     """
     start = time.perf_counter()
-    case = objective_case(objective, name=name, numbers=numbers)
+    case = objective_case(objective, name=name, hyper=hyper)
     tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
     measurements = Measurements()
     progress("terms")

@@ -15,7 +15,7 @@ class CheckResult:
     name: str
     """Name of the check."""
     status: Literal["passed", "failed", "info"]
-    """'info' for a property that is measured but not required."""
+    """'info': the property is measured but not required."""
     measured: str
     expected: str = ""
     remedy: str = ""

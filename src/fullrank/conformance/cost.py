@@ -1,4 +1,4 @@
-"""The cost of an objective: time of value and gradient, its growth with N and D, and the memory that is saved for the backward pass."""
+"""The cost of an objective: time of loss and gradient, its growth with N and D, and the memory that is saved for the backward pass."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from fullrank.conformance.objective_case import ObjectiveCase, loss_of
 SAMPLES = (256, 512, 1024)
 """Numbers of samples N, at D = DIMENSIONS[0]."""
 DIMENSIONS = (64, 128, 256)
-"""Numbers of dimensions D, at N = SAMPLES[1]. All are below N, so that whitening is defined."""
+"""Numbers of dimensions D, at N = SAMPLES[1]. Each D is below N, so that whitening is defined."""
 REPEATS = 5
 
 
@@ -33,12 +33,12 @@ class Cost:
 
     @property
     def exponents(self) -> tuple[float, float]:
-        """a and b of time ∝ Nᵃ and ∝ Dᵇ, by least squares on logarithms; overhead at small sizes makes them smaller than the limit."""
+        """Exponents a and b of time ∝ Nᵃ and time ∝ Dᵇ, by least squares on logarithms; overhead at small sizes makes both smaller."""
         return power_law_exponent(self.samples), power_law_exponent(self.dimensions)
 
 
 def measure_cost(case: ObjectiveCase) -> Cost:
-    """Measure the cost of an objective, as medians, on one thread whatever torch is set to."""
+    """Measure the cost of an objective on one thread; each time is a median."""
     with _one_thread():
         return Cost(
             samples=tuple((N, measure_seconds(case, N=N, D=DIMENSIONS[0])) for N in SAMPLES),
@@ -48,7 +48,7 @@ def measure_cost(case: ObjectiveCase) -> Cost:
 
 
 def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
-    """Return the median time of value and gradient, without the first call."""
+    """Return the median time of loss and gradient in seconds, without the first call."""
     tensors = _tensors(case, N=N, D=D)
     times = []
     for _ in range(REPEATS + 1):
@@ -76,7 +76,7 @@ def measure_saved_bytes(case: ObjectiveCase, *, N: int, D: int) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        loss = loss_of(case, tensors)  # alive until the end, so that no address is used twice
+        loss = loss_of(case, tensors)  # the graph stays alive until the end, so that no address is used twice
     del loss
     return sum(storages.values())
 

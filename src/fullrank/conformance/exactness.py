@@ -1,4 +1,4 @@
-"""Comparison of several processes with one process that has the whole batch: the loss, and the gradient of every parameter.
+"""Compare the loss and the gradient of every parameter on several processes with those of one process that has the whole batch.
 
 The objective gets the gathered embeddings, which is exact for any pure function. The comparison fails for a function that communicates
 with other processes, keeps state or draws random numbers. It also measures the error if each process uses only its part of the batch.
@@ -26,7 +26,7 @@ GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-10, 1e-12
 """Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| / Σ|terms|."""
 
 TIMEOUT = 120
-"""Seconds for all processes, and as many again for each ten cases."""
+"""Seconds until the processes are stopped if there are fewer than ten cases; each ten cases add the same time again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,11 @@ class Exactness:
     gradient_error: float = math.nan
     """Error of a parameter's gradient in units of the norm of the whole gradient, the largest of all."""
     local_value_error: float = math.nan
-    """The same if each process uses only its part of the batch, and DistributedDataParallel averages."""
+    """Error of the loss if each process uses only its part of the batch, and DistributedDataParallel averages."""
     local_gradient_error: float = math.nan
+    """Error of a gradient in the same situation."""
     exception: str = ""
-    """The line of an exception in a process."""
+    """Type and first line of an exception in a process."""
 
     @property
     def exact(self) -> bool:
@@ -54,14 +55,14 @@ def measure_exactness(cases: Sequence[ObjectiveCase], *, processes: Sequence[int
     """Compare every case on each number of processes with one process. All cases use the same processes, so many cases cost little more.
 
     Args:
-        cases: with functions that other processes can import: defined by def in a module.
+        cases: the objectives; other processes must be able to import each function, so define it with `def` at the top level of a module.
         processes: numbers of processes; one process is always included, as the reference.
 
     Returns:
-        For the name of each case, the errors for each number of processes above one.
+        Name of the case → the errors for each number of processes above one.
 
     Raises:
-        UserError: a function that other processes cannot import.
+        UserError: other processes cannot import a function.
     """
     sizes = tuple(sorted({1, *processes}, reverse=True))
     if sizes == (1,):
@@ -101,7 +102,8 @@ def _pickle(task: Task) -> bytes:
     try:
         return pickle.dumps(task)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UserError(f"other processes cannot import the function ({exception_line(error)}); define it by def in a module") from error
+        remedy = "define it with `def` at the top level of a module"
+        raise UserError(f"other processes cannot import the function ({exception_line(error)}); {remedy}") from error
 
 
 def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
@@ -110,7 +112,7 @@ def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
     if isinstance(reference, str):
         return Exactness(processes=processes, exception=reference)
     if exceptions := [step for step in gathered if isinstance(step, str)]:
-        first = next((line for line in exceptions if "gloo" not in line), exceptions[0])  # gloo's error is a consequence of the other
+        first = next((line for line in exceptions if "gloo" not in line), exceptions[0])  # gloo's error is a consequence of another error
         return Exactness(processes=processes, exception=first)
     value, gradient = _errors(gathered, reference)
     local_value, local_gradient = _errors(local, reference)
@@ -126,7 +128,7 @@ def _compare(steps: list[RankSteps], name: str, processes: int) -> Exactness:
 def _errors(steps: Sequence[RankStep | str], reference: RankStep) -> tuple[float, float]:
     """Return the largest error of the loss and of a parameter's gradient; infinite if a parameter has no gradient, NaN if a rank failed."""
     finished = [step for step in steps if isinstance(step, RankStep)]
-    if len(finished) < len(steps):  # the part of one rank may be too small for the objective
+    if len(finished) < len(steps):  # the part of the batch on one rank may be too small for the objective
         return math.nan, math.nan
     value = _max_or_nan(abs(step.loss - reference.loss) / reference.scale for step in finished)
     if any(len(step.gradients) != len(reference.gradients) for step in finished):
@@ -154,7 +156,7 @@ def exactness_results(measured: Sequence[Exactness]) -> list[CheckResult]:
                 errors.exact,
                 measured=errors.exception or f"value off by {errors.value_error:.1e}, gradient by {errors.gradient_error:.1e}",
                 expected=f"value to {VALUE_TOLERANCE:.0e}, gradient to {GRADIENT_TOLERANCE:.0e}",
-                remedy="call no torch.distributed inside: gather the embeddings before the call, by `fullrank.distributed.gather`",
+                remedy="do not call torch.distributed in the objective; gather the embeddings before, with `fullrank.distributed.gather`",
             )
         )
         if not math.isnan(errors.local_gradient_error):

@@ -1,4 +1,4 @@
-"""Optimisation of free embeddings: an objective alone, without a network, and the spectrum that it reaches."""
+"""Optimisation of free embeddings, without a network, and the spectrum that an objective reaches."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fullrank.errors import UserError
 from fullrank.spectrum import Spectrum
 
 INITIAL_RANK, NOISE = 4, 0.1
-"""Dimensions that the initial embeddings span without noise, and the standard deviation of the noise, which differs between views."""
+"""Rank of the initial embeddings without noise, and standard deviation of the noise, which is independent for each view."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ def initial_embeddings(V: int, N: int, D: int, *, seed: int = 0) -> Float[Tensor
 def optimize_free_embeddings(
     case: ObjectiveCase, *, N: int = 256, D: int = 32, steps: int = 300, learning_rate: float = 0.02, seed: int = 0
 ) -> FreeEmbeddings:
-    """Minimise the objective over V·N·D free numbers by Adam. The targets are the embeddings themselves, without gradient.
+    """Minimise the objective over V·N·D free parameters with Adam. The targets are the embeddings themselves, without gradient.
 
     >>> from fullrank.conformance.objective_case import objective_case
     >>> from fullrank.objectives import frossl

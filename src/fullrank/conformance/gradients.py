@@ -1,4 +1,4 @@
-"""Checks of the gradient: which tensors get one, whether it equals finite differences, and its size at collapsed embeddings."""
+"""Checks of the gradient: which tensors get a gradient, whether it equals finite differences, and its size at collapsed embeddings."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ from fullrank.conformance.check_result import CheckResult, info, required
 from fullrank.conformance.objective_case import ObjectiveCase, loss_of, max_abs, value_and_grad
 
 COLLAPSES: dict[str, Callable[[Tensor], Tensor]] = {
-    # The mean of equal numbers has a rounding error for 0.1, and is exact for 0.5.
+    # The mean of a constant column has a rounding error for 0.1, and is exact for 0.5.
     "constant columns": lambda t: t.index_fill(-1, torch.tensor([1]), 0.1).index_fill(-1, torch.tensor([2]), 0.5),
     "zero column": lambda t: t.index_fill(-1, torch.tensor([1]), 0.0),
     "equal rows": lambda t: t[..., :1, :].expand_as(t),
@@ -48,7 +48,7 @@ def check_gradient_flow(case: ObjectiveCase) -> list[CheckResult]:
                 not leaks,
                 measured=f"a gradient for {', '.join(leaks)}" if leaks else "no gradient",
                 expected=f"no gradient for {', '.join(constants)}",
-                remedy="detach them in the function: they come from a teacher or from earlier batches",
+                remedy="detach targets and state in the function; they come from a teacher or from earlier batches",
             )
         )
     return results
@@ -127,18 +127,18 @@ def check_collapse(case: ObjectiveCase) -> list[CheckResult]:
     """Check for a finite loss and a bounded gradient at collapsed embeddings; dividing by a rounding error gives a gradient of 1/ε."""
     tensors = case.random_tensors(torch.Generator().manual_seed(0))
     samples = case.embedding_names + case.target_names
-    limit = 100 * max(10.0, _max_gradient(value_and_grad(case, tensors).gradients, case))  # of the gradient at random embeddings
+    limit = 100 * max(10.0, _max_gradient(value_and_grad(case, tensors).gradients, case))  # at random embeddings
     results = []
     for name, collapse in COLLAPSES.items():
         collapsed = {key: collapse(t) if key in samples else t for key, t in tensors.items()}
         losses = [value_and_grad(case, collapsed, dtype=dtype) for dtype in (torch.float32, torch.float64)]
-        gradient = max((_max_gradient(loss.gradients, case) for loss in losses), key=lambda g: math.inf if math.isnan(g) else g)
-        finite = all(loss.value.isfinite() for loss in losses)
+        gradient = max((_max_gradient(result.gradients, case) for result in losses), key=lambda g: math.inf if math.isnan(g) else g)
+        finite = all(result.loss.isfinite() for result in losses)
         results.append(
             required(
                 f"collapse: {name}",
                 finite and gradient < limit,  # False for NaN
-                measured=f"loss {losses[-1].value.item():.4g}, largest gradient {gradient:.2g}" if finite else "the loss is not finite",
+                measured=f"loss {losses[-1].loss.item():.4g}, largest gradient {gradient:.2g}" if finite else "the loss is not finite",
                 expected=f"finite, gradient below {limit:.2g}",
                 remedy="guard the norm, logarithm or root at zero, in the backward pass too (clamp before, not after)",
             )

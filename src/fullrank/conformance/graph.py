@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from fullrank.conformance.check_result import CheckResult, exception_line, exception_result, required
 from fullrank.conformance.objective_case import ObjectiveCase, loss_of, max_abs, terms_of
 
-REMEDY = "keep every value a tensor: torch.where instead of if, no item, no float() or bool() of a tensor, no printing"
+REMEDY = "keep every value a tensor: use torch.where instead of if, and no .item(), float(), bool() or print of a tensor"
 
 
 def check_compile(case: ObjectiveCase) -> list[CheckResult]:
@@ -19,7 +19,7 @@ def check_compile(case: ObjectiveCase) -> list[CheckResult]:
     tensors = case.random_tensors(torch.Generator().manual_seed(0))
     expected = terms_of(case, tensors)
     with _no_shape_checks():
-        torch._dynamo.reset()  # functions that share code also share a limit of recompilations
+        torch._dynamo.reset()  # functions with the same code share a limit on recompilations
         try:
             compiled = torch.compile(lambda tensors: terms_of(case, tensors), fullgraph=True, backend="eager")(tensors)
         except Exception as error:  # of any type, from dynamo or from the function

@@ -35,11 +35,11 @@ def relative_changes(case: ObjectiveCase) -> dict[str, float]:
     tensors = case.random_tensors(torch.Generator().manual_seed(0))
     before = value_and_grad(case, tensors)
     after = {name: loss_of(case, transform(case, tensors, torch.Generator().manual_seed(1))) for name, transform in TRANSFORMS.items()}
-    return {name: ((value - before.value).abs() / before.scale).item() for name, value in after.items()}
+    return {name: ((loss - before.loss).abs() / before.scale).item() for name, loss in after.items()}
 
 
 def _transform_samples(transform: Callable[[Tensor, torch.Generator], Tensor]) -> Transform:
-    """Return the transform of embeddings and targets alike; the random numbers are the same for all of them."""
+    """Return a transform of all embeddings and targets, with the same random numbers for each tensor."""
 
     def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
         state, samples = generator.get_state(), case.embedding_names + case.target_names
@@ -49,7 +49,7 @@ def _transform_samples(transform: Callable[[Tensor, torch.Generator], Tensor]) -
 
 
 def _transform_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transform:
-    """Return the orthogonal transform of the embedding space, state included; `matrix` makes it (D, D) from D."""
+    """Return an orthogonal transform of the embedding space, including the state; `matrix` returns its (D, D) matrix."""
 
     def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
         A = matrix(next(iter(tensors.values())).shape[-1], generator)
@@ -60,7 +60,7 @@ def _transform_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transf
 
 
 def _flip_views(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
-    """Reverse the views, and the tensors of the state that have one entry for each view."""
+    """Reverse the views, and the state tensors that have one entry per view."""
     axes = {name: axes for name, (axes, _) in case.state.tensors.items()} if case.state else {}
     return {name: t.flip(0) if (axes[name].startswith("V") if name in axes else t.ndim == 3) else t for name, t in tensors.items()}
 
@@ -79,4 +79,4 @@ TRANSFORMS: dict[str, Transform] = {
     "shift of each dimension": _transform_samples(lambda t, g: t + torch.randn(t.shape[-1], generator=g, dtype=torch.float64)),
     "scale of each row": _transform_samples(lambda t, g: _uniform(g, *t.shape[:-1], 1) * t),
 }
-"""Name → transform."""
+"""Name → transform of the tensors."""

@@ -10,7 +10,7 @@ FEATURES = 6
 
 
 def images(V: int, N: int) -> Float[Tensor, "V N F"]:
-    """Return V views of N samples. The two halves differ in mean and scale, and so do the parts of two processes."""
+    """Return V views of N samples. The two halves of the batch differ in mean and scale, so that the parts of two processes differ."""
     rng = torch.Generator().manual_seed(0)
     samples = torch.randn(N, FEATURES, generator=rng, dtype=torch.float64)
     views = samples + 0.5 * torch.randn(V, N, FEATURES, generator=rng, dtype=torch.float64)
@@ -19,7 +19,7 @@ def images(V: int, N: int) -> Float[Tensor, "V N F"]:
 
 
 def build_network(D: int, *, perturbation: float = 0.0) -> nn.Module:
-    """Build a network in float64, with BatchNorm over the whole batch; `perturbation` is the size of a random change of its weights."""
+    """Build a network in float64, with BatchNorm over the whole batch; `perturbation` scales a random change of the weights."""
     hidden = 4 * D  # more than D, so that the embeddings span all dimensions
     last = nn.Linear(hidden, D)
     network = nn.Sequential(nn.Linear(FEATURES, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), last).double()
@@ -27,7 +27,7 @@ def build_network(D: int, *, perturbation: float = 0.0) -> nn.Module:
     for parameter in network.parameters():
         weights, change = torch.randn(2, *parameter.shape, generator=rng, dtype=torch.float64)
         parameter.data = weights + perturbation * change
-    # Features with standard deviations from about 0.1 to 10, on both sides of a hinge.
+    # The features get standard deviations from about 0.1 to 10, on both sides of a hinge.
     scale = torch.logspace(-1.5, 0.5, D, dtype=torch.float64)
     last.weight.data *= scale[:, None]
     last.bias.data *= scale

@@ -1,4 +1,4 @@
-"""An objective with the tensors that it is tested on, its loss and its gradients."""
+"""A test case: an objective, the tensors on which it is tested, its loss and its gradients."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,8 @@ from fullrank.objectives import OBJECTIVES, Objective, ObjectiveState, Terms, fi
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 
-# Name → shape, and the tensor from embeddings (V, N, D). Cosines with orthonormal prototypes are the unit rows themselves.
+# Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines equal the normalised
+# embeddings.
 EMBEDDINGS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "Z": ("(V, N, D) embeddings", lambda X: X),
     "R": ("(V, N, D) representations", lambda X: X),
@@ -34,43 +35,43 @@ TARGETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveCase:
-    """An objective to test. The names of its tensors, those of a method, say what they are."""
+    """An objective to test. Tensor argument names follow the convention of `Method` (Z, P, T, …), which determines their role."""
 
     name: str
     objective: Objective
-    """Its hyperparameters have their defaults, or are bound."""
+    """The function, with its hyperparameters bound if they differ from the defaults."""
     views: int
-    """V of the test tensors: 2 if the objective takes only 2 views, else 3."""
+    """Number V of views of the test tensors: 2 if the objective takes only 2 views, else 3."""
 
     @property
     def state(self) -> ObjectiveState | None:
-        """The description of its state."""
+        """The description of the objective's state; None if it has none."""
         return find_state(self.objective)
 
     @property
     def tensor_names(self) -> tuple[str, ...]:
-        """Names of its tensors, in the order of the signature."""
+        """Names of all tensors that the objective takes, in the order of the signature."""
         return tensor_names(self.objective)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Names of the tensors of its state, which are the same on every process."""
+        """Names of the state tensors, which are the same on every process."""
         return tuple(name for name in self.tensor_names if self.state and name in self.state.tensors)
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """Names of the tensors of samples that get no gradient."""
+        """Names of the per-sample tensors that do not require a gradient."""
         return tuple(name for name in self.tensor_names if name in TARGETS and name not in self.state_names)
 
     @property
     def embedding_names(self) -> tuple[str, ...]:
-        """Names of the tensors of samples that get a gradient."""
+        """Names of the per-sample tensors that require a gradient."""
         return tuple(name for name in self.tensor_names if name not in self.state_names + self.target_names)
 
     def tensors(self, X: Float[Tensor, "V N D"], T: Float[Tensor, "V N D"], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return its tensors, made from embeddings X, targets T and a state."""
-        made = {name: EMBEDDINGS[name][1](X) for name in self.embedding_names} | {name: T.detach() for name in self.target_names}
-        return {name: (made | dict(state))[name] for name in self.tensor_names}
+        """Return the tensors that the objective takes, computed from embeddings X, targets T and a state."""
+        samples = {name: EMBEDDINGS[name][1](X) for name in self.embedding_names} | {name: T.detach() for name in self.target_names}
+        return {name: (samples | dict(state))[name] for name in self.tensor_names}
 
     def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
         """Return the state before the first batch; `size` is the number of rows of a queue."""
@@ -81,7 +82,7 @@ class ObjectiveCase:
             return self.state.initial(V=self.views, D=D, K=D, size=size)
 
     def next_state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the state after a batch, given its tensors and the present state."""
+        """Return the state after a batch, given the tensors of the batch and the current state."""
         return self.state.next(tensors, objective=self.objective) if self.state else {}
 
     def sample_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
@@ -99,8 +100,8 @@ class ObjectiveCase:
         return self.tensors(X, T, self.sample_state(generator, D=D))
 
 
-def objective_case(objective: Objective, *, name: str = "", numbers: Mapping[str, Any] | None = None) -> ObjectiveCase:
-    """Return the test case of an objective, with its hyperparameters `numbers` bound.
+def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, Any] | None = None) -> ObjectiveCase:
+    """Return the test case of an objective, with the hyperparameters `hyper` bound.
 
     Raises:
         UserError: the objective takes a tensor that no method supplies, or has a hyperparameter without a default.
@@ -111,7 +112,7 @@ def objective_case(objective: Objective, *, name: str = "", numbers: Mapping[str
     ('vicreg', 2, {'Z': (2, 12, 5)})
     """
     name = name or getattr(objective, "__name__", type(objective).__name__)
-    bound = partial(objective, **numbers) if numbers else objective
+    bound = partial(objective, **hyper) if hyper else objective
     if not tensor_names(bound):
         raise UserError(f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write def {name.split(':')[-1]}(Z, *, …)")
     case = ObjectiveCase(name=name, objective=bound, views=2)
@@ -122,24 +123,24 @@ def objective_case(objective: Objective, *, name: str = "", numbers: Mapping[str
             known |= {key: f"({axes.replace(' ', ', ')}) state" for state in states for key, (axes, _) in state.tensors.items()}
             shapes = ", ".join(f"{key} {shape}" for key, shape in known.items())
             raise UserError(
-                f"'{name}' takes '{tensor}' by position, which is not a tensor of a method{suggest(tensor, known)}; "
-                f"write numbers behind a *, attach a state by fullrank.objectives.stateful, or use {shapes}"
+                f"'{name}' takes '{tensor}' by position, but no method supplies a tensor named '{tensor}'{suggest(tensor, known)}; make "
+                f"hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or use one of {shapes}"
             )
-    if missing := [number for number, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
+    if missing := [key for key, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
         raise UserError(f"'{name}' has no default for {', '.join(missing)}; give it in the signature, or set hyper.{missing[0]}")
     three = ObjectiveCase(name=name, objective=bound, views=3)
     return three if required_views(bound) is None and _uses_every_view(three) else case
 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:
-    """Return whether each view gets a gradient; a function without shape annotation has to be called to know."""
+    """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
     tensors = {name: t.requires_grad_(name in case.embedding_names) for name, t in case.random_tensors(torch.Generator()).items()}
     first = tensors[case.embedding_names[0]] if case.embedding_names else None
     if first is None or first.ndim < 3:
         return True
     try:
         (gradient,) = torch.autograd.grad(loss_of(case, tensors), [first])
-    except Exception:  # of any type, from the user's function with three views; it is tested with two
+    except Exception:  # user code may raise any exception if it does not support three views; then it is tested with two
         return False
     return bool(gradient[-1].any())
 
@@ -147,16 +148,15 @@ def _uses_every_view(case: ObjectiveCase) -> bool:
 class LossAndGradients(NamedTuple):
     """The loss of an objective on some tensors, and its gradients."""
 
-    value: Tensor
-    """The loss."""
+    loss: Tensor
     scale: float
-    """Σ |terms|, the unit of differences of the loss, because the terms of a loss near zero may cancel; 1 if all are zero."""
+    """Σ |terms|, or 1 if all are zero. Tolerances are relative to this, not to the loss, because terms can cancel."""
     gradients: dict[str, Tensor]
     """By the name of the tensor; zeros for a tensor without gradient."""
 
 
 def terms_of(case: ObjectiveCase, tensors: Mapping[str, Tensor]) -> Terms:
-    """Return the terms. A bare tensor, which the check of the terms reports, counts as a single term."""
+    """Return the terms. A bare tensor, which `check_terms` reports, counts as a single term."""
     terms = case.objective(**tensors)
     return {"loss": terms} if isinstance(terms, Tensor) else terms
 

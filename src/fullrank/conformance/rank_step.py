@@ -1,4 +1,4 @@
-"""The work of one rank: one loss and backward pass of each objective, on its part of the batch, in process groups of several sizes."""
+"""The work of one rank: forward and backward pass of each objective on the rank's part of the batch, in process groups of several sizes."""
 
 import pickle
 import sys
@@ -17,7 +17,7 @@ from fullrank.conformance.objective_case import ObjectiveCase, terms_of
 from fullrank.distributed import all_reduce_sum, gather, rank_slice, world_size
 
 D, SAMPLES_PER_RANK = 5, 8
-"""Dimensions, and samples of each rank of the largest group."""
+"""Embedding dimension, and number of samples per rank in the largest group."""
 
 TIMEOUT = timedelta(seconds=20)
 """Time that a rank waits for the others, which may have failed in the objective."""
@@ -25,12 +25,12 @@ TIMEOUT = timedelta(seconds=20)
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What all ranks do."""
+    """The work of all ranks: the objectives and the sizes of the process groups."""
 
     cases: tuple[ObjectiveCase, ...]
     world_sizes: tuple[int, ...]
     N: int
-    """Samples of the whole batch, a multiple of every world size."""
+    """Number of samples of the whole batch, a multiple of every world size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> RankStep:
 def run_task(task: Task, folder: Path, rank: int) -> RankSteps:
     """Return the steps of this rank for every case, in a process group of each world size that includes this rank.
 
-    All groups use the same processes, because a process takes seconds to start, and a group milliseconds. Each case has its own
-    groups, so that a message that one case fails to send or receive cannot reach the next.
+    All groups use the same processes, because a process takes seconds to start, and a group milliseconds. Each case uses new
+    groups, so that a message that one case fails to send or receive cannot reach the next case.
     """
     steps: RankSteps = {}
     for i, case in enumerate(task.cases):

@@ -12,7 +12,7 @@ from fullrank.conformance.objective_case import ObjectiveCase, terms_of
 from fullrank.objectives.signature import hyperparameters
 
 ROUNDING = 1e-12
-"""Difference of two calls, in units of the largest term, that is rounding: products round differently at other memory addresses."""
+"""Largest rounding difference of two calls, in units of the largest term; products round differently at other memory addresses."""
 RETURN_FORM = 'return {"name": weighted scalar, …}; the loss is their sum'
 
 
@@ -54,7 +54,7 @@ def check_terms(case: ObjectiveCase) -> list[CheckResult]:
 
 
 def form_error(returned: object) -> str:
-    """Return what is wrong with the form of an objective's return value; empty if nothing is.
+    """Return the error in the form of an objective's return value; empty if the form is correct.
 
     >>> form_error({"variance": torch.tensor(1.0)}), form_error({"variance": 1.0}), form_error(torch.ones(2))
     ('', "'variance' is a float", 'a bare tensor (2,)')
@@ -91,7 +91,7 @@ def _check_purity(case: ObjectiveCase, tensors: dict[str, Tensor], first: Tensor
 
 
 def check_weights(case: ObjectiveCase) -> list[CheckResult]:
-    """Check that a hyperparameter with the name of a term is its weight: doubling it doubles this term and no other."""
+    """Check that a hyperparameter with the name of a term is its weight: doubling the weight doubles this term and no other."""
     tensors = case.random_tensors(torch.Generator().manual_seed(0))
     terms = terms_of(case, tensors)
     results = []

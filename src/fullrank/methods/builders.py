@@ -27,7 +27,7 @@ EncoderFactory = Callable[[], Encoder]
 """A function that builds an encoder with new weights."""
 
 Builder = Callable[..., Method]
-"""A function of (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method) that returns a method."""
+"""A function (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method) → method."""
 
 
 def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
@@ -220,7 +220,7 @@ def method_builder(name: str, objective: Objective) -> Builder:
     known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)
     raise UserError(
         f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a state; "
-        "make hyperparameters keyword-only (after `*`), declare a state with fullrank.objectives.stateful, or write a builder (method_builder)"
+        "make hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or write a builder (method_builder)"
     )
 
 

@@ -72,7 +72,7 @@ def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
 
 
 def orthogonal_linear(D_b: int) -> nn.Linear:
-    """Build the projector z = Q r with Q = Q_0 exp(A − Aᵀ): Q_0 is uniform over the orthogonal matrices, and A, lower triangular, is trained.
+    """Build the projector z = Q r, Q = Q_0 exp(A − Aᵀ), with Q_0 uniform over the orthogonal matrices and A, lower triangular, trained.
 
     Source: Casado and Martínez-Rubio 2019, Cheap Orthogonal Constraints in Neural Networks, which DirectCLR's paper uses.
 
@@ -117,9 +117,9 @@ def permutation(seed: int, step: int, n: int) -> Int64[Tensor, " n"]:
 class RandomDropout(StepModule):
     """The projector that sets all but d0 random dimensions of r to zero, chosen again in each step; in eval mode z = r.
 
-    The same dimensions are dropped for all samples, views and processes. The selected dimensions keep their index, because a predictor, a queue
-    or a running covariance needs the same dimension at the same index in every step. An objective on L2-normalised embeddings ignores
-    dimensions that are zero.
+    The same dimensions are dropped for all samples, views and processes. The selected dimensions keep their index, because a
+    predictor, a queue or a running covariance needs the same dimension at the same index in every step. An objective on L2-normalised
+    embeddings ignores dimensions that are zero.
 
     Args:
         D_b: dimension of the representation.
@@ -153,8 +153,8 @@ class Grouped(StepModule):
         ℒ_G(Z) = Σ_g ℒ(Z[…, I_g])
 
     Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the same for all views,
-    samples and processes. All tensors of the objective are split in the same way: along each axis that the signature names like the last axis of
-    the first tensor (D, or K for cosines with prototypes). If the signature names no axes, each tensor is split along its last axis.
+    samples and processes. Every tensor of the objective is split along each axis that the signature names like the last axis of the
+    first tensor (D, or K for cosines with prototypes). If the signature names no axes, each tensor is split along its last axis.
 
     Args:
         objective: the objective, with its hyperparameters bound.

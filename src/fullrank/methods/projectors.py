@@ -25,7 +25,7 @@ class ProjectorConfig:
 
     kind: Literal["mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"] = "mlp"
     """'mlp': Linear, BatchNorm, ReLU for each hidden layer, then Linear; one width is a linear projector, no width is no projector.
-    'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained. 'low-rank': U Vᵀr with a fixed random matrix of rank d0.
+    'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained. 'low-rank': U Vᵀr, fixed and random, of rank d0.
     'low-rank-diagonal': r with its dimensions from d0 on set to zero. 'sub-vector': the first d0 dimensions of r.
     'dropout': r with all but d0 dimensions set to zero, chosen at random in each step.
     'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""

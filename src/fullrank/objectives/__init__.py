@@ -1,6 +1,6 @@
 """Objectives of joint-embedding learning: pure functions of the embeddings of the whole batch, one file each.
 
-Each returns weighted terms by name, and their sum is the loss to minimise. Tensors are positional and named as in the papers;
+An objective returns weighted terms by name; their sum is the loss to minimise. Tensors are positional arguments, named as in the papers;
 hyperparameters are keyword-only, with the default in the signature.
 """
 
@@ -88,8 +88,8 @@ _STATES: list[ObjectiveState] = [f.state for f in OBJECTIVES.values() if hasattr
 def find_state(objective: Callable[..., Any]) -> ObjectiveState | None:
     """Return the state of an objective; None if it has none.
 
-    A state that is attached by `stateful` comes first. A function without one has the state of a library objective if it takes the
-    tensors of that state by name, with the embeddings that the update needs.
+    A state that `stateful` attached comes first. Otherwise, the function has the state of a library objective if it takes all tensors
+    of that state and the embeddings that the update needs, by the same names.
 
     >>> list(find_state(moco).tensors), find_state(simclr)
     (['queue'], None)

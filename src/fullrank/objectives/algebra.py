@@ -8,8 +8,8 @@ from torch import Tensor
 def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
     """Return Z − mean over the samples. A column that is constant up to rounding becomes exactly zero, without gradient.
 
-    The mean of N equal numbers has a rounding error of a few units in the last place. Without this, normalisation would scale the error
-    of a constant column to noise of unit norm, with a gradient of about 1/ε.
+    The mean of N equal numbers has a rounding error of a few units in the last place. Normalisation would scale this error of a constant
+    column to noise of unit norm, with a gradient of about 1/ε.
 
     >>> centered(torch.full((48, 1), 0.1)).abs().max()
     tensor(0.)
@@ -61,7 +61,7 @@ def mean_over_pairs(M: Float[Tensor, "V W N"]) -> Float[Tensor, ""]:
 
 
 def squared_distances(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N N"]:
-    """Return ‖z_i − z_j‖² between all rows. It is never negative; the diagonal is zero up to rounding.
+    """Return ‖z_i − z_j‖² for all pairs of rows. No entry is negative; the diagonal is zero up to rounding.
 
     >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[ 0., 25.],
@@ -81,5 +81,5 @@ def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]
     """
     rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
     ridge = rounding.clamp_min(epsilon)[..., None, None] * torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
-    factor = torch.linalg.cholesky_ex(C + ridge).L  # unlike `cholesky`, it does not wait for a check and propagates NaN
+    factor = torch.linalg.cholesky_ex(C + ridge).L  # unlike `cholesky`, `cholesky_ex` does not synchronise and propagates NaN
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

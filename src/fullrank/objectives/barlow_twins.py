@@ -8,7 +8,7 @@ from fullrank.objectives.terms import Terms
 
 
 def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Terms:
-    """Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
+    """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
 
         ℒ = Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²
 

@@ -1,4 +1,4 @@
-"""BYOL: predict the embedding of another view by the target network, a moving average of the online network."""
+"""BYOL: predict the target network's embedding of another view; the target network is a moving average of the online network."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,12 +8,12 @@ from fullrank.objectives.terms import Terms
 
 
 def byol(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
-    """BYOL, the squared distance of unit rows, for any number of views, with sg the stopped gradient,
+    """Return the term of BYOL, the squared distance of L2-normalised rows, for any number of views. With sg the stop-gradient,
 
         ℒ = 2 mean_{v≠w} mean_i ‖p_vi/‖p_vi‖ − sg t_wi/‖t_wi‖‖² = 2 mean_{v≠w} mean_i (2 − 2 cos(p_vi, sg t_wi))
 
-    With two views it is the sum of the two directions. It lies between 0 and 8 and equals 4 + 4 ℒ_SimSiam; only the origin of T differs.
-    Complete collapse is one of its optima; the predictor and the moving target prevent it in training.
+    With two views it is the sum of the two directions. The loss is between 0 and 8 and equals 4 + 4 ℒ_SimSiam; only
+    the origin of T differs. Complete collapse is an optimum; the predictor and the moving target prevent it in training.
 
     Args:
         P: predictions of the online network (student) from V ≥ 2 views of N samples.

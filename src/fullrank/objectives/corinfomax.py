@@ -47,8 +47,8 @@ def corinfomax(
 
         ℒ = − Σ_v (1/D) log det(R′_v + ε I) + invariance · mean_{n,d} (z¹ − z²)²
 
-    The gradient flows only through the part of R′ of this batch. Embeddings are not normalised here: the method gives rows of unit
-    length, which bound the determinant.
+    The gradient flows only through the part of R′ of this batch. Embeddings are not normalised here: the method supplies
+    L2-normalised rows, which bound the determinant.
 
     Args:
         Z: embeddings of exactly two views of N samples.

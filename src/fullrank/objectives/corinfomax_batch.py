@@ -10,7 +10,7 @@ from fullrank.objectives.terms import Terms
 
 
 def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsilon: float = 1e-3) -> Terms:
-    """CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or division by N,
+    """Return the terms of CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or division by N,
 
         ℒ = − Σ_v log det(Z_vᵀZ_v + ε I) + invariance · (1/N) ‖Z₁ − Z₂‖_F²
 

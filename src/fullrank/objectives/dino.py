@@ -1,4 +1,4 @@
-"""DINO: cross-entropy between the student's distribution over prototypes and the teacher's centred, sharpened one on another view."""
+"""DINO: cross-entropy of the student's distribution over prototypes with the teacher's centred, sharpened distribution for another view."""
 
 import torch
 from jaxtyping import Float
@@ -38,7 +38,7 @@ def dino(
 
     Args:
         S: the student's logits, for V ≥ 2 views of N samples and K prototypes.
-        T: the teacher's logits for the first V_T of these views; they get no gradient.
+        T: the teacher's logits for the first V_T of these views; T gets no gradient.
         c: the centre, a running mean of the teacher's logits (`dino_center`).
         student_temperature: divides the student's logits.
         teacher_temperature: divides the teacher's centred logits; a smaller one sharpens.

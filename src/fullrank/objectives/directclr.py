@@ -9,7 +9,8 @@ from fullrank.objectives.terms import Terms
 
 
 def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 0.1) -> Terms:
-    """DirectCLR in the form of its authors' code. With z the unit rows of the first d0 dimensions of R, and s_ij = z¹_i·z²_j/temperature,
+    """Return the terms of DirectCLR as in its authors' code. With z the L2-normalised first d0 dimensions of R and
+    s_ij = z¹_i·z²_j/temperature,
 
         ℒ = − ½ mean_i [ log (exp s_ii / Σ_j exp s_ij) + log (exp s_ii / Σ_j exp s_ji) ]
 
@@ -46,7 +47,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
 
 def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
-    """Return the unit rows of the first d0 dimensions.
+    """Return the L2-normalised rows of the first d0 dimensions.
 
     Raises:
         UserError: d0 is not between 1 and D.
@@ -57,5 +58,5 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     """
     D = R.shape[-1]
     if not 1 <= d0 <= D:
-        raise UserError(f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for instance hyper.d0 = {max(D // 4, 1)}")
+        raise UserError(f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for example hyper.d0 = {max(D // 4, 1)}")
     return unit(R[..., :d0], dim=-1)

@@ -8,12 +8,12 @@ from fullrank.objectives.terms import Terms
 
 
 def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
-    """DirectCLR in the form of the paper. With z and z′ the unit rows of the first d0 dimensions of anchors R₁ and positives R₂,
+    """Return the terms of DirectCLR as in the paper. With z and z′ the L2-normalised first d0 dimensions of anchors R₁ and positives R₂,
 
         ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
 
-    which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. It is a sum over
-    the samples, so its gradient grows with the batch size.
+    which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. The loss is a sum
+    over the samples, so its gradient grows with the batch size.
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.

@@ -10,7 +10,7 @@ from fullrank.errors import pick
 from fullrank.objectives.algebra import centered, unit
 from fullrank.objectives.terms import Terms
 
-# Each makes the trace of Z'Z constant (D, D and N), so that ‖Z'Z‖_F is smallest when the eigenvalues are equal.
+# Each normalisation makes the trace of ZᵀZ constant (D, D and N), so that ‖ZᵀZ‖_F is smallest when the eigenvalues are equal.
 NORMALIZE = {
     "columns": lambda A: unit(A, dim=-2),
     "matrix": lambda A: unit(A, dim=(-2, -1)) * math.sqrt(A.shape[-1]),
@@ -26,7 +26,7 @@ def frossl(
     center: bool = True,
     normalize: Literal["columns", "matrix", "rows"] = "columns",
 ) -> Terms:
-    """FroSSL, for any number of views: each Z_v is centred over the batch and its columns scaled to unit norm, then
+    """Return the terms of FroSSL, for any number of views. Each Z_v is centred over the batch and its columns scaled to unit norm, then
 
         ℒ = Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 

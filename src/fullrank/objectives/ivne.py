@@ -9,7 +9,8 @@ from fullrank.objectives.terms import Terms
 
 
 def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float = 1.0) -> Terms:
-    """I-VNE+. With z the unit rows of each view, and λ_v the eigenvalues of its second moment Z_vᵀZ_v/N, which sum to 1,
+    """Return the terms of I-VNE+. With z the L2-normalised rows of each view, and λ_v the eigenvalues of its second moment
+    Z_vᵀZ_v/N, which sum to 1,
 
         ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
 

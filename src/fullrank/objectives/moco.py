@@ -12,7 +12,7 @@ from fullrank.objectives.terms import Terms
 def moco_queue(K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"]) -> Float[Tensor, "size D"]:
     """Return the queue after a batch: first in, first out, newest rows first.
 
-    The unit rows of all keys, view after view, are put before the rows of the queue; the first `size` rows remain.
+    The L2-normalised rows of all keys, view after view, are put before the rows of the queue; the first `size` rows remain.
 
     >>> moco_queue(torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]), torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]))
     tensor([[0.6000, 0.8000],
@@ -23,13 +23,13 @@ def moco_queue(K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"]) -> F
 
 
 def random_unit_rows(size: int, D: int) -> Float[Tensor, "size D"]:
-    """Return unit rows with uniform directions, drawn from torch's global generator: the queue before the first batch."""
+    """Return L2-normalised rows with uniform directions, drawn from torch's global generator: the queue before the first batch."""
     return unit(torch.randn(size, D), dim=-1)
 
 
 @stateful(ObjectiveState({"queue": ("size D", random_unit_rows)}, moco_queue))
 def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"], *, temperature: float = 0.2) -> Terms:
-    """Return the terms of MoCo v2 with symmetric views. With q and k the unit rows of Q and K, and u_j the rows of the queue,
+    """Return the terms of MoCo v2 with symmetric views. With q and k the L2-normalised rows of Q and K, and u_j the rows of the queue,
 
         ℒ = − mean_{v≠w} mean_i log ( exp(q_vi·k_wi/temperature) / (exp(q_vi·k_wi/temperature) + Σ_j exp(q_vi·u_j/temperature)) )
 
@@ -39,7 +39,7 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
     Args:
         Q: queries, the student's embeddings of V ≥ 2 views.
         K: keys, the teacher's embeddings of the first V_K of these views.
-        queue: keys of earlier batches, which are not normalised here: `moco_queue` holds unit rows.
+        queue: keys of earlier batches, not normalised here, because `moco_queue` returns L2-normalised rows.
         temperature: divides the cosines.
 
     Returns:

@@ -33,15 +33,15 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
 
 
 def bind_shared_hyperparameters(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:
-    """Return the update of a state with each hyperparameter bound that the objective has too, to the objective's value.
+    """Return the update of a state, with the hyperparameters that it shares with the objective bound to the objective's values.
 
     >>> from functools import partial
     >>> from fullrank.objectives.tico import tico, tico_covariance
     >>> hyperparameters(bind_shared_hyperparameters(tico_covariance, partial(tico, forgetting=0.5)))
     {'forgetting': 0.5}
     """
-    numbers = hyperparameters(objective)
-    return partial(update, **{name: numbers[name] for name in hyperparameters(update) if name in numbers})
+    values = hyperparameters(objective)
+    return partial(update, **{name: values[name] for name in hyperparameters(update) if name in values})
 
 
 def required_views(objective: Callable[..., Terms]) -> int | None:

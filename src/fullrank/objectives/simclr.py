@@ -9,8 +9,8 @@ from fullrank.objectives.terms import Terms
 
 
 def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
-    """The normalised temperature-scaled cross-entropy (NT-Xent), for any number of views. With u the unit rows of all views, s their
-    cosines divided by the temperature, and P(a) the V − 1 other views of the sample of anchor a,
+    """Return the terms of NT-Xent, the normalised temperature-scaled cross-entropy, for any number of views. With u the L2-normalised
+    rows of all views, s their cosines divided by the temperature, and P(a) the V − 1 other views of the sample of anchor a,
 
         ℒ = − mean_a mean_{p ∈ P(a)} log ( exp s_ap / Σ_{b ≠ a} exp s_ab )
 

@@ -7,13 +7,13 @@ from torch import Tensor
 from fullrank.objectives.algebra import squared_distances, unit
 from fullrank.objectives.terms import Terms
 
-# The smallest distance with a gradient: a hundred times the rounding error of a unit row in float32. Between two equal rows, the direction
-# of the distance is noise, and the gradient of the logarithm would multiply it by 1/distance.
+# The smallest distance with a gradient is a hundred times the rounding error of a unit-length row in float32. Between two equal rows, the
+# direction of the distance is noise, and the gradient of the logarithm would multiply this noise by 1/distance.
 EPSILON = 1e-5
 
 
 def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float = 1.0) -> Terms:
-    """SimMER, for any number of views. With z the unit rows of each view,
+    """Return the terms of SimMER, for any number of views. With z the L2-normalised rows of each view,
 
         ℒ = invariance · mean_{v<w} mean_i ‖z_vi − z_wi‖² − entropy · mean_v mean_i log max(‖z_vi − z_v,nn(i)‖, 10⁻⁵)
 
@@ -31,7 +31,7 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
     Source: after the description in Skean et al. 2024, FroSSL, Section 4, of Yang et al. 2022, SimMER: Simple Maximization of Entropy
     and Rank for Self-supervised Representation Learning; details of the original may differ.
 
-    Two opposite samples have the largest distance of unit rows, 2:
+    Two opposite samples have the largest distance of L2-normalised rows, 2:
 
     >>> simmer(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).expand(2, 2, 2))  # − log 2
     {'invariance': tensor(0.), 'entropy': tensor(-0.6931)}

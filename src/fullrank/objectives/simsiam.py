@@ -8,11 +8,11 @@ from fullrank.objectives.terms import Terms
 
 
 def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
-    """SimSiam, for any number of views, with sg the stopped gradient,
+    """Return the term of SimSiam, for any number of views. With sg the stop-gradient,
 
         ℒ = − mean_{v≠w} mean_i cos(p_vi, sg t_wi)
 
-    It lies between −1 and 1. Complete collapse is one of its optima; the predictor and the stopped gradient prevent it in training.
+    The loss is between −1 and 1. Complete collapse is an optimum; the predictor and the stop-gradient prevent it in training.
 
     Args:
         P: predictions from V ≥ 2 views of N samples.

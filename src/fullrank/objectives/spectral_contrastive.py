@@ -1,4 +1,4 @@
-"""The spectral contrastive loss: maximise inner products of views of a sample, and minimise squared ones between different samples."""
+"""The spectral contrastive loss: maximise inner products of views of a sample, minimise squared inner products of different samples."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,11 +8,11 @@ from fullrank.objectives.terms import Terms
 
 
 def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """The spectral contrastive loss on a batch,
+    """Return the terms of the spectral contrastive loss on a batch,
 
         ℒ = − (2/N) Σ_i z¹_i·z²_i + 1/(N(N − 1)) Σ_{i≠j} (z¹_i·z²_j)²
 
-    It is an unbiased estimate of the population loss. The optimum of the population loss spans the leading eigenvectors of the graph that
+    This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading eigenvectors of the graph that
     connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch, the loss has no
     lower bound, because the length of a sample orthogonal to all others is not limited; the authors' code limits the length of rows.
 

@@ -9,8 +9,8 @@ from fullrank.objectives.terms import Terms
 
 
 def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_scale: float = 1.0) -> Terms:
-    """SSL-HSIC, for any number of views. With z the unit rows of all n = V N embeddings, k(x, y) = c/√(c² + ‖x − y‖²) the inverse
-    multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the image of each row,
+    """Return the terms of SSL-HSIC, for any number of views. With z the n = V N L2-normalised embeddings, k(x, y) = c/√(c² + ‖x − y‖²) the
+    inverse multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the image of each row,
 
         HSIC(Z, Y) = mean_{v≠w} mean_i k(z_vi, z_wi) − mean_{a,b} K_ab        HSIC(Z, Z) = ‖HKH‖_F²/n²
         ℒ = − HSIC(Z, Y) + regularization · √HSIC(Z, Z)

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Terms])
 
 @dataclass(frozen=True)
 class ObjectiveState:
-    """The description of a state: its tensors, their initial values, and the update after a batch. It holds no tensor itself.
+    """The description of a state: its tensors, their initial values, and the update after a batch.
 
     >>> import torch
     >>> def running_mean(Z, mean, *, momentum=0.9):
@@ -28,10 +28,10 @@ class ObjectiveState:
     """
 
     tensors: Mapping[str, tuple[str, Callable[..., Tensor]]]
-    """Name of each tensor → its axes, and the function that makes its initial value from its shape, such as torch.zeros.
-    An axis is V (views), D (dimensions), K (prototypes), size (rows of a queue), or a number."""
+    """Name of each tensor → its axes, and the function from its shape to its initial value, for example torch.zeros.
+    An axis is V (views), D (dimensions), K (prototypes), size (rows of a queue), or an integer."""
     update: Callable[..., Tensor | tuple[Tensor, ...]]
-    """A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`, or a single one bare."""
+    """A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`, or a single tensor."""
 
     def initial(self, **sizes: int) -> dict[str, Tensor]:
         """Return the state before the first batch.
@@ -43,7 +43,7 @@ class ObjectiveState:
         def shape(name: str, axes: str) -> list[int]:
             if unknown := [axis for axis in axes.split() if not axis.isdecimal() and axis not in sizes]:
                 known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
-                raise UserError(f"state '{name}' has the axis {unknown[0]}, whose size is unknown here; use a number, or one of {known}")
+                raise UserError(f"state '{name}' has the axis {unknown[0]}, whose size is unknown here; use an integer, or one of {known}")
             return [int(axis) if axis.isdecimal() else sizes[axis] for axis in axes.split()]
 
         return {name: initial(*shape(name, axes)) for name, (axes, initial) in self.tensors.items()}
@@ -52,8 +52,8 @@ class ObjectiveState:
         """Return the state after a batch.
 
         Args:
-            tensors: embeddings of the whole batch, and the present state.
-            objective: a number that it shares with the update, such as `forgetting`, has the same value in both.
+            tensors: embeddings of the whole batch, and the current state.
+            objective: the objective; a hyperparameter that it shares with the update, such as `forgetting`, has the same value in both.
         """
         update = bind_shared_hyperparameters(self.update, objective)
         new = update(*(tensors[name] for name in tensor_names(update)))

@@ -8,7 +8,7 @@ from fullrank.objectives.terms import Terms
 
 
 def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Terms:
-    """SwAV, with multi-crop. With q_w the codes of view w ≤ full, computed by `sinkhorn` on the whole batch without gradient,
+    """Return the term of SwAV, with multi-crop. With q_w the codes of view w ≤ full, from `sinkhorn` on the whole batch without gradient,
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
@@ -40,8 +40,8 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
     """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
 
-    Each iteration first scales the prototypes, then the samples. It works on logarithms, and each `logsumexp` subtracts its own maximum,
-    so that no sum can be zero. exp(S/epsilon) itself may underflow in a complete row or column, even after subtraction of one maximum.
+    Each iteration first scales the prototypes, then the samples, in logarithms. Each `logsumexp` subtracts its maximum, so that no sum can
+    be zero; exp(S/epsilon) may underflow in a complete row or column, even after subtraction of one maximum.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.

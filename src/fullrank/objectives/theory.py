@@ -9,7 +9,7 @@ from fullrank.objectives.terms import Terms
 
 
 def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_neg: Float[Tensor, "N D"]) -> Terms:
-    """The simplest contrastive loss, Σ_i u_iᵀ(u_i⁻ − u_i⁺). Without a constraint it is unbounded below.
+    """Return the terms of the simplest contrastive loss, Σ_i u_iᵀ(u_i⁻ − u_i⁺). Without a constraint it is unbounded below.
 
     Args:
         U: embeddings of N anchors.
@@ -29,8 +29,8 @@ def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_n
 
 
 def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Terms:
-    """The simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint, directions of negative alignment converge to zero under its
-    gradient flow, and all others diverge.
+    """Return the term of the simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint, directions of negative alignment converge
+    to zero under its gradient flow, and all others diverge.
 
     Args:
         U: embeddings of N anchors.
@@ -48,7 +48,7 @@ def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Te
 
 
 def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
+    """Return the terms of FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -66,7 +66,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Unlike `barlow_twins`, it ignores joint rotations.
+    """Return the term of Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Joint rotations do not change it.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -84,7 +84,7 @@ def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
-    """InfoNCE with squared distances. With z the anchors Z₁ and z′ their positives Z₂,
+    """Return the terms of InfoNCE with squared distances. With z the anchors Z₁ and z′ their positives Z₂,
 
         ℒ = − Σ_i log ( exp(−½‖z_i − z′_i‖²) / (exp(−½‖z_i − z′_i‖²) + Σ_{j≠i} exp(−½‖z_i − z_j‖²)) )
 
@@ -107,4 +107,4 @@ def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 THEORY = {f.__name__: f for f in (contrastive_linear, alignment_linear, frossl_linear, barlow_linear, infonce_squared)}
-"""The losses of the theory by name."""
+"""Name → loss of the theory."""

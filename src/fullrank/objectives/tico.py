@@ -10,7 +10,7 @@ from fullrank.objectives.terms import Terms
 
 
 def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forgetting: float = 0.9) -> Float[Tensor, "D D"]:
-    """Return the running second moment of the unit rows z after a batch: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi z_viᵀ.
+    """Return the running second moment of the L2-normalised rows z: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi z_viᵀ.
 
     Source: Zhu et al. 2022.
 
@@ -31,17 +31,17 @@ def tico(
     covariance: float = 8.0,
     forgetting: float = 0.9,
 ) -> Terms:
-    """Return the terms of TiCo, for any number of views. With z and t the unit rows of Z and T, and C′ the running second moment of z
-    after this batch (`tico_covariance`),
+    """Return the terms of TiCo, for any number of views. With z and t the L2-normalised rows of Z and T, and C′ the running second
+    moment of z after this batch (`tico_covariance`),
 
         ℒ = mean_{v≠w} mean_i (1 − z_vi·sg t_wi) + covariance · mean_{v,i} z_viᵀ C′ z_vi
 
     with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the second term is
-    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on unit rows that are not centred.
+    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        T: the teacher's embeddings of the first V_T of these views; they get no gradient.
+        T: the teacher's embeddings of the first V_T of these views; T gets no gradient.
         C: the running second moment before this batch; it starts at zero.
         covariance: weight of the second term, the paper's ρ.
         forgetting: weight of the past in the running second moment, the paper's β.

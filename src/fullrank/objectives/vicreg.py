@@ -12,7 +12,7 @@ EPSILON = 1e-4
 
 
 def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Terms:
-    """VICReg, with the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
+    """Return the terms of VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
 
         ℒ = invariance · mean_{n,d} (z¹ − z²)²
           + variance   · ½ Σ_v mean_d max(0, 1 − √((C_v)_dd + 10⁻⁴))

@@ -10,8 +10,8 @@ from fullrank.objectives.terms import Terms
 
 
 def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: float = 0.0) -> Terms:
-    """W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened separately: with C its unbiased
-    covariance and L the Cholesky factor of (1 − ε) C + ε I,
+    """Return the term of W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened separately.
+    With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,
 
         w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
 

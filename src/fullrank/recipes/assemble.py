@@ -212,10 +212,13 @@ def _check_views(recipe: Recipe) -> None:
         raise UserError(f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size")
     if takes_representation and not recipe.projector.absent:
         kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
-        raise UserError(f"objective '{recipe.objective}' uses the representation, not the embedding; {kind}give --projector.widths no value")
+        raise UserError(
+            f"objective '{recipe.objective}' takes the representation, not the embedding; {kind}give --projector.widths no value"
+        )
     V_0 = next(iter(sizes.values()))
     if recipe.hyper.get("full", V_0) > V_0:
-        raise UserError(f"hyper.full, the number of full-size views, is {recipe.hyper['full']}, expected at most {V_0}; give --hyper.full {V_0}")
+        received = f"hyper.full, the number of full-size views, is {recipe.hyper['full']}"
+        raise UserError(f"{received}, but the recipe has {V_0} of them; give --hyper.full {V_0}")
 
 
 def _check_ranges(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""A dry run computes one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
+"""A dry run: one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
 
 import torch
 from torch import Tensor

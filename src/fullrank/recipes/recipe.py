@@ -66,7 +66,7 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: int = 0
-    """Steps between two spectrum evaluations. 0: chosen so that evaluation takes about 2 % of the run time, with at least 20 evaluations."""
+    """Steps between two spectrum evaluations. 0: evaluation takes about 2 % of the run time, with at least 20 evaluations."""
     samples: int = 0
     """Held-out images per spectrum evaluation. 0: ten per embedding dimension (two to ten in short runs), at most 1 GiB of pixels."""
     train_batch_every: int = 10

@@ -1,4 +1,4 @@
-"""The page of `fullrank check`: every result, and figures of the measurements with FroSSL's for comparison."""
+"""The page of `fullrank check`: every result, and figures of the measurements of the objective and of FroSSL."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,18 +10,18 @@ from fullrank.report.document import figure_block, html_document, html_table
 from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, panel_title, round_significant
 
 SIGNS = {"passed": "✓", "failed": "✗", "info": "·"}
-"""Sign before a result; it repeats the word."""
+"""Status of a result → the sign before its name."""
 
 CAPTIONS = {
     "spectrum": "Eigenvalues of the centred covariance of the first view, divided by the largest, after the objective was minimised "
     "over free embeddings. Faint: the initial embeddings, which span four dimensions apart from noise.",
-    "samples": "Time of value and gradient against the number of samples, float32, one thread, both axes logarithmic.",
-    "dimensions": "Time of value and gradient against the number of dimensions, float32, one thread, both axes logarithmic.",
+    "samples": "Time of loss and gradient against the number of samples, float32, one thread, both axes logarithmic.",
+    "dimensions": "Time of loss and gradient against the number of dimensions, float32, one thread, both axes logarithmic.",
 }
 
 
 def render(report: ConformanceReport) -> str:
-    """Return the HTML page, which opens offline.
+    """Return the HTML page, which needs no network.
 
     >>> from fullrank.conformance import Measurements
     >>> "<h1>mine</h1>" in render(ConformanceReport(name="mine", tensors="", results=(), measurements=Measurements(), seconds=1.0))

@@ -1,4 +1,4 @@
-"""The HTML of a page: the document with its styles, scripts and data in one file, and the elements that its sections are made of."""
+"""The HTML of a page: the document with styles, scripts and data in one file, and the elements of its sections."""
 
 import base64
 import gzip
@@ -34,7 +34,7 @@ def html_document(
     Args:
         title: the title, as text.
         verdicts: the paragraphs below the title, as HTML.
-        sections: title -> HTML; an empty section is left out.
+        sections: title -> HTML; an empty section is omitted.
         figures: name -> the plotly figure in the block of that name.
         positions: positions of the slider, from `spectrum.slider_positions`.
         legend: the buttons that show and hide a run in all figures, as HTML; the figures then have no legend.
@@ -95,7 +95,7 @@ def json_details(title: str, tree: Any) -> str:
 
 
 def label_html(i: int, label: str) -> str:
-    """Return the label of the i-th run after a border in its colour."""
+    """Return the label of the i-th run, with a border in the run's colour."""
     style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
     return f'<span class="run" style="{style}">{escape(label)}</span>'
 

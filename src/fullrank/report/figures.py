@@ -1,4 +1,4 @@
-"""What all plotly figures of a report share: traces, layout, ranges, and the thinning that keeps the page small."""
+"""Functions that all plotly figures of a report use: traces, layout, ranges, and downsampling, which keeps the page small."""
 
 from collections.abc import Iterable
 from html import escape
@@ -13,11 +13,11 @@ Figure = dict[str, Any]
 """The JSON that plotly.js draws: `data` and `layout`; the spectrum figure also has `frames`, one for each position of the slider."""
 
 DECADES = 10
-"""Eigenvalues that are smaller than the largest by this many powers of ten are rounding errors."""
+"""Eigenvalues below 10^−DECADES of the largest are rounding errors."""
 
 
 def line_trace(i: int, label: str, *, faint: bool = False, markers: bool = False) -> dict[str, Any]:
-    """Return a line of the i-th run, without its points."""
+    """Return the style of a line of the i-th run, without points."""
     style = run_line(i)
     return {
         "type": "scatter",
@@ -47,15 +47,15 @@ def figure_layout(inner: int, *, runs: int) -> dict[str, Any]:
 
 def panel_title(text: str, top: float) -> dict[str, Any]:
     """Return the title of the panel that ends at `top`, a fraction of the figure's height."""
-    where = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "bottom"}
-    return {"text": f"<b>{escape_label(text)}</b>", "showarrow": False} | where
+    position = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left", "yanchor": "bottom"}
+    return {"text": f"<b>{escape_label(text)}</b>", "showarrow": False} | position
 
 
 def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
     """Return the smallest and the largest power of ten of an axis that shows all positive eigenvalues except rounding errors.
 
     Args:
-        tables: spectra, one in each row.
+        tables: spectra, one per row.
 
     >>> log_range([np.array([[10.0, 1e-3], [1.0, 0.0]])])
     [-3.3, 1.3]

@@ -1,4 +1,4 @@
-"""The metrics of each run's last spectrum, each with its convention and its warning."""
+"""The metrics of each run's last spectrum, with their conventions and warnings."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ WARNING_MARK = "†"
 
 
 def last_metrics(run: RunSummary, location: str) -> dict[str, MetricValue]:
-    """Return the metrics of the last spectrum that its eigenvalues decide; empty without a spectrum or its number of images.
+    """Return the metrics that depend only on the last spectrum; empty if there is no spectrum or its number of images is unknown.
 
     >>> from fullrank.run import SpectrumHistory
     >>> spectra = SpectrumHistory(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
@@ -67,7 +67,7 @@ def _formula(text: str) -> str:
 
 
 def cell(metric: MetricValue) -> str:
-    r"""Return a value as HTML, with a mark that shows its warning.
+    r"""Return a value as HTML, with a mark if it has a warning.
 
     >>> from fullrank.spectrum import MetricValue
     >>> cell(MetricValue(28007.1, "")), cell(MetricValue(45.25, "", "too low"))
@@ -78,7 +78,7 @@ def cell(metric: MetricValue) -> str:
 
 
 def footnotes(metrics: Iterable[MetricValue]) -> str:
-    """Return the footnotes of the marks as HTML, each number of samples once; empty without warnings."""
+    """Return the warnings as HTML, one footnote per number of samples; empty without warnings."""
     texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
     return f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""
 

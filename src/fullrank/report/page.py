@@ -26,7 +26,7 @@ PICTURE_BYTES = 400_000
 CAPTIONS = {
     "losses": "The weighted terms of the objective. Their sum is the loss that is minimised.",
     "progress": "Effective rank: exp(−Σ p log p), where p are the singular values of the centred embeddings divided by their sum (Roy and "
-    "Vetterli 2007). Faint: the same number on the training batch, where it cannot exceed the number of samples.",
+    "Vetterli 2007). Faint: the same on the training batch, where it cannot exceed the number of samples.",
     "backbone": "Eigenvalues of the centred covariance of the representations (output of the backbone). Faint: the first spectrum of the "
     "run. A collapsed dimension falls below the frame; n images have at most n − 1 eigenvalues above zero.",
     "projector": "Eigenvalues of the centred covariance of the embeddings (output of the projector), which the objective receives. Faint: "
@@ -63,16 +63,16 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     True
     """
     if not runs:
-        raise UserError("received no run, expected at least one run directory; give the directory that `fullrank pretrain` wrote")
+        raise UserError("no run was given, expected at least one run directory; give a directory that `fullrank pretrain` wrote")
     with atomic_write(out, overwrite=overwrite) as draft:
         draft.write_text(render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images), encoding="utf-8")
     return out
 
 
 def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
-    """Append to equal labels the differences between the recipes, and to those of equal recipes a number."""
+    """Append the differences between the recipes to equal labels, and a number to the labels of equal recipes."""
     recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
-    descriptions = {label: iter(describe_differences(of_label)) for label, of_label in recipes.items()}
+    descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
     labels = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
     numbered = [f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
     return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]
@@ -136,17 +136,17 @@ def _pictures(runs: Sequence[RunSummary]) -> str:
         if run.views is not None:
             runs_of.setdefault(run.views, []).append(i)
     blocks = []
-    for picture, of in runs_of.items():
-        data = look_up(runs[of[0]].recipe, "data", "source") or "the data"
+    for picture, indices in runs_of.items():
+        data = look_up(runs[indices[0]].recipe, "data", "source") or "the data"
         text = escape(f"Images of {data} with their augmented views, as the network receives them")
-        labels = "" if len(of) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in of) + ". "
+        labels = "" if len(indices) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in indices) + ". "
         source = _data_uri(picture, PICTURE_BYTES // len(runs_of))
         blocks.append(f'<figure><img alt="{text}" src="{source}"><figcaption>{labels}{text}.</figcaption></figure>')
     return "".join(blocks)
 
 
 def _data_uri(picture: bytes, max_bytes: int) -> str:
-    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is halved until it is."""
+    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is reduced until it is small enough."""
     kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
     while len(picture) > max_bytes:
         stream = io.BytesIO()

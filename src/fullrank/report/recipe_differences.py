@@ -9,11 +9,11 @@ FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
 LAST_ENTRIES = ("name", "data.mean", "data.std")
 """Entries that usually follow from other entries."""
 SIZE_ENTRIES = {"low-rank": "d0", "low-rank-diagonal": "d0", "sub-vector": "d0", "dropout": "d0", "groups": "groups"}
-"""The entry with the size of each kind of projector."""
+"""Kind of projector → the entry with its size."""
 
 
 def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str | None]]:
-    """Return the entries in which recipes differ: dotted name -> the JSON value in each recipe, None where a recipe lacks the entry.
+    """Return the entries in which recipes differ: dotted name -> the JSON value in each recipe, None if a recipe lacks the entry.
 
     >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
     {'seed': ['0', '1']}
@@ -27,7 +27,7 @@ def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
     """Return a short description of each recipe that distinguishes it from the others; empty if it equals all others.
 
     Entries are considered one after the other, the objective and the projector first. An entry describes only those runs that the entries
-    before it did not distinguish. Entries that follow from others, such as the numbers of an objective from its name, are thus left out.
+    before it did not distinguish. Thus entries that follow from others, such as the hyperparameters of an objective, are omitted.
 
     >>> describe_differences([{"objective": "frossl", "hyper": {"log": True}}, {"objective": "simclr", "hyper": {"temperature": 0.2}}])
     ['frossl', 'simclr']

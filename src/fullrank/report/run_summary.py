@@ -1,4 +1,4 @@
-"""What a report shows of a run: the files of `fullrank.run.Run`, and notes on the files that are missing or damaged."""
+"""The content of a run directory that a report shows, with notes on files that are missing or damaged."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, Train
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 Series = tuple[list[int], list[float | None]]
-"""The steps and the values of one number over training; None where it is not finite."""
+"""The steps and the values of one quantity over training; None for values that are not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """The content of one run directory."""
+    """The content of one run directory that a report shows."""
 
     label: str
     """The name of the run on the page: the name of its directory."""
@@ -35,7 +35,7 @@ class RunSummary:
     views: bytes | None = None
     decode_errors: int = 0
     """Number of files that could not be read as images."""
-    notes: tuple[str, ...] = ()
+    file_notes: tuple[str, ...] = ()
     """One sentence for each file that is missing or damaged."""
 
     def logged_metrics(self, location: str) -> SpectrumMetrics | None:
@@ -44,14 +44,14 @@ class RunSummary:
 
 
 def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> Series:
-    """Return steps and values of one number over rows; rows that lack the number have no point.
+    """Return steps and values of one quantity over rows, without the rows that lack the quantity.
 
     >>> row = TrainRow(step=5, epoch=0.5, loss=float("inf"), terms={}, lr=0.1, images_per_second=100.0)
     >>> series([row], lambda row: row.loss), series([row], lambda row: row.effective_rank)
     (([5], [None]), ([], []))
     """
-    points = [(row.step, number) for row in rows if (number := value(row)) is not None]
-    return [step for step, _ in points], [float(number) if isfinite(number) else None for _, number in points]
+    points = [(row.step, y) for row in rows if (y := value(row)) is not None]
+    return [step for step, _ in points], [float(y) if isfinite(y) else None for _, y in points]
 
 
 def look_up(tree: Any, *keys: str) -> Any:
@@ -98,12 +98,12 @@ def read_run_summary(path: Path) -> RunSummary:
         notes.append("metrics.jsonl is missing: there are no curves over training.")
     if metrics.incomplete_line is not None:
         notes.append(
-            f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is cut off and left out; a killed run leaves such a line."
+            f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is incomplete and was skipped; killed runs leave such lines."
         )
     return RunSummary(
         label=path.resolve().name,
-        recipe=read_json(path / "recipe.json"),  # as JSON, because recipes of older versions can be shown too
-        environment=read("environment.json", "environment", "versions, hardware and duration are not known") or {},
+        recipe=read_json(path / "recipe.json"),  # as JSON, so that recipes of older versions can be shown too
+        environment=read("environment.json", "environment", "versions, hardware and duration are unknown") or {},
         train=metrics.train,
         spectrum=metrics.spectrum,
         alarms=metrics.alarms,
@@ -111,7 +111,7 @@ def read_run_summary(path: Path) -> RunSummary:
         evaluation=read("evaluation.json", "evaluation", "the run was not evaluated with `fullrank evaluate`"),
         views=_read_picture(path / "views.png", notes),
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
-        notes=tuple(notes),
+        file_notes=tuple(notes),
     )
 
 

@@ -29,10 +29,10 @@ MAX_NUMBERS = 100_000
 
 
 def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
-    """Return for each position of the slider which spectrum of each run it shows: index of the run -> index of the spectrum.
+    """Return for each position of the slider: index of the run -> index of the spectrum that it shows.
 
-    One run shows its own spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the positions are
-    the spectra of the run that has the most, and every other run shows the spectrum with the nearest fraction.
+    For one run, the positions are its spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the positions are
+    the spectra of the run with the most spectra, and every other run shows the spectrum with the nearest fraction.
     """
     fractions = {i: spectra.steps / max(1, spectra.steps[-1]) for i, spectra in _spectra(runs).items()}
     longest = max(fractions.values(), key=len, default=[])
@@ -45,7 +45,7 @@ def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
 def slider_positions(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Return the positions of the slider for the page: the caption of each, and the step of each run by its index."""
     spectra = _spectra(runs)
-    captions = {i: _captions(runs[i], of_run, with_label=len(runs) > 1) for i, of_run in spectra.items()}
+    captions = {i: _captions(runs[i], history, with_label=len(runs) > 1) for i, history in spectra.items()}
     return [
         {
             "caption": "\n".join(captions[i][k] for i, k in matched.items()),
@@ -70,21 +70,21 @@ def _captions(run: RunSummary, spectra: SpectrumHistory, *, with_label: bool) ->
 def spectrum_figure(runs: Sequence[RunSummary], location: str) -> Figure | None:
     """Return the eigenvalues at one location against their index, on a logarithmic axis; None if no run has this spectrum.
 
-    `data` holds the last spectrum of each run and, faint, its first one. `frames` holds for each position of the slider the spectra that
-    replace the last ones. `layout.meta.ranges` holds the range of the axis for eigenvalues, and for eigenvalues divided by the largest.
+    `data` contains the last spectrum of each run and, faint, its first one. `frames` contains for each position of the slider the spectra
+    that replace the last ones. `layout.meta.ranges` contains the axis range for eigenvalues, and for eigenvalues divided by the largest.
     """
     shown = {i: spectra for i, spectra in _spectra(runs).items() if location in spectra.eigenvalues}
     if not shown:
         return None
     positions = match_spectra(runs)
     at_most = min(MAX_EIGENVALUES, MAX_NUMBERS // (len(LOCATIONS) * len(positions) * len(runs)))
-    kept = {i: spread_indices(spectra.eigenvalues[location].shape[1], at_most) for i, spectra in shown.items()}
-    # An eigenvalue of a covariance below zero is a rounding error.
-    tables = {i: np.maximum(spectra.eigenvalues[location][:, kept[i]], 0.0) for i, spectra in shown.items()}
+    indices = {i: spread_indices(spectra.eigenvalues[location].shape[1], at_most) for i, spectra in shown.items()}
+    # A negative eigenvalue of a covariance is a rounding error.
+    tables = {i: np.maximum(spectra.eigenvalues[location][:, indices[i]], 0.0) for i, spectra in shown.items()}
 
     def trace(i: int, k: int, *, faint: bool = False) -> dict[str, Any]:
         hover = {"hovertemplate": f"λ<sub>%{{x}}</sub> = %{{y:.3~g}}<extra>{escape_label(runs[i].label)}</extra>"}
-        points = {"x": [j + 1 for j in kept[i]], "y": _rounded(tables[i][k]), "meta": {"run": runs[i].label, "quantity": "eigenvalue"}}
+        points = {"x": [j + 1 for j in indices[i]], "y": _rounded(tables[i][k]), "meta": {"run": runs[i].label, "quantity": "eigenvalue"}}
         return line_trace(i, runs[i].label, faint=faint) | points | ({"hoverinfo": "skip"} if faint else hover)
 
     return {

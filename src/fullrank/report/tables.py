@@ -7,7 +7,7 @@ from html import escape
 from fullrank.evaluation.result import ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.report.document import html_table, label_html
-from fullrank.report.metrics import WARNING_MARK, cell, last_metrics, footnotes
+from fullrank.report.metrics import WARNING_MARK, cell, footnotes, last_metrics
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.text import (
@@ -28,7 +28,7 @@ COMPARED_METRICS = ("effective_rank", "collapsed_dimensions")
 
 
 def summary_table(runs: Sequence[RunSummary]) -> str:
-    """Return one row for each run: what was trained and, for a single run, the last metrics, which `comparison_table` shows for several."""
+    """Return a table with a row per run: what was trained and, for a single run, the last metrics (see `comparison_table`)."""
     facts = [run_facts(run) | (last_measurements(run) if len(runs) == 1 else {}) for run in runs]
     rows = [[label_html(i, run.label), *map(escape, facts[i].values())] for i, run in enumerate(runs)]
     caption = (
@@ -38,34 +38,34 @@ def summary_table(runs: Sequence[RunSummary]) -> str:
 
 
 def comparison_table(runs: Sequence[RunSummary]) -> str:
-    """Return one row for each run: how its recipe differs, its last metrics and its accuracies; empty for a single run."""
+    """Return a table with a row per run: the differences of its recipe, its last metrics and accuracies; empty for a single run."""
     if len(runs) < 2:
         return ""
     metrics = [{location: last_metrics(run, location) for location in LOCATIONS} for run in runs]
     descriptions = describe_differences([run.recipe for run in runs])
     columns = {"difference": ["" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)]}
     values = {
-        f"{METRICS[name].name}, {location}": [of_run[location].get(name) for of_run in metrics]
+        f"{METRICS[name].name}, {location}": [run_metrics[location].get(name) for run_metrics in metrics]
         for name in COMPARED_METRICS
         for location in LOCATIONS
     }
-    columns |= {name: [cell(value) if value else "–" for value in of_runs] for name, of_runs in values.items()}
+    columns |= {name: [cell(value) if value else "–" for value in column] for name, column in values.items()}
     columns["online accuracy"] = [last_accuracy(run) for run in runs]
     scores = [[score for score in _scores(run) if score.features == "backbone"] for run in runs]
-    for probe in dict.fromkeys(score.probe for of_run in scores for score in of_run):
-        columns[probe] = ["".join(_score_cell(score) for score in of_run if score.probe == probe) or "–" for of_run in scores]
+    for probe in dict.fromkeys(score.probe for run_scores in scores for score in run_scores):
+        columns[probe] = ["".join(_score_cell(score) for score in run_scores if score.probe == probe) or "–" for run_scores in scores]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–", NOT_MEASURED) for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    warnings = footnotes(value for of_runs in values.values() for value in of_runs if value)
+    warnings = footnotes(value for column in values.values() for value in column if value)
     caption = "Metrics of the last spectrum, and accuracies of the backbone."
     if warnings:
         biases = ", ".join(f"{METRICS[name].name}: {METRICS[name].small_sample_bias}" for name in COMPARED_METRICS)
-        caption += f" {WARNING_MARK}: biased, because there are few samples ({biases})."
+        caption += f" {WARNING_MARK}: biased by the small number of samples ({biases})."
     return html_table(["run", *shown], rows, caption=caption, stacks=True, wide=True) + warnings
 
 
 def verdict_paragraphs(runs: Sequence[RunSummary]) -> str:
-    """Return one paragraph for each run: its label, if there are several, and its verdict. The colour repeats the verdict."""
+    """Return one paragraph per run: its label, if there are several runs, and its verdict, which the colour repeats."""
     lines = []
     for i, run in enumerate(runs):
         verdict = judge_run(run)
@@ -87,7 +87,7 @@ def evaluation_table(runs: Sequence[RunSummary]) -> str:
             *(cells.get((probe, i, name), "–") for name in features),
         ]
         for probe in dict.fromkeys(probe for probe, *_ in cells)
-        for i in sorted({i for of_probe, i, _ in cells if of_probe == probe})
+        for i in sorted({i for name, i, _ in cells if name == probe})
     ]
     head = ["probe", *(["run"] if len(runs) > 1 else []), *features]
     return html_table(head, rows, caption="Accuracy on the test images: mean ± standard deviation over n repetitions.", stacks=True)
@@ -106,12 +106,12 @@ def _score_cell(score: ProbeScore) -> str:
 
 
 def evaluation_notes(runs: Sequence[RunSummary]) -> str:
-    """Return a list of which images were used and what was left out."""
+    """Return a list of the images that were used and of the scores that were not computed."""
     notes = []
     for i, run in enumerate(runs):
-        if found := run.evaluation:
-            notes += [(i, f"{format_count(found.train_images)} train and {format_count(found.test_images)} test images.")]
-            notes += [(i, text) for text in (found.statement, *(f"Left out: {text}" for text in found.left_out)) if text]
+        if evaluation := run.evaluation:
+            notes += [(i, f"{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images.")]
+            notes += [(i, text) for text in (evaluation.statement, *(f"Not computed: {text}" for text in evaluation.left_out)) if text]
     return _html_list(runs, notes)
 
 
@@ -130,7 +130,7 @@ def alarm_table(runs: Sequence[RunSummary]) -> str:
         return ""
     alarms = [(i, run, alarm) for i, run in enumerate(runs) for alarm in run.alarms]
     if not alarms:
-        return "<p>No alarm.</p>"
+        return "<p>No alarm was raised.</p>"
     columns = {
         "step": [format_count(alarm.step) for *_, alarm in alarms],
         "epoch": [f"{alarm.epoch:.4g}" for *_, alarm in alarms],
@@ -160,7 +160,7 @@ def _html_list(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> 
     for i, text in notes:
         runs_of.setdefault(text, []).append(i)
     items = []
-    for text, of in runs_of.items():
-        labels = "" if len(of) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in of) + ": "
+    for text, indices in runs_of.items():
+        labels = "" if len(indices) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in indices) + ": "
         items.append(f"<li>{labels}{escape(text)}</li>")
     return f'<ul class="notes">{"".join(items)}</ul>' if items else ""

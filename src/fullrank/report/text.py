@@ -1,4 +1,4 @@
-"""The text about a run: its verdict, its facts, its caveats, and the formats of numbers."""
+"""The text about a run: its verdict, its facts and its notes; and number formatting."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -18,7 +18,7 @@ class Verdict:
     """Whether a run is healthy."""
 
     level: str
-    """`good`, `alarm`, `failed` or `unknown`."""
+    """`good`, `warning`, `failed` or `unknown`."""
     text: str
 
 
@@ -34,14 +34,14 @@ def judge_run(run: RunSummary) -> Verdict:
         last, n = run.alarms[-1], len(run.alarms)
         if last.alarm == "not finite" and not (steps and steps[-1] > last.step):  # the run ended there
             return Verdict(level="failed", text=f"Failed at step {format_count(last.step)}: {alarm_message(last)}.")
-        count = f"{n} alarms, the last" if n > 1 else "An alarm"
+        count = f"{n} alarms were raised, the last" if n > 1 else "An alarm was raised"
         sentence = f"{count} at step {format_count(last.step)}: {alarm_message(last)}."
-        return Verdict(level="alarm", text=" ".join(filter(None, (sentence, collapsed, ranks))))
+        return Verdict(level="warning", text=" ".join(filter(None, (sentence, collapsed, ranks))))
     if collapsed:
-        return Verdict(level="alarm", text=f"No alarm, but collapsed dimensions. {collapsed}")
+        return Verdict(level="warning", text=f"No alarm was raised, but dimensions have collapsed. {collapsed}")
     if not ranks:
-        return Verdict(level="unknown", text="No alarm, but the run has no spectrum.")
-    return Verdict(level="good", text=f"No alarm. {ranks}")
+        return Verdict(level="unknown", text="No alarm was raised, but the run has no spectrum.")
+    return Verdict(level="good", text=f"No alarm was raised. {ranks}")
 
 
 def run_facts(run: RunSummary) -> dict[str, str]:
@@ -69,29 +69,29 @@ def last_accuracy(run: RunSummary) -> str:
 
 
 def last_effective_rank(run: RunSummary, location: str) -> str:
-    """Return the last effective rank, such as `45.2 of 512`; empty if there is none."""
+    """Return the last effective rank, for example `45.2 of 512`; empty if there is none."""
     metrics = run.logged_metrics(location)
     return f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}" if metrics and isfinite(metrics.effective_rank) else ""
 
 
 def list_notes(run: RunSummary) -> list[str]:
     """Return one sentence for everything that is missing, damaged, or measured on too few images."""
-    caveats = list(run.notes)
+    notes = list(run.file_notes)
     if run.train and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1]):
-        caveats.append("There is no online accuracy: the online probe needs labels.")
+        notes.append("There is no online accuracy: the online probe needs labels.")
     not_finite = [step for step, value in zip(*series(run.train, lambda row: row.loss), strict=True) if value is None]
     if not_finite:
         steps = f"{len(not_finite)} logged steps, first at step" if len(not_finite) > 1 else "logged step"
-        caveats.append(f"The loss is not finite at {steps} {format_count(not_finite[0])}; the curves have gaps there.")
+        notes.append(f"The loss is not finite at {steps} {format_count(not_finite[0])}; the curves have gaps there.")
     epochs = look_up(run.recipe, "epochs")
     if run.train and epochs is not None and epochs - run.train[-1].epoch >= 1:
-        caveats.append(f"The log ends in epoch {run.train[-1].epoch:.4g} of {epochs}: the run was stopped or is still running.")
+        notes.append(f"The log ends in epoch {run.train[-1].epoch:.4g} of {epochs}: the run was stopped or is still running.")
     if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
-        caveats.append(f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the effective rank "
-                       "is too small.")  # fmt: skip
+        notes.append(f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the effective rank "
+                     "is too small.")  # fmt: skip
     if run.decode_errors:
-        caveats.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
-    return caveats
+        notes.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
+    return notes
 
 
 def _rank_sentence(run: RunSummary) -> str:
@@ -101,7 +101,7 @@ def _rank_sentence(run: RunSummary) -> str:
 
 
 def _collapsed_sentence(run: RunSummary) -> str:
-    """Return the collapsed dimensions of the last spectrum in a sentence; empty if there are none, or too few images to know."""
+    """Return the collapsed dimensions of the last spectrum in a sentence; empty without any, or with too few images to detect them."""
     found = [
         f"{format_count(metrics.collapsed_dimensions)} dimensions of the {location}"
         for location in LOCATIONS
@@ -127,7 +127,7 @@ def _backbone(run: RunSummary) -> str:
 
 
 def format_count(n: int | float) -> str:
-    """Return a whole number with thin spaces between its thousands.
+    """Return an integer with thin spaces between its thousands.
 
     >>> format_count(1234567).split("\N{NARROW NO-BREAK SPACE}")
     ['1', '234', '567']

@@ -25,13 +25,13 @@ from fullrank.report.run_summary import RunSummary, Series, series
 from fullrank.run.spectrum_history import LOCATIONS
 
 MAX_POINTS = 5_000
-"""Points of one quantity, over all runs; longer curves are thinned, which keeps the page small."""
+"""Maximum number of points of one quantity, over all runs; longer curves are downsampled, which keeps the page small."""
 DIGITS = 6
 """Significant digits of a value; with four, a loss that falls from 5.55 to 5.54 would look like stairs."""
 ALARM_ROW = 16
 """Height of the row of alarms of one run, in pixels."""
 LINE_LENGTH = 90
-"""Letters in a line of the text that appears under the pointer."""
+"""Characters per line of the text that appears under the pointer."""
 EIGENVALUE_INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Eigenvalues shown over training. The 14th is the last in the figures of Skean et al. 2024. Several runs show every fourth of these."""
 
@@ -99,7 +99,7 @@ def eigenvalue_figure(runs: Sequence[RunSummary]) -> Figure | None:
     tables = {
         name: [run.spectra.eigenvalues[name] for run in runs if run.spectra and name in run.spectra.eigenvalues] for name in LOCATIONS
     }
-    widths = {location: max((table.shape[1] for table in of_runs), default=0) for location, of_runs in tables.items()}
+    widths = {location: max((table.shape[1] for table in spectra), default=0) for location, spectra in tables.items()}
     indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= max(widths.values())]
     opacities = dict(zip(indices, np.linspace(1.0, 0.45, len(indices)).round(2).tolist(), strict=True))
     panels = []
@@ -116,7 +116,7 @@ def eigenvalue_figure(runs: Sequence[RunSummary]) -> Figure | None:
 
 
 def _eigenvalue_series(run: RunSummary, location: str, j: int) -> Series:
-    """Return the j-th eigenvalue over the steps; None, which plotly draws as a gap, where it is zero or a rounding error."""
+    """Return the j-th eigenvalue over the steps; zeros and rounding errors are None, which plotly draws as gaps."""
     if run.spectra is None or location not in run.spectra.eigenvalues or run.spectra.eigenvalues[location].shape[1] < j:
         return [], []
     values = mask_rounding_errors(run.spectra.eigenvalues[location][:, [0, j - 1]])[:, 1].tolist()
@@ -142,9 +142,11 @@ def alarm_markers(runs: Sequence[RunSummary]) -> tuple[list[dict[str, Any]], int
             "showlegend": False,
             "x": list(texts),
             "y": [row] * len(texts),
-            "text": ["<br>".join(escape_label(line) for text in of_step for line in wrap(text, LINE_LENGTH)) for of_step in texts.values()],
+            "text": [
+                "<br>".join(escape_label(line) for text in messages for line in wrap(text, LINE_LENGTH)) for messages in texts.values()
+            ],
             "hovertemplate": f"%{{text}}<extra>{escape_label(f'{run.label}: alarm' if len(runs) > 1 else 'alarm')}</extra>",
-            "meta": {"run": run.label, "quantity": "alarm", "texts": ["; ".join(of_step) for of_step in texts.values()]},
+            "meta": {"run": run.label, "quantity": "alarm", "texts": ["; ".join(messages) for messages in texts.values()]},
         }
         traces.append(trace | points)
     return traces, ALARM_ROW * len(with_alarms)
@@ -162,7 +164,7 @@ def alarm_lines(runs: Sequence[RunSummary], *, top: float) -> list[dict[str, Any
 
 
 def _stack_panels(runs: Sequence[RunSummary], panels: Iterable[Panel]) -> Figure | None:
-    """Return panels one above the other, with the alarms at the top; panels without values are left out."""
+    """Return panels one above the other, with the alarms at the top; panels without values are omitted."""
     drawn = [(panel, traces) for panel in panels if (traces := _panel_traces(runs, panel))]
     if not drawn:
         return None
@@ -203,11 +205,11 @@ def _panel_traces(runs: Sequence[RunSummary], panel: Panel) -> list[dict[str, An
             steps, values = curve.series[i]
             if all(value is None for value in values):
                 continue
-            kept = spread_indices(len(steps), MAX_POINTS // len(runs))
+            indices = spread_indices(len(steps), MAX_POINTS // len(runs))
             name = f"{run.label}: {curve.name}" if len(runs) > 1 else curve.name
             trace = line_trace(i, run.label, faint=curve.faint, markers=curve.markers or len(steps) == 1) | {
-                "x": [steps[k] for k in kept],
-                "y": [round_significant(values[k], digits=DIGITS) for k in kept],
+                "x": [steps[k] for k in indices],
+                "y": [round_significant(values[k], digits=DIGITS) for k in indices],
                 "hovertemplate": f"%{{y:{panel.number_format}}}<extra>{escape_label(name)}</extra>",
                 "meta": {"run": run.label, "quantity": curve.name},
             }
