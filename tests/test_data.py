@@ -177,7 +177,7 @@ def test_training_and_held_out_digits_are_different_ones():
 
 
 def test_fewer_images_than_a_batch_are_an_error(even):
-    with pytest.raises(UserError, match="12 training images are fewer than a batch of 64; give --batch_size 6"):
+    with pytest.raises(UserError, match="there are only 12 training images; give --batch_size 6"):
         opened(even, batch_size=64)
 
 

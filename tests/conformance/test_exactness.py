@@ -75,8 +75,8 @@ def test_without_gathering_a_sum_over_samples_is_exact_and_a_correlation_is_not(
     assert all(errors.local_gradient_error > 0.01 for errors in measured["barlow_twins"])
 
 
-def test_a_function_that_other_processes_cannot_import_is_refused():
-    with pytest.raises(UserError, match="define it by def"):
+def test_a_function_that_other_processes_cannot_import_raises():
+    with pytest.raises(UserError, match="define it with"):
         measure_exactness([objective_case(lambda Z: {"loss": Z.square().mean()}, name="mine")])
 
 

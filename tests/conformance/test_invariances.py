@@ -11,12 +11,12 @@ COLUMN_INVARIANCES = {"scale", "scale of each dimension", "shift of each dimensi
 ROW_INVARIANCES = {"scale", "scale of each row"}
 
 
-def invariances(objective, **numbers):
-    return {name for name, change in relative_changes(objective_case(objective, hyper=numbers)).items() if change <= ROUNDING}
+def invariances(objective, **hyper):
+    return {name for name, change in relative_changes(objective_case(objective, hyper=hyper)).items() if change <= ROUNDING}
 
 
 @pytest.mark.parametrize(
-    ("objective", "numbers", "expected"),
+    ("objective", "hyper", "expected"),
     [
         (frossl, {}, ORDERS | COLUMN_INVARIANCES),
         (frossl, {"normalize": "matrix"}, ORDERS | {"rotation", "scale", "shift of each dimension"}),
@@ -30,8 +30,8 @@ def invariances(objective, **numbers):
         (dino, {}, ORDERS),
     ],
 )
-def test_invariances_are_those_of_the_formula(objective, numbers, expected):
-    assert invariances(objective, **numbers) == expected
+def test_invariances_are_those_of_the_formula(objective, hyper, expected):
+    assert invariances(objective, **hyper) == expected
 
 
 def test_an_objective_of_single_entries_has_no_invariance():

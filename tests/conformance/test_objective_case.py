@@ -52,7 +52,7 @@ def test_the_number_of_views_fits_the_objective(loss, views):
     assert objective_case(loss).views == views
 
 
-def test_numbers_are_bound():
+def test_hyperparameters_are_bound():
     case = objective_case(broken_losses.correct, hyper={"invariance": 0.0})
     assert case.objective(**case.random_tensors(torch.Generator()))["invariance"] == 0
 
@@ -65,6 +65,6 @@ def test_numbers_are_bound():
         (lambda *, weight=1.0: {}, "takes no tensor by position"),
     ],
 )
-def test_a_signature_that_no_method_supplies_is_refused(loss, words):
+def test_a_signature_that_no_method_supplies_raises(loss, words):
     with pytest.raises(UserError, match=words):
         objective_case(loss)

@@ -19,7 +19,7 @@ from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 N, D, STEPS = 16, 5, 3
 SMALL_NUMBERS = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
-"""Small values for the numbers of objectives and builders."""
+"""Small values for the hyperparameters of objectives and builders."""
 
 
 def small_numbers(function):

@@ -114,13 +114,13 @@ def test_arguments_cannot_load_pretrained_weights():
 
 
 @pytest.mark.parametrize("arguments", [{"features_only": True}, {"global_pool": ""}])
-def test_a_network_without_pooling_is_refused(arguments):
+def test_a_network_without_pooling_raises(arguments):
     with pytest.raises(UserError, match="remove the pooling"):
         build_backbone(BackboneConfig(arguments=arguments))
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "mobilenetv3_small_050", "resnet50d"])
-def test_the_small_stem_of_another_network_is_refused(name):
+def test_the_small_stem_of_another_network_raises(name):
     with pytest.raises(UserError, match=f"plain ResNets, got backbone '{name}'"):
         build_backbone(BackboneConfig(name=name, stem="small"))
 

@@ -103,7 +103,7 @@ def test_the_teacher_is_ignored():
     assert gradient_ranks(original, views()) == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 
-def test_a_network_that_is_not_a_resnet_is_refused():
+def test_a_network_that_is_not_a_resnet_raises():
     network = build_backbone(BackboneConfig(name="test_vit", arguments={"img_size": 32}))
     with pytest.raises(UserError, match=r"^the last residual block is defined only for timm's ResNets, got backbone 'VisionTransformer'"):
         gradient_ranks(JointEmbedding(network, torch.nn.Identity(), simclr), [torch.randn(2, 4, 3, 32, 32)])

@@ -86,7 +86,7 @@ def test_a_tensor_without_axis_names_is_split_along_the_last_axis():
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_it_has_the_signature_of_its_objective(name):
+def test_grouped_has_the_signature_of_its_objective(name):
     objective = partial(OBJECTIVES[name])
     module = Grouped(objective, groups=2, seed=0)
     assert tensor_names(module) == tensor_names(objective)
@@ -95,6 +95,6 @@ def test_it_has_the_signature_of_its_objective(name):
     assert inspect.signature(module) == inspect.signature(objective)
 
 
-def test_more_groups_than_dimensions_are_refused():
+def test_more_groups_than_dimensions_raise():
     with pytest.raises(UserError, match=r"^projector.groups is 8, but there are 7 dimensions; choose 1 to 7 groups$"):
         grouped(simclr, 8)(torch.randn(2, N, D))

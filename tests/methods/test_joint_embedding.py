@@ -49,7 +49,7 @@ def test_batch_norm_sees_one_view_at_a_time(method, views):
     assert (Z[:2] - mixed).abs().max() > 0.01
 
 
-def test_the_terms_use_the_numbers_of_the_partial(method, views):
+def test_the_terms_use_the_hyperparameters_of_the_partial(method, views):
     embeddings = method(views)
     assert method.input_names == ("Z",)
     terms, expected = method.terms(embeddings), frossl(embeddings["Z"], invariance=2.0)

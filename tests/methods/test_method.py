@@ -134,6 +134,6 @@ def test_buffers_are_saved_with_the_weights(build_buffers):
     assert other.tensors()["count"] == 1
 
 
-def test_an_axis_of_unknown_size_is_refused():
+def test_an_axis_of_unknown_size_raises():
     with pytest.raises(UserError, match=r"axis size"):
         StateBuffers(ObjectiveState({"rows": ("size D", torch.zeros)}, decay), frossl, D=3)

@@ -84,7 +84,7 @@ def test_under_bfloat16_the_loss_is_finite_and_within_a_percent(name):
     ],
     ids=["resnet", "vit"],
 )
-def test_it_trains_a_resnet_and_a_vit(name, spec, fabric):
+def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
         backbone = build_backbone(spec)
         widths = () if tensor_names(OBJECTIVES[name]) == ("R",) else (16, 6)
@@ -137,7 +137,7 @@ def test_prototypes_are_frozen_in_their_first_epochs(fabric):
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
 
 
-def test_each_view_can_have_its_own_encoder(fabric):
+def test_each_view_can_have_a_separate_encoder(fabric):
     method = table["method"]("frossl", shared=False)
     assert len(method.view_encoders) == 2
     first, second = method.backbone[0].weight, method.view_encoders[0][0][0].weight
@@ -166,7 +166,7 @@ def test_the_users_objective_gets_the_method_of_its_tensors():
 
 
 @pytest.mark.parametrize(("forgetting", "rate"), [({}, 0.01), ({"forgetting": 0.5}, 0.5)])
-def test_the_state_update_uses_the_objectives_number(forgetting, rate):
+def test_the_state_update_uses_the_hyperparameter_of_the_objective(forgetting, rate):
     def plain(Z, R, mu):
         return {"distance": (Z[0] - Z[1]).square().mean()}
 
@@ -181,12 +181,12 @@ def test_the_state_update_uses_the_objectives_number(forgetting, rate):
 
 
 @pytest.mark.parametrize("builder", dict.fromkeys(METHODS.values()), ids=lambda builder: builder.__name__)
-def test_the_page_of_objectives_shows_each_builder_with_its_defaults(builder):
+def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
     numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
     assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
 
 
-def test_unknown_tensors_are_refused():
+def test_unknown_tensors_raise():
     with pytest.raises(ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"):
         method_builder("mine:f", lambda z1, z2: {})
 

@@ -146,7 +146,7 @@ def test_a_fixed_low_rank_projector_has_d0_singular_values_of_one(D, data):
 
 
 def test_the_fixed_low_rank_subspaces_are_uniform():
-    """E W = 0, and E W'W = (d0/D) I, with each entry's standard error in mind."""
+    """E W = 0, and E WᵀW = (d0/D) I, with each entry's standard error in mind."""
     W = torch.stack([built("low-rank", features=4, d0=1)[0].weight for _ in range(4000)])
     assert W.mean(0).abs().max() < 5 * 0.25 / math.sqrt(4000)
     torch.testing.assert_close((W.mT @ W).mean(0), torch.eye(4) / 4, rtol=0, atol=0.02)
@@ -171,7 +171,7 @@ def test_fixed_random_projectors_are_a_function_of_the_seed():
     assert not torch.allclose(drawn(1), drawn(2))
 
 
-def test_a_sub_vector_equals_a_low_rank_diagonal_for_a_loss_of_unit_rows():
+def test_a_sub_vector_equals_a_low_rank_diagonal_for_a_loss_on_normalised_rows():
     R = torch.randn(2, 12, D_B)
     a, b = (torch.stack([*map(built(kind), R)]) for kind in ("sub-vector", "low-rank-diagonal"))
     assert torch.equal(a, R[..., :3])

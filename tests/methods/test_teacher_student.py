@@ -37,7 +37,7 @@ def test_parameters_and_batch_norm_statistics_are_averaged(student):
             assert not torch.equal(value, before[name])
 
 
-def test_the_teacher_starts_as_a_copy_with_its_own_tensors(student):
+def test_the_teacher_is_a_copy_with_separate_tensors(student):
     teacher = EMA(*student)
     x = torch.randn(6, 3)
     assert torch.equal(teacher.eval()(x), nn.Sequential(*student).eval()(x))

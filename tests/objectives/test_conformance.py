@@ -42,7 +42,7 @@ def test_passes_the_conformance_check(case, check):
 
 
 @every_objective
-def test_numbers_are_keywords_with_defaults(name):
+def test_hyperparameters_are_keyword_only_with_defaults(name):
     for parameter in inspect.signature(ALL_OBJECTIVES[name]).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             assert parameter.default is not inspect.Parameter.empty

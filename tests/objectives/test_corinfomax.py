@@ -16,8 +16,8 @@ def covariances(rng, D):
     return A @ A.mT / (2 * D)
 
 
-def loss(*tensors, **numbers):
-    return sum(corinfomax(*tensors, **numbers).values())
+def loss(*tensors, **hyper):
+    return sum(corinfomax(*tensors, **hyper).values())
 
 
 def log_determinant(A):
@@ -50,8 +50,8 @@ def loops(Z, R, mu, *, invariance, epsilon, forgetting):
 @pytest.mark.parametrize("shape", [(2, 7, 4), (2, 4, 6)])
 def test_equals_the_log_determinant_of_the_running_covariances(shape, rng):
     Z, R, mu = randn(rng, *shape) + 0.5, covariances(rng, shape[-1]), randn(rng, 2, shape[-1])
-    numbers = {"invariance": 3.0, "epsilon": 0.01, "forgetting": 0.3}
-    assert loss(Z, R, mu, **numbers).item() == pytest.approx(loops(Z, R, mu, **numbers), abs=1e-10)
+    hyper = {"invariance": 3.0, "epsilon": 0.01, "forgetting": 0.3}
+    assert loss(Z, R, mu, **hyper).item() == pytest.approx(loops(Z, R, mu, **hyper), abs=1e-10)
 
 
 def test_the_loss_uses_the_updated_moments(rng):

@@ -31,7 +31,7 @@ def test_gradient_by_the_gram_equals_finite_differences(loss, randn):
     assert torch.autograd.gradcheck(loss, randn(2, 3, 5).requires_grad_())
 
 
-def test_minimum_for_unit_rows_is_at_equal_views_with_isotropic_scatter(loss, randn):
+def test_minimum_for_normalised_rows_is_at_equal_views_with_isotropic_scatter(loss, randn):
     N, D = 8, 4
     identity = torch.eye(D, dtype=torch.float64)
     best = torch.cat([identity, -identity]).expand(2, N, D)

@@ -12,8 +12,8 @@ def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def loss(S, T, c, **numbers):
-    return sum(dino(S, T, c, **numbers).values())
+def loss(S, T, c, **hyper):
+    return sum(dino(S, T, c, **hyper).values())
 
 
 def softmax(x):

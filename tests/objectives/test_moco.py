@@ -13,8 +13,8 @@ def randn(rng, *shape):
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def loss(Q, K, queue, **numbers):
-    return sum(moco(Q, K, queue, **numbers).values())
+def loss(Q, K, queue, **hyper):
+    return sum(moco(Q, K, queue, **hyper).values())
 
 
 def dot(x, y):

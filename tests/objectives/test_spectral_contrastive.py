@@ -29,7 +29,7 @@ def test_is_an_unbiased_estimate_on_a_subset_of_samples(loss, randn):
     assert sum(parts) / len(parts) == pytest.approx(loss(Z).item(), abs=1e-12)
 
 
-def test_minimum_for_unit_rows_is_at_a_tight_frame_with_equal_views(loss, randn):
+def test_minimum_for_normalised_rows_is_at_a_tight_frame_with_equal_views(loss, randn):
     N, D = 6, 2
     angles = torch.arange(N, dtype=torch.float64) * math.pi / N
     frame = torch.stack([angles.cos(), angles.sin()], 1).expand(2, N, D)

@@ -55,7 +55,7 @@ def test_codes_have_no_gradient(loss, rng):
     torch.testing.assert_close(*(torch.autograd.grad(value, S)[0] for value in (loss(S), usual)), atol=1e-12, rtol=0)
 
 
-def test_is_nearly_zero_if_every_prototype_has_its_own_samples(loss):
+def test_is_nearly_zero_if_samples_are_assigned_to_their_prototypes(loss):
     S = (2 * torch.eye(4, dtype=torch.float64) - 1).repeat(3, 2, 1)  # 8 samples, 4 prototypes
     assert loss(S).item() == pytest.approx(math.log(1 + 3 * math.exp(-20)), abs=1e-12)
 

@@ -16,8 +16,8 @@ def symmetric(rng, D):
     return A @ A.T / D
 
 
-def loss(*tensors, **numbers):
-    return sum(tico(*tensors, **numbers).values())
+def loss(*tensors, **hyper):
+    return sum(tico(*tensors, **hyper).values())
 
 
 def normalized(row):
@@ -57,7 +57,7 @@ def test_the_loss_uses_the_updated_covariance(rng):
     assert tico(Z, Z, C, forgetting=0.4, covariance=1.0)["covariance"].item() == pytest.approx(crowd.item(), abs=1e-12)
 
 
-def test_is_least_without_a_past_when_views_agree_and_directions_are_spread_evenly(rng):
+def test_is_smallest_without_a_past_if_views_agree_and_directions_are_spread_evenly(rng):
     identity, C = torch.eye(4, dtype=torch.float64), torch.zeros(4, 4, dtype=torch.float64)
     best = torch.cat([identity, -identity]).expand(2, 8, 4)
     assert loss(best, best, C, forgetting=0.0).item() == pytest.approx(8 / 4, abs=1e-12)

@@ -30,7 +30,7 @@ def test_file_round_trip(recipe, tmp_path):
 
 
 @each
-def test_the_json_holds_every_hyperparameter(recipe):
+def test_the_json_contains_every_hyperparameter(recipe):
     assert set(to_dict(recipe)["hyper"]) == set(hyperparameters(OBJECTIVES[recipe.objective]))
 
 
@@ -88,7 +88,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("{", "cannot be read"), ("[]", "holds a list, expected an object"), ("", "cannot be read")]
+    ("text", "expected"), [("{", "cannot be read"), ("[]", "contains a list, expected an object"), ("", "cannot be read")]
 )
 def test_a_damaged_file_is_an_error(tmp_path, text, expected):
     (tmp_path / "recipe.json").write_text(text)

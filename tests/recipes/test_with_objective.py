@@ -32,7 +32,7 @@ def test_an_objective_that_inverts_a_covariance_gets_at_most_64_dimensions():
     assert with_objective(Recipe(), "simclr").projector.widths == Recipe().projector.widths
 
 
-def test_an_objective_of_the_representation_gets_no_projector():
+def test_an_objective_that_takes_the_representation_gets_no_projector():
     assert with_objective(Recipe(), "directclr").projector.widths == ()
     assert with_objective(Recipe(projector=ProjectorConfig(kind="diagonal")), "directclr").projector.absent
 

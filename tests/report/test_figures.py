@@ -42,7 +42,7 @@ def test_runs_beyond_the_palette_have_other_dashes():
 
 
 @pytest.mark.parametrize(("n", "at_most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])
-def test_thinning_keeps_the_first_and_the_last(n, at_most):
+def test_downsampling_keeps_the_first_and_the_last(n, at_most):
     indices = spread_indices(n, at_most)
     assert indices[0] == 0
     assert indices[-1] == n - 1

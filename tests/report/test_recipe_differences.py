@@ -6,7 +6,7 @@ def recipe(objective="frossl", *, widths=(512, 512), seed=0, **rest):
     return {"objective": objective, "hyper": {f"weight of {objective}": 1.0}, "projector": projector, "seed": seed, **rest}
 
 
-def test_entries_that_follow_from_the_objective_are_left_out():
+def test_entries_that_follow_from_the_objective_are_omitted():
     assert describe_differences([recipe("frossl"), recipe("simclr"), recipe("vicreg")]) == ["frossl", "simclr", "vicreg"]
 
 

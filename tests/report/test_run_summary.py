@@ -73,7 +73,7 @@ def test_a_directory_without_a_recipe_is_not_a_run(tmp_path):
         read_run_summary(tmp_path)
 
 
-def test_an_incomplete_last_line_is_left_out_with_a_note(make_run):
+def test_an_incomplete_last_line_is_skipped_with_a_note(make_run):
     path = make_run("whole", lines=10)
     text = (path / "metrics.jsonl").read_text()
     n = text.count("\n")

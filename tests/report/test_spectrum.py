@@ -9,7 +9,7 @@ def captions(runs):
     return [position["caption"] for position in slider_positions(runs)]
 
 
-def test_frames_hold_the_eigenvalues_of_the_file(make_run):
+def test_frames_contain_the_eigenvalues_of_the_file(make_run):
     run = read_run_summary(make_run(T=6, D_b=40))
     figure = spectrum_figure([run], "backbone")
     assert len(figure["frames"]) == 6
@@ -36,7 +36,7 @@ def test_runs_of_different_length_are_matched_by_the_fraction_of_training(make_s
     assert match_spectra([short, long]) == [{0: 0, 1: 0}, {0: 0, 1: 1}, {0: 1, 1: 2}, {0: 1, 1: 3}, {0: 2, 1: 4}]
 
 
-def test_a_run_without_spectra_is_left_out(make_summary, make_spectra):
+def test_a_run_without_spectra_is_omitted(make_summary, make_spectra):
     complete, empty = make_summary(label="complete", spectra=make_spectra([0, 1], projector=np.ones((2, 4)))), make_summary(label="empty")
     figure = spectrum_figure([empty, complete], "projector")
     assert {trace["meta"]["run"] for trace in figure["data"]} == {"complete"}
@@ -71,7 +71,7 @@ def test_the_scale_of_one_run_does_not_hide_another(make_summary, make_spectra):
     assert (low, high) == pytest.approx((-11.3, 8.3))
 
 
-def test_many_wide_spectra_are_thinned(make_summary, make_spectra):
+def test_many_wide_spectra_are_downsampled(make_summary, make_spectra):
     runs = [make_summary(spectra=make_spectra(range(80), backbone=np.ones((80, 2048)), projector=np.ones((80, 8192)))) for _ in range(3)]
     figures = [spectrum_figure(runs, location) for location in ("backbone", "projector")]
     assert sum(len(state["y"]) for figure in figures for frame in figure["frames"] for state in frame) <= MAX_NUMBERS

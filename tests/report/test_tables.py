@@ -25,7 +25,7 @@ def columns(html):
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def test_every_run_has_its_own_border():
+def test_every_run_has_a_different_border():
     n = len(COLORS) * len(DASHES)
     assert len(document.BORDERS) == len(DASHES)
     assert len({document.label_html(i, "run") for i in range(n)}) == n
@@ -48,7 +48,7 @@ def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
         assert row["linear (SGD)"] == "87.1 ± 0.4 % n = 3"  # of the backbone
 
 
-def test_comparison_leaves_out_columns_without_values(make_run):
+def test_comparison_omits_columns_without_values(make_run):
     runs = [read_run_summary(make_run(name, without=("evaluation.json", "spectrum.npz"))) for name in "ab"]
     row = columns(tables.comparison_table(runs))[0]
     assert list(row) == ["run", "online accuracy"]

@@ -70,12 +70,12 @@ def test_without_a_spectrum_or_a_log_the_verdict_is_unknown(make_summary, train_
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(5119, 1), (5120, 0)])
-def test_too_few_images_are_a_caveat(make_summary, spectrum_row, samples, expected):
+def test_too_few_images_are_a_note(make_summary, spectrum_row, samples, expected):
     caveats = list_notes(make_summary(spectrum=[spectrum_row(samples=samples)]))
     assert sum("fewer than ten images per dimension" in text for text in caveats) == expected
 
 
-def test_a_run_that_ends_early_is_a_caveat(make_summary, train_row, spectrum_row):
+def test_a_run_that_ends_early_is_a_note(make_summary, train_row, spectrum_row):
     def caveats(epoch):
         return list_notes(make_summary(recipe={"epochs": 100}, train=[train_row(1, epoch=epoch)], spectrum=[spectrum_row()]))
 
@@ -84,7 +84,7 @@ def test_a_run_that_ends_early_is_a_caveat(make_summary, train_row, spectrum_row
     assert caveats(99.8) == []
 
 
-def test_gaps_skipped_files_and_missing_labels_are_caveats(make_summary, train_row):
+def test_gaps_skipped_files_and_missing_labels_are_notes(make_summary, train_row):
     text = " ".join(list_notes(make_summary(train=[train_row(7, float("nan"))], decode_errors=3)))
     assert "not finite at logged step 7;" in text
     assert "3 files could not be read" in text

@@ -90,7 +90,7 @@ def test_without_a_log_there_is_no_figure(make_summary):
     assert loss_figure([make_summary()]) is progress_figure([make_summary()]) is eigenvalue_figure([make_summary()]) is None
 
 
-def test_a_long_log_is_thinned(make_summary, train_row):
+def test_a_long_log_is_downsampled(make_summary, train_row):
     n = 3 * MAX_POINTS
     (trace,) = loss_figure([make_summary(train=[train_row(step, float(step)) for step in range(n)])])["data"]
     assert len(trace["x"]) == MAX_POINTS
@@ -138,7 +138,7 @@ def with_alarms(make_summary, train_row, alarm_row):
     return lambda label, *steps: make_summary(label=label, train=train, alarms=[alarm_row(step) for step in steps])
 
 
-def test_each_run_with_alarms_has_its_own_row_of_markers(with_alarms):
+def test_each_run_with_alarms_has_a_separate_row_of_markers(with_alarms):
     markers, height = alarm_markers([with_alarms("a", 20, 50), with_alarms("healthy"), with_alarms("c", 30)])
     assert [(marker["meta"]["run"], marker["x"], marker["y"]) for marker in markers] == [("a", [20, 50], [1, 1]), ("c", [30], [0])]
     assert height == 2 * ALARM_ROW

@@ -201,7 +201,7 @@ def _check_views(recipe: Recipe) -> None:
     """Check that the views and the projector meet the requirements of the objective."""
     V = sum(view.count for view in recipe.views)
     if V < 2:
-        raise UserError(f"the recipe has {V} view per image, expected at least 2; give --views.0.count 2")
+        raise UserError(f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
     objective = resolve_objective(recipe.objective)
     if V != 2 and required_views(objective) == 2:
         raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")

@@ -31,8 +31,8 @@ MAX_NUMBERS = 100_000
 def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
     """Return for each position of the slider: index of the run -> index of the spectrum that it shows.
 
-    For one run, the positions are its spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the positions are
-    the spectra of the run with the most spectra, and every other run shows the spectrum with the nearest fraction.
+    For one run, the positions are its spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the
+    positions are the spectra of the run with the most spectra, and every other run shows the spectrum with the nearest fraction.
     """
     fractions = {i: spectra.steps / max(1, spectra.steps[-1]) for i, spectra in _spectra(runs).items()}
     longest = max(fractions.values(), key=len, default=[])
