@@ -1,4 +1,4 @@
-from fullrank.report.recipe_differences import describe_differences, differing_entries, flatten
+from fullrank.report.recipe_differences import describe_differences, differing_entries
 
 
 def recipe(objective="frossl", *, widths=(512, 512), seed=0, **rest):
@@ -37,7 +37,3 @@ def test_an_entry_that_an_older_recipe_lacks_does_not_describe_it():
     del older["projector"]["batchnorm"]
     assert describe_differences([older, recipe()]) == ["", ""]
     assert differing_entries([older, recipe()]) == {"projector.batchnorm": [None, "true"]}
-
-
-def test_lists_of_numbers_are_leaves_and_lists_of_objects_are_flattened():
-    assert flatten({"views": [{"scale": [0.2, 1.0]}], "extra": []}) == {"views.0.scale": "[0.2, 1.0]", "extra": "[]"}

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fullrank.conformance.check_result import CheckResult, exception_line, info, required
 from fullrank.conformance.objective_case import ObjectiveCase
@@ -133,17 +132,13 @@ def _errors(steps: Sequence[RankStep | str], reference: RankStep) -> tuple[float
     value = _max_or_nan(abs(step.loss - reference.loss) / reference.scale for step in finished)
     if any(len(step.gradients) != len(reference.gradients) for step in finished):
         return value, math.inf
-    norm = _norm(reference.gradients).item() or 1.0
+    norm = torch.cat([g.flatten() for g in reference.gradients]).norm().item() or 1.0
     errors = ((g - e).norm().item() / norm for step in finished for g, e in zip(step.gradients, reference.gradients, strict=True))
     return value, _max_or_nan(errors)
 
 
 def _max_or_nan(errors: Iterable[float]) -> float:
     return max(errors, key=lambda error: math.inf if math.isnan(error) else error)  # `max` alone may ignore NaN
-
-
-def _norm(gradients: list[Tensor]) -> Tensor:
-    return torch.cat([g.flatten() for g in gradients]).norm()
 
 
 def exactness_results(measured: Sequence[Exactness]) -> list[CheckResult]:

@@ -239,14 +239,18 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(ViewConfig(size=64),)))
     ['epochs 3 → 5', 'views.0.size 32 → 64']
     """
-    left, right = _flatten(to_dict(a)), _flatten(to_dict(b))
+    left, right = flatten(to_dict(a)), flatten(to_dict(b))
     return [f"{name} {left.get(name)} → {right.get(name)}" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
 
 
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            value = {str(index): item for index, item in enumerate(value)}
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
-    return flat
+def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested JSON object: dotted name → value; a list of numbers or words is one leaf.
+
+    >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}], "widths": [64, 64], "empty": []})
+    {'hyper.log': True, 'views.0.size': 32, 'widths': [64, 64], 'empty': []}
+    """
+    nested = isinstance(tree, list) and any(isinstance(branch, dict | list) for branch in tree)
+    branches = tree.items() if isinstance(tree, dict) else enumerate(tree) if nested else None
+    if not branches:
+        return {prefix: tree}
+    return {name: leaf for key, branch in branches for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()}

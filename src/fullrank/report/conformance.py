@@ -41,7 +41,8 @@ def render(report: ConformanceReport) -> str:
         "Spectrum": blocks.get("spectrum", ""),
         "Cost": blocks.get("samples", "") + blocks.get("dimensions", ""),
     }
-    return html_document(title=report.name, verdicts=_verdict(report), sections=sections, figures=shown)
+    verdict = f'<p class="verdict {"good" if report.passed else "failed"}">{escape(summary(report))}.</p>'
+    return html_document(title=report.name, verdicts=verdict, sections=sections, figures=shown)
 
 
 def summary(report: ConformanceReport) -> str:
@@ -71,18 +72,17 @@ def time_figure(report: ConformanceReport, axis: str) -> Figure | None:
     """Return the figure of milliseconds against N (`axis` "samples") or D ("dimensions"); None if they were not measured."""
     if not report.measurements.costs:
         return None
-    traces = [_time_trace(i, name, getattr(cost, axis)) for i, (name, cost) in enumerate(report.measurements.costs.items())]
+    traces = []
+    for i, (name, cost) in enumerate(report.measurements.costs.items()):
+        sizes, seconds = zip(*getattr(cost, axis), strict=True)
+        points = {"x": list(sizes), "y": [round_significant(1e3 * value) for value in seconds]}
+        traces.append(line_trace(i, name, markers=True) | points | {"meta": {"run": name, "quantity": "milliseconds"}})
     return _figure(traces, x="samples N" if axis == "samples" else "dimensions D", y="milliseconds", kind="log")
 
 
 def _spectrum_trace(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
     x, y = list(range(1, len(values) + 1)), [round_significant(value / values[0]) if value > 0 else None for value in values]
     return line_trace(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
-
-
-def _time_trace(i: int, name: str, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    x, y = [size for size, _ in points], [round_significant(1e3 * seconds) for _, seconds in points]
-    return line_trace(i, name, markers=True) | {"x": x, "y": y, "meta": {"run": name, "quantity": "milliseconds"}}
 
 
 def _figure(traces: list[dict[str, Any]], *, x: str, y: str, kind: str) -> Figure:
@@ -104,7 +104,3 @@ def _table(results: Sequence[CheckResult], *, caption: str) -> str:
     columns = [column for column in ("measured", "expected", "remedy") if any(getattr(result, column) for result in results)]
     rows = [[f"{SIGNS[r.status]} {escape(r.name)}", *(escape(getattr(r, column)) for column in columns)] for r in results]
     return html_table(["check", *columns], rows, caption=caption, stacks=True)
-
-
-def _verdict(report: ConformanceReport) -> str:
-    return f'<p class="verdict {"good" if report.passed else "failed"}">{escape(summary(report))}.</p>'

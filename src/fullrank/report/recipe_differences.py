@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from fullrank.recipes.recipe import flatten
+
 FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
 """Entries that describe a run before all others; the others follow in the order of the recipe."""
 LAST_ENTRIES = ("name", "data.mean", "data.std")
@@ -18,7 +20,7 @@ def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str |
     >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
     {'seed': ['0', '1']}
     """
-    flat = [flatten(recipe) for recipe in recipes]
+    flat = [{key: json.dumps(value) for key, value in flatten(recipe).items()} for recipe in recipes]
     rows = {key: [recipe.get(key) for recipe in flat] for key in dict.fromkeys(key for recipe in flat for key in recipe)}
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 
@@ -59,19 +61,6 @@ def describe_projector(recipe: dict[str, Any]) -> str:
         return ""
     kind = config.get("kind", "mlp")
     return ("-".join(map(str, widths)) or "none") if kind == "mlp" else f"{kind} {config.get(SIZE_ENTRIES.get(kind), '')}".strip()
-
-
-def flatten(tree: Any, prefix: str = "") -> dict[str, str]:
-    """Return the leaves of a nested recipe: dotted name -> JSON text; a list of numbers or words is one leaf.
-
-    >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}], "widths": [64, 64]})
-    {'hyper.log': 'true', 'views.0.size': '32', 'widths': '[64, 64]'}
-    """
-    nested = isinstance(tree, list) and any(isinstance(branch, dict | list) for branch in tree)
-    branches = tree.items() if isinstance(tree, dict) else enumerate(tree) if nested else None
-    if not branches:
-        return {prefix: json.dumps(tree)}
-    return {name: leaf for key, branch in branches for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()}
 
 
 def _with_projector_text(recipe: dict[str, Any]) -> dict[str, Any]:
