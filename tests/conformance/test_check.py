@@ -1,7 +1,7 @@
 import broken_losses
 import pytest
 
-from fullrank.conformance import CheckResult, check
+from fullrank.conformance import check
 from fullrank.errors import UserError
 from fullrank.objectives import directclr
 
@@ -33,13 +33,8 @@ def test_a_detached_loss_ends_the_checks_early():
 
 def test_an_exception_of_the_function_is_a_failed_result():
     (result,) = check(broken_losses.raises).results
-    assert result == CheckResult(
-        name="terms",
-        status="failed",
-        measured="AttributeError: 'Tensor' object has no attribute 'no_such_method'",
-        expected="no exception",
-        remedy="the function raises in this check; see what it assumes about its tensors",
-    )
+    assert (result.name, result.status) == ("terms", "failed")
+    assert result.measured == "AttributeError: 'Tensor' object has no attribute 'no_such_method'"
 
 
 def test_a_user_error_of_the_function_is_raised():
