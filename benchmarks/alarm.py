@@ -3,7 +3,7 @@
     python benchmarks/alarm.py --parallel 2
 
 Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ
-from them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels a class on the frozen backbone decides whether such a run is
+from them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels per class on the frozen backbone decides whether such a run is
 degraded, without the statistics of the detector: a run is degraded if it keeps less than half of the gain of the healthy run of the same
 objective and seed over the untrained network, or if it ended in NaN. `extremes` holds the values closest to the thresholds. The alarms are
 replayed from each run's metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds, and keeps the results of the others.
@@ -132,10 +132,10 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
 
 
 def few_shot_accuracy(path: Path, features: str) -> float | None:
-    """Return the accuracy with 2 labels a class on one feature set; None if the run ended early."""
+    """Return the accuracy with 2 labels per class on one feature set; None if the run ended early."""
     evaluation = Run(path).evaluation
     scores = evaluation.scores if evaluation else ()
-    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
+    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels per class"]
     return accuracies[0] if accuracies else None
 
 
@@ -212,7 +212,7 @@ def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "data": "digits",
         "epochs": EPOCHS,
-        "degraded": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels a class; or ended in NaN",
+        "degraded": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels per class; or ended in NaN",
         "tables": {name: list(detection_table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
         "environment": platform_info(),
         "runs": rows,

@@ -18,7 +18,7 @@ from fullrank.objectives import OBJECTIVES
 from fullrank.run import Run, read_json, write_json
 from seeds import ENVIRONMENT, whole_run
 
-PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
+PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels per class"}
 FLAGS = {
     **{name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")},  # half of the backbone's 128 dimensions
     **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # at the recipe's 5e-3, the result is near the untrained network

@@ -32,7 +32,7 @@ from fullrank.views import ViewConfig
 VIEWS = 8  # of each image, for LiDAR; alignment uses the first two
 RESAMPLES = 2000
 MIN_RUNS = 6  # of one objective for a correlation
-PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels a class"}
+PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels per class"}
 LESS_IS_BETTER = ("condition number", "condition number at 14", "collapsed dimensions", "|α-ReQ − 1|", "alignment", "uniformity")
 NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation, in those of the features
 

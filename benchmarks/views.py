@@ -142,10 +142,10 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def report(task: str, reference: str, times: dict[str, float]) -> dict:
-    print(f"\n{task}\n{'':28}{'µs a view':>10}{'× ' + reference:>30}")
+    print(f"\n{task}\n{'':28}{'µs per view':>10}{'× ' + reference:>30}")
     for name, value in times.items():
         print(f"{name:28}{value:10.1f}{times[reference] / value:30.2f}")
-    return {"reference": reference, "microseconds_a_view": times, "ratio": {n: round(times[reference] / t, 2) for n, t in times.items()}}
+    return {"reference": reference, "microseconds_per_view": times, "ratio": {n: round(times[reference] / t, 2) for n, t in times.items()}}
 
 
 def main(*, images: int = 256, files: int = 16, rounds: int = 15):

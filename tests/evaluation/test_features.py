@@ -47,7 +47,7 @@ def test_features_equal_one_forward_pass_in_eval_mode(digits, preprocess):
 
 
 def test_a_backbone_that_changes_is_an_error(digits, preprocess):
-    with pytest.raises(AssertionError, match="Counts changed its own"):
+    with pytest.raises(AssertionError, match="Counts changed"):
         extract_features(Counts(), digits, preprocess)
 
 
@@ -60,7 +60,7 @@ def test_dimensions_can_be_selected(digits, preprocess):
 def test_invalid_dimensions_are_an_error_after_one_batch(digits, preprocess):
     backbone, batches = nn.Flatten(), []
     backbone.register_forward_hook(lambda *_: batches.append(1))
-    with pytest.raises(UserError, match=r"^dimensions 60:65 of features that have 64; give a range of 0:64, such as :16$"):
+    with pytest.raises(UserError, match=r"^dimensions is 60:65, .*range within 0:64"):
         extract_features(backbone, digits, preprocess, dimensions=slice(60, 65), batch_size=100)
     assert len(batches) == 1
 

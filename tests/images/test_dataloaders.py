@@ -50,7 +50,7 @@ def test_the_caller_may_overwrite_the_indices():
 
 @pytest.mark.parametrize("batch_size", [0, 11])
 def test_a_batch_larger_than_the_set_is_an_error(batch_size):
-    with pytest.raises(UserError, match=f"a batch of {batch_size} images, from a set of 10"):
+    with pytest.raises(UserError, match=f"batch_size is {batch_size}, but there are only 10 images"):
         batch_indices(0, 0, batch_size, 10)
 
 
@@ -111,7 +111,7 @@ def test_custom_transforms_need_not_be_picklable(digits):
 
 def test_a_batch_that_cannot_be_divided_is_an_error(digits, images):
     for source, transform in ((digits, make_transform(1)), (images, make_transform())):
-        with pytest.raises(UserError, match="a batch of 8 images cannot be divided among 3 processes"):
+        with pytest.raises(UserError, match="a batch of 8 is not divisible by 3 processes"):
             next(dataloader(source, transform, seed=0, batch_size=8, start=0, stop=1, world_size=3))
 
 
@@ -149,7 +149,7 @@ def test_no_readable_image_in_a_row_is_an_error(write):
     folder = write("a.png", "b.png")
     for name in ("a.png", "b.png"):
         (folder / name).write_text("no image")
-    with pytest.raises(UserError, match=r"100 images in a row cannot be read, the last error is '[ab].png: not an image"):
+    with pytest.raises(UserError, match=r"100 consecutive images cannot be read"):
         load_crops(open_images(folder)["all"], make_transform(), batch_size=2, decode_errors=DecodeErrors(max_error_fraction=1.0))
 
 
@@ -163,10 +163,10 @@ def test_an_array_of_the_wrong_shape_is_unreadable(tmp_path, shape):
 
 
 def test_an_error_in_the_transform_is_no_decode_error(broken, monkeypatch):
-    def crop_sample(self, image, boxes, params):
+    def crop_image(self, image, boxes, params):
         raise IndexError("a bug")
 
-    monkeypatch.setattr(MultiViewTransform, "crop_sample", crop_sample)
+    monkeypatch.setattr(MultiViewTransform, "crop_image", crop_image)
     with pytest.raises(IndexError, match="a bug"):
         load_crops(broken.subset([0, 1]), make_transform(), batch_size=2)
 

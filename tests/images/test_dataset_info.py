@@ -33,7 +33,7 @@ def test_only_headers_are_read(write):
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("1", 1), ("L", 1), ("I;16", 1), ("P", 3), ("RGBA", 3), ("LA", 3), ("CMYK", 3)])
-def test_grey_files_have_one_channel(tmp_path, mode, channels):
+def test_grayscale_files_have_one_channel(tmp_path, mode, channels):
     Image.new(mode, (4, 4)).save(tmp_path / "a.tiff" if mode == "CMYK" else tmp_path / "a.png")
     assert dataset_info(open_images(tmp_path)["all"]).channels == channels
 
@@ -56,7 +56,7 @@ def test_unreadable_images_are_skipped_unless_all_are_unreadable(write):
     (folder / "a.png").write_text("no image")
     assert dataset_info(open_images(folder)["all"]).modes == {"RGB": 1}
     (folder / "b.png").write_text("no image")
-    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read; the first error is 'a.png: not an image"):
+    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read"):
         dataset_info(open_images(folder)["all"])
 
 

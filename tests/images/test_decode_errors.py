@@ -33,7 +33,7 @@ def test_user_errors_are_not_converted():
 def test_more_pixels_than_the_limit_are_a_decode_error(share, tmp_path, monkeypatch):
     Image.new("L", (10, 10)).save(tmp_path / "x.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", int(100 * share))
-    with pytest.raises(ImageDecodeError, match="more pixels than the limit"), convert_errors("x.png"):
+    with pytest.raises(ImageDecodeError, match="more pixels than"), convert_errors("x.png"):
         Image.open(tmp_path / "x.png")
 
 

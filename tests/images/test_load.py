@@ -69,14 +69,14 @@ def test_unreadable_images_are_left_out_and_recorded(write):
     memory = load_images(open_images(folder)["all"], channels=3, decode_errors=decode_errors)
     assert memory.names == ("b.png", "c.png")
     assert memory.pixels[:, 0, 0, 0].tolist() == [1, 2]
-    assert decode_errors.reasons == {"a.png": "not an image that Pillow can read"}
+    assert decode_errors.reasons == {"a.png": "Pillow cannot identify the image format"}
 
 
 def test_several_sizes_need_a_size(write, monkeypatch):
     write("a.png", "b.png")
     folder = write("c.png", size=(4, 4))
     images = open_images(folder)["all"]
-    expected = r"images of several sizes: 'a.png' has 8×6 pixels, 'c.png' 4×4; give a size, to which all of them are resized"
+    expected = r"several sizes: 'a.png' has 8×6 pixels, 'c.png' has 4×4"
     with pytest.raises(UserError, match=expected):
         load_images(images, channels=3)
     monkeypatch.setattr("fullrank.images.load.CHUNK", 2)  # so that the sizes are in different chunks

@@ -45,7 +45,7 @@ def test_an_unknown_scheme_lists_the_known_ones():
 
 @pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
 def test_a_scheme_needs_a_path_or_a_name(scheme):
-    assert f"nothing after '{scheme}:'" in message(f"{scheme}:")
+    assert f"'{scheme}:' names no" in message(f"{scheme}:")
 
 
 def test_a_missing_path_names_the_nearest_existing_one(write):
@@ -92,5 +92,8 @@ def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
 
 def test_a_single_file_must_be_parquet(write, parquet):
     image = write("a.png") / "a.png"
-    assert message(image) == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them"
+    assert (
+        message(image)
+        == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
+    )
     assert "is a file" in message(f"folder:{parquet()}")

@@ -82,7 +82,7 @@ def test_the_error_for_a_numpy_array_names_the_conversion(build, Z):
 
 
 def test_no_batches_are_an_error():
-    with pytest.raises(UserError, match="received no batches"):
+    with pytest.raises(UserError, match="batches is empty"):
         Moments.from_batches([])
 
 

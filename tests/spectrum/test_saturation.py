@@ -61,7 +61,7 @@ def test_curves_that_end_at_zero_are_not_counted():
 
 
 def test_wrong_input_is_an_error():
-    with pytest.raises(UserError, match=r"saturation at 1\.5"):
+    with pytest.raises(UserError, match=r"share is 1\.5"):
         saturation(torch.ones(3), share=1.5)
-    with pytest.raises(UserError, match="curve without values"):
+    with pytest.raises(UserError, match="curves has no rows"):
         saturation(torch.ones(0, 3))

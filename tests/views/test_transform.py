@@ -49,9 +49,9 @@ def make(*configs, channels=3, **options):
     )
 
 
-def crop_sample(views, image, params):
+def crop_image(views, image, params):
     """Return the crops of one image (C, H, W)."""
-    return views.crop_sample(image.permute(1, 2, 0), views.sample_boxes(params, *image.shape[1:]), params)
+    return views.crop_image(image.permute(1, 2, 0), views.get_crop_boxes(params, *image.shape[1:]), params)
 
 
 def by_torchvision(image, config, params, v, i):
@@ -190,7 +190,7 @@ def test_asymmetric_views_are_the_views_of_each_config_alone():
     torch.testing.assert_close(make(other)(images, params.select_views([2]))[0], out[2:], atol=1e-6, rtol=0)
 
 
-def test_colour_operations_do_not_change_grey_images():
+def test_colour_operations_do_not_change_grayscale_images():
     images = pictures(channels=1)
     plain = make(ViewConfig(jitter=JitterConfig(probability=0.0), grayscale=0.0), channels=1)
     colour = make(
@@ -224,7 +224,7 @@ def test_colour_operations_need_rgb(view, message):
 
 
 def test_a_mean_of_the_wrong_length_is_an_error():
-    with pytest.raises(UserError, match="std has 1 numbers and the images have 3 channels; give one number per channel"):
+    with pytest.raises(UserError, match="std has 1 values, but the images have 3 channels"):
         MultiViewTransform(ViewConfig(), mean=MEAN, std=(0.2,), channels=3)
 
 
@@ -253,7 +253,7 @@ def test_crops_of_single_images_give_the_same_views(height, width):
     images = pictures(height=height, width=width)
     views = MultiViewTransform([EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     params = views.make_params(0, 3, 12)
-    each = [crop_sample(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
+    each = [crop_image(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
     out = views.augment([torch.stack(crops, 1) for crops in zip(*each, strict=True)], params)
     for a, b in zip(out, views(images, params), strict=True):
         error = (a - b).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two
@@ -362,11 +362,11 @@ def test_cuda_makes_the_same_views_without_waiting():
 def test_transform_and_params_can_be_pickled():
     views, image = make(EVERYTHING), pictures(1)[0]
     params = views.make_params(0, 0, 1)
-    assert torch.equal(crop_sample(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_sample(views, image, params)[0])
+    assert torch.equal(crop_image(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_image(views, image, params)[0])
 
 
 def test_cropping_a_sample_does_not_change_the_image():
     image = pictures(1)[0]
     before = image.clone()
-    crop_sample(make(EVERYTHING), image, make(EVERYTHING).make_params(0, 0, 1))
+    crop_image(make(EVERYTHING), image, make(EVERYTHING).make_params(0, 0, 1))
     assert torch.equal(image, before)

@@ -16,7 +16,7 @@ from fullrank.images.parallel import parallel_map
 from fullrank.images.preprocess import Preprocess, to_tensor
 from fullrank.images.source import Images, RawImage
 
-CHUNK = 512  # images that a worker decodes together for `load_images`
+CHUNK = 512  # number of images per task of a worker in `load_images`
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def iterate_batches(
     """Yield all readable images in order. A batch with unreadable images is shorter.
 
     Args:
-        images: Source of the images.
+        images: The images.
         preprocess: Resizes all images to one size.
         batch_size: Images per batch.
-        workers: Processes that decode; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+        workers: Number of processes that decode images; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: too many unreadable images, or channels that cannot be converted.
+        UserError: too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
@@ -75,14 +75,14 @@ def load_images(
     """Decode all images into one tensor; unreadable images are left out and recorded.
 
     Args:
-        images: Source of the images.
-        channels: 1 is grey, 3 is RGB; any other number must be that of the files.
-        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; None keeps the images, which must have one size.
-        workers: Processes that decode; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+        images: The images.
+        channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
+        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must have the same size.
+        workers: Number of processes that decode images; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: several sizes and no `size`, too many unreadable images, or channels that cannot be converted.
+        UserError: the images have several sizes and `size` is None, too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
@@ -110,7 +110,7 @@ def _decode_only(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, 
 def _decode_chunks(
     images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
-    """Yield the pixels of all readable images with their indices, `chunk` images at a time; `to_pixels(image, name=…)` decodes one."""
+    """Yield the pixels of all readable images with their indices, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
     for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
@@ -148,6 +148,6 @@ class _DecodeChunk:
 def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> UserError:
     height, width = image.shape[-2:]
     return UserError(
-        f"images of several sizes: '{name}' has {width}×{height} pixels, '{other_name}' {other.shape[-1]}×{other.shape[-2]}; "
-        "give a size, to which all of them are resized"
+        f"the images have several sizes: '{name}' has {width}×{height} pixels, '{other_name}' has {other.shape[-1]}×{other.shape[-2]}; "
+        "set size to resize all images"
     )

@@ -18,7 +18,7 @@ class Images(ABC):
     Attributes:
         source: The source URI with the split: `"photos[train]"`.
         labels: `(n,)` int64; -1 means no label.
-        classes: The names of the labels; `()` if they are unknown.
+        classes: The names of the labels; `()` if the names are unknown.
     """
 
     source: str
@@ -64,7 +64,7 @@ class Subset(Images):
 
 
 class DigitImages(Images):
-    """The 1797 handwritten digits (8×8, grey) of scikit-learn; their values 0…16 are scaled to 0…255."""
+    """The 1797 handwritten digits (8×8, grayscale) of scikit-learn; the values 0…16 are scaled to 0…255."""
 
     def __init__(self):
         from sklearn.datasets import load_digits  # takes a second to import
