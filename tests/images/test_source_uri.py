@@ -45,7 +45,7 @@ def test_an_unknown_scheme_lists_the_known_ones():
 
 @pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
 def test_a_scheme_needs_a_path_or_a_name(scheme):
-    assert f"'{scheme}:' names no" in message(f"{scheme}:")
+    assert f"'{scheme}:' lacks a path or name" in message(f"{scheme}:")
 
 
 def test_a_missing_path_names_the_nearest_existing_one(write):

@@ -199,7 +199,7 @@ def test_the_offline_mode_of_the_library_is_the_same_error(tmp_path, monkeypatch
 
 def test_an_unknown_name_is_one_line(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub.\nMore.")))
-    with pytest.raises(UserError, match="no data set .a/b., or denies access"):
+    with pytest.raises(UserError, match="no data set 'a/b', or denies access"):
         open_images("hf:a/b")
 
 

@@ -72,7 +72,7 @@ def test_collapsed_embeddings_have_lidar_zero(dtype):
 @pytest.mark.parametrize(
     ("X", "delta", "message"),
     [
-        (torch.ones(20, 3), 1e-4, r"expected \(n, q, D\)"),
+        (torch.ones(20, 3), 1e-4, r"LiDAR needs \(n, q, D\)"),
         (torch.ones(20, 1, 3), 1e-4, "X has 1 view per image"),
         (torch.ones(3, 2, 3), 1e-4, "X has 3 images"),
         (torch.ones(20, 2, 3), 0.0, "delta is 0"),

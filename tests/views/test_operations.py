@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional as F
 from fullrank.views import JitterConfig, ViewConfig
 from fullrank.views.apply import apply_operations_
 from fullrank.views.augmentation_params import UNIFORMS, make_params
-from fullrank.views.operations import NUM_BLENDS, COLUMNS, JITTER_ORDERS, build_operation_table, flips_and_transpose
+from fullrank.views.operations import COLUMNS, JITTER_ORDERS, NUM_BLENDS, build_operation_table, flips_and_transpose
 
 ADJUST = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
 

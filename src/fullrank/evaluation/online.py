@@ -12,8 +12,8 @@ class OnlineProbe(nn.Module):
     Running statistics (BatchNorm without parameters) standardise the features, so their scale does not matter. `step` minimises the loss of
     the probe, which is not a term of the objective; the results of `step` have no gradient.
 
-    `state_dict` holds the classifier, the statistics and the momentum, so a resumed probe gives bitwise equal results. The classifier starts
-    at zero and draws no random numbers, so the probe does not change the run. No step waits for the device.
+    `state_dict` holds the classifier, the statistics and the momentum, so a resumed probe gives bitwise equal results. The classifier
+    starts at zero and draws no random numbers, so the probe does not change the run. No step waits for the device.
 
     Args:
         features: number of dimensions D of the backbone's output.

@@ -22,7 +22,8 @@ from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.apply import to_device
 
 MAX_ATTEMPTS = 100  # the run stops after this many consecutive unreadable images
-# A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as in Pillow's thumbnails).
+# A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as in Pillow's
+# thumbnails).
 OVERSAMPLING = 2.0
 
 
@@ -172,8 +173,8 @@ def decode_and_crop(
 ) -> list[UInt8[Tensor, "_ C _ _"]]:
     """Return the crops of one image, one tensor per view size; `params` must hold exactly one sample.
 
-    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING` times that of its view.
-    The boxes are then rounded to the pixels of the reduced image.
+    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING` times that of its
+    view. The boxes are then rounded to the pixels of the reduced image.
 
     Raises:
         ImageDecodeError: the image is unreadable.

@@ -97,7 +97,7 @@ class DecodeErrors:
             )
 
     def all_gather(self) -> None:
-        """Collect the names and reasons of all processes. All processes must call this method; each process checks only its own fraction."""
+        """Collect the names and reasons of all processes, which must all call this method. `check` uses only local counts."""
         for reasons in all_gather_object(self.reasons):
             self.reasons |= reasons
 

@@ -110,7 +110,7 @@ def _decode_only(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, 
 def _decode_chunks(
     images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
-    """Yield the pixels of all readable images with their indices, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
+    """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
     for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):

@@ -65,9 +65,7 @@ def parse_uri(source: str) -> tuple[str, str]:
             f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
         )
     if not match["rest"]:
-        raise UserError(
-            f"'{source}' names no {'data set' if match['scheme'] == 'hf' else 'path'}; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}"
-        )
+        raise UserError(f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
     return match["scheme"], match["rest"]
 
 

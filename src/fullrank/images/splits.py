@@ -36,8 +36,8 @@ def split_of_file(path: str) -> str | None:
 def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     """Return (training images, held-out images); a fifth is held out.
 
-    The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and the unlabelled images,
-    therefore contributes a fifth of its images, up to rounding.
+    The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and the unlabelled
+    images, therefore contributes a fifth of its images, up to rounding.
     """
     n = len(images)
     if n < 5:

@@ -80,8 +80,8 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
 def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     """Return the effective rank exp H(σ/Σσ), σ = √λ: between 1 and D, 0 for zeros (Roy and Vetterli 2007, eq. 4).
 
-    Roy and Vetterli define the effective rank of any matrix. Here the matrix holds the centred embeddings, so a mean far from the origin does
-    not count as a direction; `rank_me` uses the uncentred embeddings.
+    Roy and Vetterli define the effective rank of any matrix. Here the matrix holds the centred embeddings, so a mean far from the origin
+    does not count as a direction; `rank_me` uses the uncentred embeddings.
 
     >>> effective_rank(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
@@ -92,8 +92,8 @@ def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 def rank_me(singular_values: Float[Tensor, "*T D"], *, epsilon: float = 1e-7) -> Float[Tensor, "*T"]:
     """Return RankMe exp(− Σ p log p), p_j = (σ_j/Σσ + ε)/(1 + r ε) over the r nonzero singular values; RankMe never exceeds r.
 
-    The paper adds ε to all min(n, D) normalised singular values, so their sum exceeds 1 and every collapsed dimension adds − ε log ε to the entropy.
-    Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no singular value is zero, the two agree up to
+    The paper adds ε to all min(n, D) normalised singular values, so their sum exceeds 1 and every collapsed dimension adds − ε log ε to the
+    entropy. Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no singular value is zero, the two agree up to
     a relative D ε log D.
 
     Args:

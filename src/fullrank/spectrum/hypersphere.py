@@ -13,8 +13,8 @@ from fullrank.spectrum.moments import check_embeddings, to_float64
 def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     """Return the alignment mean_i ‖x_i − y_i‖² of L2-normalised rows: 0 for equal views, 2 for orthogonal views, at most 4.
 
-    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows; a row of zeros
-    stays zero.
+    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows; a row of
+    zeros stays zero.
 
     Args:
         X: embeddings of one view of n ≥ 1 images.
@@ -40,8 +40,8 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of L2-normalised rows: 0 if all rows are equal, about −4 + 8/D if
     they fill the sphere.
 
-    The mean is over pairs i < j: if the n pairs i = j counted, the value could never fall below −log n. Embeddings in a subspace of r dimensions
-    have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more.
+    The mean is over pairs i < j: if the n pairs i = j counted, the value could never fall below −log n. Embeddings in a subspace of r
+    dimensions have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more.
 
     Args:
         X: embeddings of n ≥ 2 images, one view of each.

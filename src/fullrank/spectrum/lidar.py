@@ -16,8 +16,8 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
         S_w = Σ_ij (x_ij − m_i)(x_ij − m_i)ᵀ / (n (q − 1)) + δ I
 
     The value is between 1 and D, and 0 if all images have the same mean. Unlike other ranks, LiDAR does not
-    count directions that vary only between the views of an image. δ is absolute: if the variance between views is not well above δ, LiDAR ignores
-    this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does.
+    count directions that vary only between the views of an image. δ is absolute: if the variance between views is not well above δ, LiDAR
+    ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does.
 
     Args:
         X: embeddings (n, q, D), grouped by image; never flatten them into (n·q, D).

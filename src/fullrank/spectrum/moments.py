@@ -128,7 +128,8 @@ class Moments:
     def standard_deviation(self) -> Float64[Tensor, " D"]:
         """Standard deviation of each dimension, divided by n.
 
-        A constant dimension has standard deviation 0. Embeddings can also collapse without a constant dimension, if all dimensions vary together.
+        A constant dimension has standard deviation 0. Embeddings can also collapse without a constant dimension, if all dimensions vary
+        together.
 
         >>> Moments.from_embeddings(torch.tensor([[1.0, 5.0], [-1.0, 5.0]])).standard_deviation
         tensor([1., 0.], dtype=torch.float64)

@@ -21,8 +21,8 @@ class Spectrum:
     `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 belong to the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n (divided by n, not by n − 1).
     `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 belong to the uncentred Z and are computed on first access.
 
-    The methods call the functions of `fullrank.spectrum.functional` and return Python numbers; `fullrank.spectrum.compute_metrics` computes all metrics,
-    each with its convention and a warning if n is too small.
+    The methods call the functions of `fullrank.spectrum.functional` and return Python numbers; `fullrank.spectrum.compute_metrics` computes
+    all metrics, each with its convention and a warning if n is too small.
 
     >>> Z = torch.tensor([[1.0, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]])
     >>> spectrum = Spectrum.from_embeddings(Z)
@@ -214,8 +214,8 @@ def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " 
     """Return the largest eigenvalue that rounding of the embeddings alone can cause in their covariance.
 
     Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. The errors of a
-    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a few units in the last
-    place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
+    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a few units in the
+    last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
 
     >>> rounding_bound(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
     1.21e-06

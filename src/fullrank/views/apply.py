@@ -10,7 +10,7 @@ from fullrank.views.augmentation_params import get_column
 from fullrank.views.color import adjust_brightness_, adjust_hue_, blend_, solarize_
 from fullrank.views.filters import gaussian_blur, gaussian_noise_
 from fullrank.views.geometry import warp
-from fullrank.views.operations import NUM_BLENDS, COLUMNS, NO_THRESHOLD
+from fullrank.views.operations import COLUMNS, NO_THRESHOLD, NUM_BLENDS
 
 Functions = dict[str, Callable[..., Tensor]]
 EAGER: Functions = {f.__name__: f for f in (blend_, adjust_brightness_, adjust_hue_, solarize_, gaussian_noise_)}

@@ -73,7 +73,7 @@ def get_column(table: Tensor, columns: Mapping[str, slice], name: str) -> Tensor
 
 
 def make_params(views: int, samples: int, *, seed: int, step: int) -> AugmentationParams:
-    """Draw the random numbers of the whole batch. Each process then selects its samples, so the views do not depend on the number of processes.
+    """Draw the random numbers of the whole batch; each process selects its samples, so the number of processes does not matter.
 
     >>> a, b = make_params(2, 8, seed=0, step=1), make_params(2, 8, seed=0, step=1)
     >>> bool((a.uniforms == b.uniforms).all())

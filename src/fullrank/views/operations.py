@@ -93,7 +93,7 @@ def _per_view(configs: list[ViewConfig], get: ConfigGetter) -> Tensor:
 
 
 def _affine(params: AugmentationParams, configs: list[ViewConfig], flips: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each view is warped, and the affine matrix (V, n, 2, 3) conjugated by the flip, so that it can be applied after the flip.
+    """Return whether each view is warped, and the affine matrix (V, n, 2, 3), conjugated by the flip so that the flip can come first.
 
     A flip F after the map A is F A = (F A F) F, so the crop includes the flip, and F A F replaces A.
     """

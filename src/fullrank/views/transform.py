@@ -55,7 +55,8 @@ class MultiViewTransform:
         std: Standard deviation of each channel, for the normalisation.
         channels: Number of channels of the images.
         custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and
-            a CPU generator. Each process draws only for its samples, so the random numbers of these transforms depend on the number of processes.
+            a CPU generator. Each process draws only for its samples, so the random numbers of these transforms depend on the number of
+            processes.
         compile: Compile the operations with torch.compile; compilation takes time, so use this for long runs only.
 
     Raises:
