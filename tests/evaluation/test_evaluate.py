@@ -16,7 +16,7 @@ PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels p
 
 
 def small_network():
-    """A small untrained network for digits, with the initial statistics of BatchNorm."""
+    """Return a small untrained network for digits, with the initial statistics of BatchNorm."""
     torch.manual_seed(0)
     first = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()
     second = nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()
@@ -66,7 +66,7 @@ def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
     assert scores["untrained backbone"] == knn(*(tensor for half in features for tensor in (half.X, half.labels))).accuracy
 
 
-def test_is_a_function_of_the_seed(halves, preprocess):
+def test_evaluation_is_a_function_of_the_seed(halves, preprocess):
     def run(seed):
         return evaluate(small_network(), small_network(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few-shot")).scores
 
@@ -80,7 +80,7 @@ def test_probes_and_baselines_are_selected(halves, preprocess):
     assert lines == ["features of the backbone", "knn: backbone"]
 
 
-def test_an_unknown_probe_is_an_error(halves, preprocess):
+def test_an_unknown_probe_raises(halves, preprocess):
     with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, knn, linear, linear-sgd"):
         evaluate(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
 
@@ -181,6 +181,6 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
     ("dimensions", "words"),
     [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
 )
-def test_invalid_dimensions_are_an_error(halves, preprocess, dimensions, words):
+def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
     with pytest.raises(UserError, match=f"^dimensions is {words}, .*range within 0:64"):
         evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

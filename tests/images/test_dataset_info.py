@@ -76,7 +76,7 @@ def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
     torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0)
 
 
-def test_a_sample_that_is_everything_equals_memory():
+def test_a_sample_of_all_images_equals_images_in_memory():
     images = open_images("digits")["all"]
     assert channel_statistics(images, channels=1, sample=5000) == channel_statistics(load_images(images, channels=1))
 
@@ -101,7 +101,7 @@ def test_statistics_skip_and_record_unreadable_images(write):
         channel_statistics(open_images(folder)["all"])
 
 
-def test_statistics_of_mnist_are_the_known_ones(data_sets):
+def test_statistics_of_mnist_have_the_known_values(data_sets):
     images = open_images(data_sets / "mnist")["test"]
     (mean,), (std,) = channel_statistics(images, channels=1, sample=1000)
     assert mean == pytest.approx(0.1325, abs=0.01)  # of all test images; the sample is a tenth

@@ -97,7 +97,7 @@ def test_a_jpeg_is_decoded_at_a_reduced_scale_that_keeps_the_shorter_side(photo)
     assert decode(encode_and_open(big, "png"), 3, min_size=(75, 75)).size == (800, 600)
 
 
-def test_the_first_frame_of_an_animation_counts():
+def test_the_first_frame_of_an_animation_is_used():
     frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
     assert decode(encode_and_open(frames[0], "gif", save_all=True, append_images=frames[1:]), 1).getpixel((0, 0)) == 10
 
@@ -168,7 +168,7 @@ def test_other_files_are_decode_errors():
         open_bytes(b"", "x.jpg")
 
 
-def test_a_cell_contains_bytes_or_a_path_or_nothing(write):
+def test_a_cell_contains_bytes_a_path_or_nothing(write):
     path = write("a.png") / "a.png"
     assert open_cell({"bytes": path.read_bytes(), "path": None}, "row").size == (8, 6)
     assert open_cell({"bytes": None, "path": str(path)}, "row").size == (8, 6)

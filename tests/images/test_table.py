@@ -114,7 +114,7 @@ def test_columns_may_be_named(tmp_path):
     assert images.labels.tolist() == [1] * 4
 
 
-def test_invalid_columns_are_errors(tmp_path):
+def test_invalid_columns_raise(tmp_path):
     path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
     with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"):
         open_images(path, image="imge")

@@ -127,7 +127,7 @@ def published_rank_me(sigma, epsilon):
     return math.exp(-sum(x * math.log(x) for x in p))
 
 
-def test_rank_me_is_the_published_one_if_no_dimension_is_collapsed():
+def test_rank_me_equals_the_published_formula_if_no_dimension_is_collapsed():
     sigma = [math.exp(-j / 10) for j in range(50)]
     value = functional.rank_me(torch.tensor(sigma, dtype=torch.float64)).item()
     assert value == pytest.approx(published_rank_me(sigma, 1e-7), rel=1e-4)
@@ -195,6 +195,6 @@ def test_numerator_and_denominator_of_the_corrected_participation_ratio_are_unbi
 
 @settings(deadline=None, max_examples=50)
 @given(spectra, st.integers(0, 50))
-def test_the_corrected_participation_ratio_lies_between_the_uncorrected_one_and_D(eigenvalues, n):
+def test_the_corrected_participation_ratio_is_between_the_uncorrected_ratio_and_D(eigenvalues, n):
     value = functional.participation_ratio_corrected(eigenvalues, n=n).item()
     assert functional.participation_ratio(eigenvalues).item() * (1 - 1e-12) <= value <= len(eigenvalues) * (1 + 1e-9)

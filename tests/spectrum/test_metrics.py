@@ -51,7 +51,7 @@ def test_the_convention_contains_epsilon_and_the_range_of_the_fit():
     assert compute_metrics(few)["alpha_req"].convention.endswith("; n = 320, D = 29; j = 1 … 5")
 
 
-def test_the_corrected_participation_ratio_needs_samples_for_the_uncorrected_one():
+def test_the_corrected_participation_ratio_needs_10_samples_per_participation_ratio():
     eigenvalues = torch.tensor([1.0, 1.0] + [1e-3] * 98)
     enough, few = (compute_metrics(Spectrum.from_eigenvalues(eigenvalues, n=n))["participation_ratio_corrected"] for n in (25, 20))
     assert enough.warning is None

@@ -60,7 +60,7 @@ def test_crop_boxes_lie_inside_the_image(height, width, seed):
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 200), (200, 20), (101, 100)])
-def test_the_fallback_box_is_that_of_torchvision(height, width):
+def test_the_fallback_box_equals_torchvision(height, width):
     # No box of this scale fits, so all ten attempts fail.
     transform = v2.RandomResizedCrop(8, scale=(1.5, 2.0))
     p = transform.make_params([Image(torch.zeros(1, height, width))])

@@ -68,7 +68,7 @@ def test_some_or_all_images_are_transposed(turn):
     assert torch.equal(apply_operations_(x.clone(), table, table, blur_radius=1), torch.stack(expected))
 
 
-def test_operations_that_are_off_are_the_identity():
+def test_disabled_operations_are_the_identity():
     view = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
     table = build_operation_table(make_params(1, 8, seed=0, step=0), [view])[0]
     x = torch.rand(8, 3, 10, 10)

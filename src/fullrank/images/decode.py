@@ -43,8 +43,8 @@ def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None =
     of mode L or RGB. With any other number of channels, the file must have that number, and the result is an array `(H, W, C)`.
 
     - The EXIF orientation is applied, and an animation is represented by its first frame.
-    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are treated as 16-bit
-    values. - Transparent pixels are blended with white.
+    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are read as 16-bit values.
+    - Transparent pixels are blended with white.
 
     Args:
         image: An image that `Images.open` returned.
