@@ -86,7 +86,7 @@ def test_the_exif_orientation_is_applied(photo, format, orientation):
     assert np.abs(np.asarray(decoded, float) - np.asarray(upright, float)).mean() < 3
 
 
-def test_an_image_with_broken_exif_can_be_decoded(photo):
+def test_an_image_with_invalid_exif_can_be_decoded(photo):
     assert decode(encode_and_open(photo, "jpeg", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff rubbish"), 3).size == (64, 48)
 
 

@@ -41,7 +41,7 @@ def test_variance_between_views_counts_for_effective_rank_but_not_for_lidar(rand
     assert lidar(X) < 2.1
 
 
-def test_views_that_are_not_grouped_by_image_raise_lidar(randn, rng):
+def test_views_that_are_not_grouped_by_image_increase_lidar(randn, rng):
     X = randn(300, 4, 6)
     X[..., :2] += 10 * randn(300, 1, 2)
     mixed = X.flatten(0, 1)[torch.randperm(1200, generator=rng)].reshape(300, 4, 6)  # as in a flat queue

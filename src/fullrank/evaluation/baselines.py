@@ -52,7 +52,7 @@ def calibrate_batchnorm(
         backbone: the untrained network.
         images: training images.
         preprocess: the preprocessing of the trained backbone.
-        sample: number of images, drawn at random, because batches from a sorted folder would hold one class each.
+        sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
         batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the same weight.
         device: device of the backbone.
         workers: number of processes that decode images; 0 decodes in this process.

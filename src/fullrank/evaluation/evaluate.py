@@ -100,8 +100,8 @@ def evaluate(
     reason.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); `evaluate` verifies that its weights do not change.
-        untrained: the same network with untrained weights, or None; `evaluate` calibrates its BatchNorm on training images.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); `evaluate` verifies that the weights do not change.
+        untrained: the same network with untrained weights, or None; `evaluate` calibrates BatchNorm on training images.
         preprocess: the preprocessing of the backbone.
         train: images for training the probes.
         test: images for scoring the probes.
@@ -204,7 +204,10 @@ def table(evaluation: Evaluation) -> Table:
     >>> table(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,))).row_count
     1
     """
-    cells = {(score.probe, score.features): _cell(score) for score in evaluation.scores}
+    cells = {
+        (score.probe, score.features): f"{score.accuracy:.1%}" + ("" if score.sd is None else f" ± {score.sd:.1%}")
+        for score in evaluation.scores
+    }
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
@@ -212,8 +215,3 @@ def table(evaluation: Evaluation) -> Table:
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
     return grid
-
-
-def _cell(score: ProbeScore) -> str:
-    spread = "" if score.sd is None else f" ± {score.sd:.1%}"
-    return f"{score.accuracy:.1%}{spread}"

@@ -49,7 +49,7 @@ def few_shot(
         y: labels of X, -1 for none.
         X_test: test features, standardised in the same way.
         y_test: labels of X_test, -1 for none.
-        labels: number of labels per class; a class with fewer labels uses all of them.
+        labels: number of labels per class; a class with fewer labels uses all labels.
         draws: number of random choices.
         penalty: weight of ½‖W‖² relative to the mean loss.
         seed: seed of the random choices.

@@ -175,7 +175,7 @@ def choose_penalty(
 
 
 def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return a mask of a random tenth of each class, rounded down so that no class loses its last label."""
+    """Return a mask of a random tenth of each class, rounded down so that every class has at least one label left."""
     held_out = np.zeros(len(y), dtype=bool)
     order = np.random.default_rng(seed).permutation(len(y))
     for label in np.unique(y):

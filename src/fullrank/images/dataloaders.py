@@ -1,4 +1,4 @@
-"""Training batches of views. The images and the views of a step are functions of (seed, step) alone."""
+"""Training batches of views. The images and the views of a step depend only on (seed, step)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ OVERSAMPLING = 2.0
 
 
 def batch_indices(seed: int, step: int, batch_size: int, n: int) -> Int64[Tensor, " batch_size"]:
-    """Return the indices of the images of one step: a slice of the permutation of its epoch.
+    """Return the indices of the images of one step: a slice of the permutation of the current epoch.
 
     An epoch has n // batch_size steps; the incomplete batch at its end is dropped, and each epoch drops other images. NumPy's PCG64 draws
     the permutation of epoch e from the state that `SeedSequence(seed, spawn_key=(e,))` hashes to 128 bits, so different pairs (seed, e)
@@ -85,7 +85,7 @@ def dataloader(
         seed: Seed of the order and of the views.
         batch_size: Images per step, over all processes; a multiple of `world_size`.
         start: First step.
-        stop: The step after the last one.
+        stop: One more than the last step.
         device: Device of the views; by default the device of images in memory, else the CPU.
         workers: Number of processes that decode images; 0 decodes in this process.
         rank: Index of this process.
@@ -204,7 +204,7 @@ class _CroppedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class _CropBatch:
-    """Decode and crop the images of one step for one process; `offset` is the index of its first image in the whole batch."""
+    """Decode and crop the images of one step for one process; `offset` is the index of the first of these images in the whole batch."""
 
     images: Images | StreamedImages
     transform: MultiViewTransform

@@ -1,7 +1,7 @@
 """Number, sizes, channels and memory of images, from a few headers; mean and standard deviation of their pixels."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,10 +9,9 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import decode, upright_size
+from fullrank.images.decode import upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
-from fullrank.images.load import MemoryImages
-from fullrank.images.preprocess import to_tensor
+from fullrank.images.load import MemoryImages, decode_chunks, decode_to_tensor
 from fullrank.images.source import Images, RawImage
 
 Size = tuple[int, int]  # width, height
@@ -30,7 +29,7 @@ class DatasetInfo:
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
-        uniform: Whether all sampled images have one size.
+        uniform: Whether all sampled images have the same size.
         bytes_in_memory: Size of all images as uint8: exact if `uniform`, else at the median size.
         modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as `"uint8×5"`).
     """
@@ -87,7 +86,7 @@ def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bo
 
 
 def evenly_spaced(count: int, sample: int) -> list[int]:
-    """Return evenly spaced indices in `range(count)`: folders and tables are often sorted by class, so the first images are one class.
+    """Return evenly spaced indices in `range(count)`: folders and tables are often sorted by class.
 
     >>> evenly_spaced(10, 4), evenly_spaced(3, 64)
     ([0, 3, 6, 9], [0, 1, 2])
@@ -127,7 +126,11 @@ def channel_statistics(
     >>> f"{mean[0]:.3f} {std[0]:.3f}"
     '0.305 0.376'
     """
-    chunks = images.pixels.split(CHUNK) if isinstance(images, MemoryImages) else _decode_sample(images, channels, sample, decode_errors)
+    if isinstance(images, MemoryImages):
+        chunks = iter(images.pixels.split(CHUNK))
+    else:
+        subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels)
+        chunks = (pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors))
     histogram = sum(map(_histogram, chunks), torch.zeros((), dtype=torch.int64))
     assert histogram.ndim, "a source has at least one image"
     values = torch.arange(256, dtype=torch.float64) / 255
@@ -135,20 +138,6 @@ def channel_statistics(
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(dim=1)
     return tuple(mean.tolist()), tuple(variance.sqrt().tolist())
-
-
-def _decode_sample(images: Images, channels: int, sample: int, decode_errors: DecodeErrors | None) -> Iterator[UInt8[Tensor, "n C H W"]]:
-    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    for index in evenly_spaced(len(images), sample):
-        name = images.name(index)
-        try:
-            pixels = to_tensor(decode(images.open(index), channels, name=name))
-        except ImageDecodeError as error:
-            decode_errors.add(1, [error])
-        else:
-            decode_errors.add(1)
-            yield pixels[None]
-    decode_errors.check()
 
 
 def _histogram(pixels: UInt8[Tensor, "n C H W"]) -> Int64[Tensor, "C 256"]:

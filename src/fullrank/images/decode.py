@@ -49,7 +49,7 @@ def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None =
     Args:
         image: An image that `Images.open` returned.
         channels: Number of channels of the result.
-        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as it is at least this (width, height), upright.
+        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as the upright (width, height) is at least `min_size`.
         name: Name of the image in errors.
 
     Raises:

@@ -35,7 +35,7 @@ def convert_errors(name: str) -> Iterator[None]:
     except (ImageDecodeError, UserError):
         raise
     # For unreadable files, Pillow's decoders raise OSError, SyntaxError, EOFError, ValueError, struct.error, zlib.error, IndexError,
-    # TypeError …; one such file must not stop a run of days.
+    # TypeError …; one unreadable file must not stop a long run.
     except Exception as error:
         raise ImageDecodeError(name, _reason(error)) from error
 
@@ -93,7 +93,7 @@ class DecodeErrors:
             name, reason = next(iter(self.reasons.items()))
             raise UserError(
                 f"{self.failed} of {self.attempts} images could not be read, expected at most {self.max_error_fraction:.0%}; "
-                f"the first is '{name}': {reason}; remove or repair them, or increase max_error_fraction"
+                f"the first is '{name}': {reason}; remove or repair these images, or increase max_error_fraction"
             )
 
     def all_gather(self) -> None:

@@ -39,7 +39,7 @@ class FolderImages(Images):
 def walk(root: Path, extensions: Collection[str]) -> list[str]:
     """Return the files below `root` with one of the extensions, as sorted paths relative to `root`.
 
-    Symbolic links are followed, except to a folder that contains them; hidden files and folders are ignored.
+    Symbolic links are followed, except links to a folder that contains the link; hidden files and folders are ignored.
 
     Raises:
         UserError: a folder cannot be read.
@@ -68,9 +68,9 @@ def walk(root: Path, extensions: Collection[str]) -> list[str]:
 def folder_splits(source: str, root: Path, files: list[str]) -> dict[str, Images]:
     """Return the images of each named split of a folder, with labels from class folders; without named splits, return `{"all": …}`.
 
-    The top folders are splits if all of them, or at least two, have the name of a split (`train`, `test`, `val`, …); files next to
-    them form the split `"other"`. Inside a split, the top folders are the classes, in sorted order, if there are at least two. If
-    there is a training split, its classes are used for all splits, and an image of another class has no label.
+    The top folders are splits if all top folders, or at least two, have the name of a split (`train`, `test`, `val`, …); files next to
+    the splits form the split `"other"`. Inside a split, the top folders are the classes, in sorted order, if there are at least two. If
+    there is a training split, the classes of this split apply to all splits, and an image of another class has no label.
     A single folder that contains everything is skipped.
     """
     prefix = ""

@@ -65,14 +65,14 @@ def iterate_batches(
     >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    for pixels, indices in _decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
+    for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
         yield Batch(pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices))
 
 
 def load_images(
     images: Images, *, channels: int, size: int | None = None, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> MemoryImages:
-    """Decode all images into one tensor; unreadable images are left out and recorded.
+    """Decode all images into one tensor; unreadable images are skipped and recorded.
 
     Args:
         images: The images.
@@ -89,8 +89,8 @@ def load_images(
     torch.Size([1797, 1, 8, 8])
     """
     pixels, indices = None, []
-    to_pixels = partial(_decode_only, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
-    for chunk, chunk_indices in _decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
+    to_pixels = partial(decode_to_tensor, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
+    for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=torch.uint8)
         elif chunk.shape[1:] != pixels.shape[1:]:
@@ -103,11 +103,12 @@ def load_images(
     return MemoryImages(pixels[: len(indices)], torch.from_numpy(images.labels[indices]), names, images.classes)
 
 
-def _decode_only(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+def decode_to_tensor(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+    """Decode one image to a tensor of its original size."""
     return to_tensor(decode(image, channels, name=name))
 
 
-def _decode_chunks(
+def decode_chunks(
     images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
     """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""

@@ -20,8 +20,8 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
     """Yield `function(task)` for each task, in the order of the tasks for any number of workers.
 
     Each worker process receives the pickled `function` once and returns tensors through shared memory (with CUDA, pinned memory). The
-    workers end with the iteration. They start from a server process without threads, because it is not safe to fork a process with
-    threads (torch has some). Therefore a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
+    workers end with the iteration. They start from a server process without threads, because forking a process with threads, such as
+    torch's, is not safe. Therefore a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
 
     Raises:
         UserError: as raised by `function`, unchanged.

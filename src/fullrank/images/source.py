@@ -1,4 +1,4 @@
-"""The interface of all image sources: random access to undecoded images, with labels where available."""
+"""The interface of all image sources: random access to undecoded images, with labels if available."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Images(ABC):
 
     @abstractmethod
     def open(self, index: int) -> RawImage:
-        """Open one image; Pillow reads its pixels later, when they are needed.
+        """Open one image; Pillow reads the pixels only when needed.
 
         Raises:
             ImageDecodeError: the file is not an image, or cannot be read.

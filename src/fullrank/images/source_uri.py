@@ -42,7 +42,9 @@ def open_images(source: str | Path, *, split: str | None = None, image: str | No
     if scheme == "digits":
         splits: dict[str, Images] = {ALL: DigitImages()}
     elif scheme == "hf":
-        splits = _open_hub(source, rest, image, label)
+        from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
+
+        splits = table_splits(source, load_from_hub(rest), image=image, label=label)
     else:
         splits = _open_path(source, rest, scheme, image, label)
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
@@ -69,12 +71,6 @@ def parse_uri(source: str) -> tuple[str, str]:
     return match["scheme"], match["rest"]
 
 
-def _open_hub(source: str, name: str, image: str | None, label: str | None) -> dict[str, Images]:
-    from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
-
-    return table_splits(source, load_from_hub(name), image=image, label=label)
-
-
 def _open_path(source: str, path: str, scheme: str, image: str | None, label: str | None) -> dict[str, Images]:
     root, files, are_tables = find_files(path, scheme)
     if not are_tables:
@@ -86,7 +82,7 @@ def _open_path(source: str, path: str, scheme: str, image: str | None, label: st
 
 
 def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
-    """Return the root, the files below it, and whether they are Parquet files (else images)."""
+    """Return the root folder, the image or Parquet files below this folder, and whether the files are Parquet files."""
     root = Path(path).expanduser()
     if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
         raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
@@ -165,7 +161,7 @@ def train_and_test(
     train_images = _choose_train(splits, train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
-        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # min returns the first of equals
+        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # for ties, min returns the first
     if test is not None:
         test_images = pick(test, splits, f"split of {source}")
         statement = (
@@ -182,7 +178,7 @@ def train_and_test(
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
-    """Return the splits with one of the names in any case, in the order of the names."""
+    """Return the splits with one of the names (ignoring case), in the order of `names`."""
     return [split for name in names for split in splits if split.lower() == name]
 
 

@@ -42,7 +42,7 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     n = len(images)
     if n < 5:
         raise UserError(
-            f"{images.source} has {n} images, expected at least 5 to hold out a fifth of them; give more images, "
+            f"{images.source} has {n} images, expected at least 5 to hold out a fifth; give more images, "
             "or name a test split: --data.test of fullrank pretrain, --test of fullrank evaluate"
         )
     order = np.lexsort((np.random.default_rng(seed).permutation(n), images.labels))

@@ -51,7 +51,7 @@ class StreamedImages:
                 raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
 
     def take(self, count: int, *, seed: int = 0) -> "StreamSample":
-        """Read `count` images, or all images of one epoch if there are fewer, and keep them undecoded."""
+        """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all images."""
         shuffle_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         rows = self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size).take(count)
         return StreamSample(self, [self._to_image(row, f"{self.source} image {index}") for index, row in enumerate(rows)])
@@ -115,7 +115,7 @@ def open_stream(
         raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
-        raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use hf:NAME without streaming, or Parquet files")
+        raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
     column, labels = image_column(rows.features, name, image), label_column(rows.features, name, label)
     classes = tuple(getattr(rows.features[labels], "names", ())) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])]).cast_column(column, datasets.Image(decode=False))

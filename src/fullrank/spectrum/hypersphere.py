@@ -44,7 +44,7 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     dimensions have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more.
 
     Args:
-        X: embeddings of n ≥ 2 images, one view of each.
+        X: embeddings of n ≥ 2 images, one view per image.
         chunk: number of rows of the distance matrix in memory at a time; the value does not depend on this number.
 
     Raises:

@@ -10,7 +10,7 @@ from fullrank.errors import UserError
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
     """Return the first index from which each curve stays at or above `share` of its final value.
 
-    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and comes back saturates at its last rise above the
+    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that it rises above the
     threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve that ends at zero has index 0, so a
     collapsed eigenvalue seems to saturate early; check the final value too.
 
@@ -41,7 +41,7 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
 def count_learned(curves: Float[Tensor, "T K"], *, share: float = 0.5) -> Int[Tensor, " T"]:
     """Return, for each row, the number of curves that stay at or above `share` of their final value from this row on.
 
-    In stepwise learning eigenvalues rise one after the other, and this count climbs from 0 to K.
+    In stepwise learning, eigenvalues rise one after another, and the count increases from 0 to K.
     `fullrank.dynamics.stepwise.crossing_times` interpolates the time of each step. Curves that end at zero are never counted.
 
     Args:

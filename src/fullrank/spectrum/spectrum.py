@@ -113,7 +113,7 @@ class Spectrum:
             UserError: the spectrum was built from eigenvalues alone, without the mean.
         """
         if self.second_moment is None:
-            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; build it from embeddings or moments")
+            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; use from_embeddings or from_moments")
         eigenvalues = descending_eigenvalues(self.second_moment, n=self.n, noise=self.noise)
         return pad((self.n * eigenvalues).sqrt(), (0, self.D - len(eigenvalues)))
 
@@ -139,7 +139,7 @@ class Spectrum:
         return functional.renyi_entropy(self.eigenvalues, alpha=alpha).item()
 
     def participation_ratio(self, *, corrected: bool = False) -> float:
-        """Return the participation ratio (Σλ)²/Σλ², or the estimate of its value for n → ∞."""
+        """Return the participation ratio (Σλ)²/Σλ², or an estimate of the ratio for n → ∞."""
         if corrected:
             return functional.participation_ratio_corrected(self.eigenvalues, n=self.n).item()
         return functional.participation_ratio(self.eigenvalues).item()
@@ -201,7 +201,7 @@ class StreamingSpectrum:
         """Return the spectrum of all embeddings so far.
 
         Raises:
-            UserError: there are no embeddings, or one is NaN or infinite.
+            UserError: there are no embeddings, or an embedding is NaN or infinite.
         """
         if self._moments is not None:
             return Spectrum.from_moments(self._moments)

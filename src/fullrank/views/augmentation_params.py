@@ -63,7 +63,7 @@ class AugmentationParams:
 
 
 def get_column(table: Tensor, columns: Mapping[str, slice], name: str) -> Tensor:
-    """Return the column of that name, without its axis if it has width 1.
+    """Return the column of that name; a column of width 1 has no axis for its width.
 
     >>> get_column(torch.zeros(2, 5, 50), UNIFORMS, "angle").shape
     torch.Size([2, 5])

@@ -1,4 +1,4 @@
-"""Colour operations in place: brightness, contrast, saturation and grayscale as one blend, hue, and solarisation."""
+"""Colour operations in place: a blend (brightness, contrast, saturation, grayscale), hue, and solarisation."""
 
 import torch
 from jaxtyping import Float
@@ -22,8 +22,8 @@ def rgb_to_grayscale(x: Float[Tensor, "*b C H W"]) -> Float[Tensor, "*b 1 H W"]:
 def blend_(x: Float[Tensor, "*b C H W"], weights: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b C H W"]:
     """x ← clamp(α x + β g + γ ḡ) to [0, 1], with the luma g of each pixel and the mean ḡ of g over the image.
 
-    (f, 0, 0) is torchvision's brightness, (f, 0, 1-f) its contrast, (f, 1-f, 0) its saturation, (0, 1, 0) its grayscale
-    and (1, 0, 0) the identity.
+    (f, 0, 0) is the brightness of torchvision, (f, 0, 1-f) contrast, (f, 1-f, 0) saturation, (0, 1, 0) grayscale, and
+    (1, 0, 0) the identity.
 
     Args:
         x: Values in [0, 1]; overwritten.

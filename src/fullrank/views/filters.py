@@ -40,7 +40,7 @@ def _blur_rows(x: Tensor, sigma: Tensor, *, radius: int) -> Tensor:
 
 
 def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
-    """x ← clamp(x + std · ε), where ε is standard normal and depends only on the key (an integer below 2²⁴) and the pixel.
+    """x ← clamp(x + std · ε); the noise ε is standard normal and depends only on the key (an integer below 2²⁴) and the pixel.
 
     It would be too slow to draw a number per pixel of the whole batch on every process. Instead, each process hashes the key and the index
     of each pixel of its samples to a uniform number u, and ε is the normal quantile √2 erf⁻¹(2u − 1).
@@ -59,7 +59,7 @@ def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key:
 
 def _lowbias32(x: Tensor) -> Tensor:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF  # int64 overflows, but its low 32 bits are right
+        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF  # int64 overflows, but the low 32 bits are correct
     return x ^ (x >> 16)
 
 

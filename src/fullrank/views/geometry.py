@@ -13,8 +13,8 @@ def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: in
     """Return the crop box (top, left, height, width) of each view of each sample, for images of one size.
 
     Each of ten attempts draws an area uniformly and a ratio log-uniformly. The box is the first rounded box that fits into the image,
-    at a uniform integer position. If no box fits, it is the largest central box with an allowed ratio. Without a crop, the box is the
-    whole image.
+    at a uniform integer position. If no box fits, the result is the largest central box with an allowed ratio. Without a crop, the box is
+    the whole image.
 
     Args:
         params: Uniform numbers, (V, n).
@@ -129,7 +129,7 @@ def inverse_affine_matrix(
 ) -> Float[Tensor, "*b 2 3"]:
     """Return the inverse of T(translate) · R(angle) · scale · Shear_y · Shear_x; angles in degrees.
 
-    The matrix maps the coordinates of each output pixel to those of the input, both relative to the centre of the image.
+    The matrix maps the coordinates of each output pixel to coordinates of the input, both relative to the centre of the image.
 
     Source: torchvision, `transforms.functional._get_inverse_affine_matrix`, with the centre at the origin.
 

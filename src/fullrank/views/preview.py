@@ -61,7 +61,7 @@ def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
 
 
 def _to_rgb(image: np.ndarray) -> Image.Image:
-    """Return an RGB image: one channel is repeated, two channels become red and green, and of more than three the first three are used."""
+    """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first three are used."""
     image = image.reshape(*image.shape[:2], -1)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)
