@@ -3,11 +3,11 @@
     python benchmarks/alarm.py --parallel 2
 
 Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ
-from them in one setting, listed in `INDUCED_FAILURES`. A probe with 2 labels a class on the frozen backbone decides whether such a run is
-degraded, without the statistics of the detector: a run is degraded if it keeps less than half of the gain of the healthy run of the same
-objective and seed over the untrained network, or if it ended in NaN. `extremes` holds the values closest to the thresholds. The alarms are
-replayed from each run's metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds, and keeps the results of the others.
-Writes `benchmarks/results/alarm.json`.
+from them in one setting, listed in `INDUCED_FAILURES`. The *gain* of a run is its accuracy minus that of the untrained network, measured by
+a probe with 2 labels per class on the frozen backbone. A run is degraded if its gain is less than half of the gain of the healthy run of
+the same objective and seed, or if it ended in NaN; the statistics of the detector are not used. `extremes` holds the values closest to the
+thresholds. The script replays the alarms from metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds of runs, and
+the results of the other kinds do not change. Writes `benchmarks/results/alarm.json`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from fullrank.run.rows import AlarmRow, SpectrumRow
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 
 EPOCHS = 20
-KEPT = 0.5  # a run that keeps a smaller share of the gain over the untrained network is degraded
+MIN_GAIN_SHARE = 0.5  # a run is degraded if its gain is less than this share of the healthy run's gain
 RESULTS = Path(__file__).parent / "results" / "alarm.json"
 Change = Callable[[Recipe], Recipe]
 
@@ -49,12 +49,12 @@ def healthy(objective: str, seed: int) -> Recipe:
     if objective in ("directclr", "directclr_paper"):
         return replace(recipe, hyper=recipe.hyper | {"d0": 64})  # half of the backbone's 128 dimensions
     if objective in ("simsiam", "byol"):
-        return learning_rate(1e-3)(recipe)  # at the recipe's 5e-3 they end near the untrained network
+        return learning_rate(1e-3)(recipe)  # with the recipe's 5e-3, the result is near the untrained network
     return recipe
 
 
-def hyper(**numbers: Any) -> Change:
-    return lambda recipe: replace(recipe, hyper=recipe.hyper | numbers)
+def hyper(**values: Any) -> Change:
+    return lambda recipe: replace(recipe, hyper=recipe.hyper | values)
 
 
 def learning_rate(lr: float, name: str = "adamw") -> Change:
@@ -73,14 +73,14 @@ def strong_augmentation(recipe: Recipe) -> Recipe:
     return replace(recipe, views=(replace(view, crop=crop, affine=affine, noise=noise),))
 
 
-FOUR: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
+MAIN_OBJECTIVES: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
 INDUCED_FAILURES: dict[str, dict[str, Change]] = {
     "learning rate too high": {
-        **dict.fromkeys(FOUR, learning_rate(0.5)),  # a hundred times the recipe's
-        "simsiam": learning_rate(5e-3),  # the recipe's
+        **dict.fromkeys(MAIN_OBJECTIVES, learning_rate(0.5)),  # a hundred times the recipe's learning rate
+        "simsiam": learning_rate(5e-3),  # the recipe's learning rate
         "byol": learning_rate(5e-3),
     },
-    "augmentation too strong": dict.fromkeys(FOUR, strong_augmentation),
+    "augmentation too strong": dict.fromkeys(MAIN_OBJECTIVES, strong_augmentation),
     "invariance only": {
         "vicreg": hyper(variance=0.0, covariance=0.0),
         "barlow_twins": hyper(redundancy=0.0),
@@ -91,7 +91,7 @@ INDUCED_FAILURES: dict[str, dict[str, Change]] = {
         "corinfomax": hyper(invariance=1e6),
     },
     "log removed": {"frossl": hyper(log=False)},
-    "no projector": {name: without_projector for name in (*FOUR, "simsiam", "byol")},
+    "no projector": {name: without_projector for name in (*MAIN_OBJECTIVES, "simsiam", "byol")},
     "NaN": {"vicreg": learning_rate(1e6, "sgd")},
 }
 EXPECTED_CAUSES = {
@@ -132,29 +132,29 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
 
 
 def few_shot_accuracy(path: Path, features: str) -> float | None:
-    """Return the accuracy with 2 labels a class on one feature set; None if the run ended early."""
+    """Return the accuracy with 2 labels per class on one feature set; None if the run ended early."""
     evaluation = Run(path).evaluation
     scores = evaluation.scores if evaluation else ()
-    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels a class"]
+    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels per class"]
     return accuracies[0] if accuracies else None
 
 
 def run_result(path: Path, kind: str, objective: str, seed: int, *, reference: Path) -> dict[str, Any]:
-    """Return the share of the gain of the healthy run `reference` that one run keeps, and the alarms that its log raises."""
+    """Return the gain of one run as a share of the gain of the healthy run `reference`, and the alarms of the run."""
     run = Run(path)
     metrics = run.metrics
     start, total = burn_in_end_of_log(metrics, run.recipe), steps_per_epoch(metrics) * run.recipe.epochs
     alarms = replay_alarms(run) + [alarm for alarm in metrics.alarms if alarm.alarm == "not finite"]
     accuracy, untrained = few_shot_accuracy(path, "backbone"), few_shot_accuracy(reference, "untrained backbone")
     best = few_shot_accuracy(reference, "backbone")
-    kept = None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
+    gain_share = None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
     return {
         "kind": kind,
         "objective": objective,
         "seed": seed,
         "few_shot": accuracy,
-        "kept": None if kept is None else round(kept, 3),
-        "degraded": kind != "healthy" and (kept is None or kept < KEPT),
+        "gain_share": None if gain_share is None else round(gain_share, 3),
+        "degraded": kind != "healthy" and (gain_share is None or gain_share < MIN_GAIN_SHARE),
         "commit": run.environment["commit"],
         "extremes": extremes([row for row in metrics.spectrum if row.step >= start]),
         "alarms": [
@@ -188,20 +188,20 @@ def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
 
 
 def detection_table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield one line for each kind: runs, degraded runs, detected ones, those with the right cause, and alarms in other runs."""
+    """Yield one row per kind: numbers of runs, degraded runs, detected runs, runs with the right cause, and other runs with an alarm."""
     for kind in ("healthy", *INDUCED_FAILURES):
-        if not (of_kind := [row for row in rows if row["kind"] == kind]):
+        if not (runs := [row for row in rows if row["kind"] == kind]):
             continue
-        degraded = [row for row in of_kind if row["degraded"]]
+        degraded = [row for row in runs if row["degraded"]]
         detected = [row for row in degraded if row["alarms"]]
         yield {
             "kind": kind,
-            "runs": len(of_kind),
+            "runs": len(runs),
             "degraded": len(degraded),
             "detected": len(detected),
             "right_cause": sum(any(alarm["cause"] in EXPECTED_CAUSES[kind] for alarm in row["alarms"]) for row in detected),
             "median_share": statistics.median(row["alarms"][0]["share"] for row in detected) if detected else None,
-            "others_with_alarm": sum(bool(row["alarms"]) for row in of_kind if not row["degraded"]),
+            "others_with_alarm": sum(bool(row["alarms"]) for row in runs if not row["degraded"]),
         }
 
 
@@ -212,7 +212,7 @@ def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "data": "digits",
         "epochs": EPOCHS,
-        "degraded": f"keeps less than {KEPT:g} of the healthy run's gain over the untrained network, 2 labels a class; or ended in NaN",
+        "degraded": f"gain over the untrained network below {MIN_GAIN_SHARE:g} of the healthy run's, 2 labels per class; or ended in NaN",
         "tables": {name: list(detection_table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
         "environment": platform_info(),
         "runs": rows,

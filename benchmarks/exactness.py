@@ -1,11 +1,11 @@
-"""Value and gradient of every objective on 2 and 4 processes with different data, against one process with the whole batch.
+"""Compare value and gradient of every objective on 2 and 4 processes with one process that has the whole batch.
 
     python benchmarks/exactness.py            # needs the group `bench` (lightly)
 
-fullrank's objectives get gathered embeddings. lightly's classes are called as their documentation says: on each process's part of the
-batch, with their flag for several processes, and gradients averaged by DistributedDataParallel. All have the same network, synchronised
-BatchNorm (fullrank's), data and comparison: `fullrank.conformance.exactness`. The two halves of the batch differ in mean and scale, like
-the parts of two processes if the data are sorted. Writes `benchmarks/results/exactness.json`.
+fullrank's objectives take gathered embeddings. The script calls lightly's classes as documented: each process has its part of the batch,
+the flag for several processes is set, and DistributedDataParallel averages the gradients. Network, synchronised BatchNorm (fullrank's),
+data and comparison (`fullrank.conformance.exactness`) are the same. The two halves of the batch differ in mean and scale, as if the data
+were sorted. Writes `benchmarks/results/exactness.json`.
 """
 
 import math
@@ -21,7 +21,7 @@ from lightly_losses import LOSSES
 
 OUT = Path(__file__).parent / "results" / "exactness.json"
 PROCESSES = (1, 2, 4)
-NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of five dimensions
+NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # three of five dimensions
 
 
 def main():
@@ -40,7 +40,7 @@ def main():
     write_json(
         OUT,
         {
-            "what": "error of the gradient: the largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient; float64",
+            "what": "error of the gradient: the largest ‖g_W − g_1‖ of a parameter, divided by the norm of the whole gradient; float64",
             "versions": {name: version(name) for name in ("fullrank", "torch", "lightly")},
             "rows": rows,
         },

@@ -1,6 +1,6 @@
-"""The time until a folder of many files gives its first training batch: `python benchmarks/folder.py --files 100000`.
+"""Measure the time from a folder with many files to the first training batch: `python benchmarks/folder.py --files 100000`.
 
-The script writes small PNG files in a hundred class folders to a temporary folder. Then it opens, splits and streams the folder like a
+The script writes small PNG files in a hundred class folders to a temporary folder. Then it opens, splits and decodes the folder like a
 run, without a cache. The result goes to `benchmarks/results/folder.json`.
 """
 

@@ -1,10 +1,10 @@
-"""The gradient at the last block if the loss takes only a part of r: its rank, and its effective number of directions.
+"""Measure the rank and the effective number of directions of the gradient at the last block if the loss takes only a part of r.
 
     python benchmarks/gradients.py --data PATH/TO/cifar10        # two minutes
 
-SimCLR behind a projector on the recipe cifar10-projectors, with and without the last shortcut: gradients at r and at the last block's
-input h on one batch, in float64, before the first step and after ten steps of AdamW on other batches. The number of directions of a
-gradient with singular values σ is (Σ σ²)² / Σ σ⁴. Means over three seeds. Writes `results/gradients.json`.
+The objective is SimCLR with a projector, in the recipe cifar10-projectors, with and without the last shortcut. The gradients at r and at
+the input h of the last block are computed on one batch, in float64, before the first step and after ten steps of AdamW on other batches.
+A gradient with singular values σ has (Σ σ²)² / Σ σ⁴ directions. Results are means over three seeds. Writes `results/gradients.json`.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def build_recipe(kind: Any, shortcut: bool, seed: int) -> Recipe:
 
 
 def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
-    """Return rank and directions of the gradients on the first batch, before and after steps on the following batches."""
+    """Return rank and directions of the gradients on the first batch, before and after training on the other batches."""
     parts = assemble(recipe)
     method, (first, *others) = parts.method, pixels.split(recipe.batch_size)
 

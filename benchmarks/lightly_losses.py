@@ -1,4 +1,4 @@
-"""lightly's losses as functions of Z (V, N, D), each with its flag for several processes if it has one."""
+"""lightly's losses as functions of Z (V, N, D), with the name of their flag for several processes."""
 
 from lightly.loss import (
     BarlowTwinsLoss,
@@ -49,7 +49,7 @@ def frossl(Z):
 
 
 def wmse(Z):
-    # Its running statistics are float32 by default; a slice is the whole part of a process.
+    # The default running statistics are float32. One slice contains all samples of a process.
     loss = WMSELoss(embedding_dim=Z.shape[-1], w_size=Z.shape[1], track_running_stats=False).to(Z.dtype)
     return {"loss": loss(Z.flatten(0, 1))}
 
@@ -80,4 +80,4 @@ LOSSES = {
     "EMPSSLLoss": (emp_ssl, "none"),
     "KoLeoLoss": (koleo, "none"),
 }
-"""Class → (function, its flag for several processes)."""
+"""(function, flag for several processes) by name of the class."""

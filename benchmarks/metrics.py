@@ -1,8 +1,8 @@
-"""The effect of few samples, a mean, rounding and ε on the metrics of embeddings with a known spectrum.
+"""Measure how few samples, a mean, rounding and ε change the metrics of embeddings with a known spectrum.
 
     python benchmarks/metrics.py            # two minutes
 
-Gaussian embeddings; numbers are means over the seeds. Writes `results/metrics.json`, which `docs/spectrum.md` shows.
+The embeddings are Gaussian, and results are means over the seeds. Writes `results/metrics.json`, which `docs/spectrum.md` shows.
 """
 
 import statistics
@@ -39,7 +39,7 @@ def main():
 
 
 def mean_of(experiment: Callable[..., dict[str, float]], setting) -> dict[str, float | None]:
-    """Return the mean of every number over the seeds; None if it is infinite."""
+    """Return the mean of every result over the seeds; None if the mean is infinite."""
     rows = [experiment(setting, torch.Generator().manual_seed(seed)) for seed in SEEDS]
     means = {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
     print(setting, means, flush=True)
@@ -75,7 +75,7 @@ def decaying() -> dict[str, float]:
 
 
 def rounded(dtype: torch.dtype, rng: torch.Generator) -> dict[str, float]:
-    """Return RankMe of 16 directions of 2,048, from this library and with ε on every share (computed in float32, as other libraries do)."""
+    """Return RankMe for rank 16 in 2,048 dimensions: ours, and with ε added to every p (in float32, as in other libraries)."""
     Z = (gaussian(rng, RANK["n"], RANK["rank"]) @ gaussian(rng, RANK["rank"], RANK["D"])).to(dtype)
     p = functional.normalize(torch.linalg.svdvals(Z.float()))
     every = {f"ε = {epsilon:g}": torch.special.entr(p + epsilon).sum().exp().item() for epsilon in (1e-7, 1e-5)}
@@ -83,7 +83,7 @@ def rounded(dtype: torch.dtype, rng: torch.Generator) -> dict[str, float]:
 
 
 def views(n: int, rng: torch.Generator) -> dict[str, float]:
-    """Return LiDAR of n images that differ in 8 of 64 directions, with q views each that vary in all; then with views grouped at random."""
+    """Return LiDAR of n images that differ in 8 of 64 directions; q views per image vary in all directions. Also group views at random."""
     X = gaussian(rng, n, LIDAR["q"], LIDAR["D"])
     X[..., : LIDAR["rank"]] += 10 * gaussian(rng, n, 1, LIDAR["rank"])
     mixed = X.flatten(0, 1)[torch.randperm(n * LIDAR["q"], generator=rng)].reshape(X.shape)

@@ -1,10 +1,10 @@
-"""Every objective on the embedded digits, over seeds, in comparison with the same network untrained.
+"""Compare every objective with the same network untrained, on the embedded digits, over seeds.
 
     python benchmarks/objectives.py --parallel 2 --epochs 20
 
-Each run is `fullrank pretrain digits --objective NAME`, with the recipe's optimizer and schedule and the objective's defaults, then
-`fullrank evaluate`. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions. `--only NAME …` runs some objectives and keeps
-the results of the others. A finished run is used again. Writes `results/objectives-digits.json`.
+Each run is `fullrank pretrain digits --objective NAME`, then `fullrank evaluate`, with the optimizer and schedule of the recipe and the
+defaults of the objective. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions. `--only NAME …` runs only these objectives;
+the results of the other objectives do not change. Finished runs are not repeated. Writes `results/objectives-digits.json`.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from scipy.stats import t
 
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import Run, read_json, write_json
-from seeds import ENVIRONMENT, whole_run
+from seeds import ENVIRONMENT, run_seed
 
-PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels a class"}
+PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels per class"}
 FLAGS = {
     **{name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")},  # half of the backbone's 128 dimensions
-    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # at the recipe's 5e-3, the result is near the untrained network
+    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # with the recipe's 5e-3, results are near the untrained network
 }
 OUT = Path("results/objectives-digits.json")
 
@@ -43,7 +43,7 @@ def main():
             runs=options.runs / name,
             flags=["--objective", name, *FLAGS.get(name, ()), *flags],
         )
-        return name, whole_run(arguments, seed)
+        return name, run_seed(arguments, seed)
 
     with ThreadPoolExecutor(options.parallel) as pool:
         paths = list(pool.map(pretrain_and_evaluate, [(name, seed) for name in options.only for seed in options.seeds]))
@@ -64,7 +64,7 @@ def main():
 
 
 def row(runs: list[Run]) -> dict:
-    """Return scores over seeds, and the margin over the untrained network of the same seed with its 95 % interval (Student's t)."""
+    """Return the scores over seeds, and the margin over the untrained network of the same seed with a 95 % interval (Student's t)."""
     result = {}
     for short, probe in PROBES.items():
         learned, untrained = ([score(run, features, probe) for run in runs] for features in ("backbone", "untrained backbone"))

@@ -1,10 +1,10 @@
-"""Mean and standard deviation of a recipe's scores over seeds.
+"""Compute the mean and the standard deviation of the scores of a recipe over seeds.
 
     python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"
 
-Each seed is a complete run of the command line (pretrain, then evaluate); `--parallel` of them run at the same time. An unfinished run
-is resumed, and a finished run is reused. Flags that are not listed go to `fullrank pretrain`. The result is a small file under `results/`,
-with recipe, hardware, versions and commit.
+Each seed is a complete run of the command line (pretrain, then evaluate); `--parallel` of them run at the same time. Unfinished
+runs are resumed, and finished runs are not repeated. `fullrank pretrain` receives all other flags. Writes a small file under `results/`
+with scores, recipe, hardware, versions and commit.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--out", type=Path)
-    options, options.flags = parser.parse_known_args()  # the other flags go to fullrank pretrain
+    options, options.flags = parser.parse_known_args()  # `fullrank pretrain` receives the other flags
     with ThreadPoolExecutor(options.parallel) as pool:
         runs = list(pool.map(lambda seed: run_seed(options, seed), options.seeds))
     write_json(options.out or Path("results") / f"{options.recipe}.json", collect(runs, options.name))
@@ -71,7 +71,7 @@ def collect(runs: list[Path], name: str | None) -> dict:
 
 
 def table(evaluations: list[Evaluation]) -> Iterator[dict]:
-    """Yield the mean and the standard deviation of each score over seeds; a score that is itself a mean over draws counts once per seed."""
+    """Yield the mean and the standard deviation of each score over seeds. A score that is a mean over draws counts once per seed."""
     for first in evaluations[0].scores:
         values = [s.accuracy for e in evaluations for s in e.scores if (s.features, s.probe) == (first.features, first.probe)]
         yield {

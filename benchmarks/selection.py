@@ -1,11 +1,11 @@
-"""How well label-free metrics rank runs, compared with a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
+"""Compare the ranking of runs by label-free metrics with that by a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
 
     python benchmarks/selection.py RUNS… --across "healthy-*"
 
-Two accuracies on held-out images are the reference: that of the linear probe at its optimum, and that of logistic regression with two
-labels a class. The metrics use no labels: they use the spectra of backbone and projector on the training images, and several views of each
-image. All runs use the same view distribution, that of most runs. `--across` selects the runs that differ only in objective and seed.
-Writes `results/selection.json`, with the names of the runs only.
+Two accuracies on held-out images are the reference: of a linear probe at the optimum, and of logistic regression with two labels per
+class. The metrics use no labels, only the spectra of backbone and projector on the training images, and several views of each image. The
+view distribution is the same for all runs: the most frequent one. `--across` selects the runs that differ only in objective and seed.
+Writes `results/selection.json`, which contains names of runs but no paths.
 """
 
 import argparse
@@ -29,18 +29,18 @@ from fullrank.run.environment import platform_info
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
 
-VIEWS = 8  # of each image, for LiDAR; alignment uses the first two
+VIEWS = 8  # views per image for LiDAR; alignment uses the first two
 RESAMPLES = 2000
-MIN_RUNS = 6  # of one objective for a correlation
-PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels a class"}
+MIN_RUNS = 6  # minimum number of runs for a correlation
+PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels per class"}
 LESS_IS_BETTER = ("condition number", "condition number at 14", "collapsed dimensions", "|α-ReQ − 1|", "alignment", "uniformity")
-NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation, in those of the features
+NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation of the noise, relative to that of the features
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--across", default="*", help="names of the runs that differ in objective and seed alone, as a pattern")
+    parser.add_argument("--across", default="*", help="pattern for the names of the runs that differ only in objective and seed")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "selection.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -123,10 +123,11 @@ def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
 
 
 def correlations(results: dict[str, Any], across: str) -> dict[str, Any]:
-    """Return ρ of each metric with each accuracy, for all runs, those of `across`, and each objective with enough runs."""
-    of = {name: run["objective"] for name, run in results.items()}
+    """Return ρ of each metric with each accuracy, for all runs, for the runs of `across`, and for each objective with enough runs."""
+    objectives = {name: run["objective"] for name, run in results.items()}
     groups = {"all": list(results), "across objectives": [name for name in results if fnmatch.fnmatch(name, across)]}
-    groups |= {f"within {objective}": [name for name in results if of[name] == objective] for objective in dict.fromkeys(of.values())}
+    for objective in dict.fromkeys(objectives.values()):
+        groups[f"within {objective}"] = [name for name in results if objectives[name] == objective]
     result = {}
     for group, names in groups.items():
         if len(names) < MIN_RUNS:
@@ -149,7 +150,7 @@ def sign_corrected(metric: str, value: float) -> float:
 
 
 def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
-    """Return Spearman's ρ with its interval, and the regret: the best accuracy minus that of the run with the best metric."""
+    """Return Spearman's ρ with a bootstrap interval, and the regret: the best accuracy minus that of the run with the best metric."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
     resampled_rho = spearman(x[resampled], y[resampled])
@@ -158,7 +159,7 @@ def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
     return {
         "rho": rounded(rho),
         "interval": [rounded(low), rounded(high)],
-        "regret": rounded(y.max() - y[x == x.max()].mean()),  # the mean if several runs tie
+        "regret": rounded(y.max() - y[x == x.max()].mean()),  # for ties, the mean
     }
 
 
@@ -175,7 +176,7 @@ def rounded(value: float) -> float | None:
 
 
 def to_json(value: Any) -> Any:
-    """Return a JSON value with six digits of every number, and None for infinite ones."""
+    """Return a JSON value: numbers have six digits, and infinite numbers become None."""
     if isinstance(value, dict):
         return {key: to_json(entry) for key, entry in value.items()}
     if isinstance(value, list):

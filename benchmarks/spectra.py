@@ -1,8 +1,8 @@
-"""The spectrum that each objective reaches on the same small problem: free embeddings, without a network.
+"""Compute the spectrum that each objective reaches on the same small problem: free embeddings, without a network.
 
     python benchmarks/spectra.py            # two minutes
 
-256 samples in 32 dimensions begin near a subspace of 4; Adam minimises each objective alone, with its own defaults
+256 samples in 32 dimensions start near a subspace of 4 dimensions; Adam minimises each objective with its default hyperparameters
 (`fullrank.conformance.free_embeddings`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
 """
 

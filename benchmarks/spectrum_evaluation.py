@@ -1,11 +1,12 @@
-"""The cost of spectrum evaluation: one evaluation compared with a training step, and its share of runs of many lengths.
+"""Measure the cost of spectrum evaluation: the time of one evaluation compared with a training step, and the share of run time.
 
     python benchmarks/spectrum_evaluation.py              # two minutes
-    python benchmarks/spectrum_evaluation.py --runs RUN…  # also the measured share of these runs
+    python benchmarks/spectrum_evaluation.py --runs RUN…  # also report the measured share of these runs
 
-Networks are those of the recipes with a projector to D dimensions. Everything runs on one thread and is measured in CPU seconds of the
-process, which other processes hardly change; pixels are random. `pretrain` plans the evaluations of each length of run; their share is
-evaluations · evaluation / (steps · step + evaluations · evaluation). Writes `results/spectrum_evaluation.json`.
+The networks are those of the recipes, with a projector to D dimensions; pixels are random. Everything runs on one thread, and times are
+CPU seconds of the process, which other processes hardly change. For each length of a run, `plan_evaluations` of `pretrain` determines the
+evaluations. With the time t of a step and the time e of an evaluation, the share is evaluations · e / (steps · t + evaluations · e). Writes
+`results/spectrum_evaluation.json`.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from fullrank.training import build_optimizer
 SETTINGS = (("digits", 512), ("cifar10-small", 256), ("cifar10-small", 2048))
 HELD_OUT = {"digits": 359, "cifar10-small": 10_000}
 STEPS = 3
-BATCH = 512  # images in a forward pass of an evaluation, and in its timing
+BATCH = 512  # images per forward pass of an evaluation
 LENGTHS = (500, 2_000, 5_000, 10_000, 25_000, 50_000, 100_000)
 
 
@@ -57,7 +58,7 @@ def recipe_of(name: str, D: int) -> Recipe:
 
 
 def costs(recipe: Recipe) -> dict[str, Any]:
-    """Return CPU seconds of a step and of evaluations, and their shares of runs of many lengths."""
+    """Return CPU seconds of a step and of evaluations, and the share of evaluations in runs of many lengths."""
     parts = assemble(recipe)
     work = count_cost(parts.method, recipe)
     method, most = parts.method.to(memory_format=torch.channels_last), HELD_OUT[recipe.name]
@@ -97,13 +98,13 @@ def spectrum(n: int, D: int) -> Spectrum:
 
 
 def share(steps: int, step: float, evaluation: float, *, samples: int, every: int) -> dict[str, float]:
-    """Return the number of evaluations in a run, and their share of its time."""
+    """Return the number of evaluations in a run, and the share of the run time that they take."""
     count = 1 + math.ceil(steps / every)
     return {"steps": steps, "samples": samples, "evaluations": count, "share": count * evaluation / (steps * step + count * evaluation)}
 
 
 def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: torch.Tensor) -> None:
-    """Take a training step, with its views."""
+    """Augment the images and take a training step."""
     optimizer.zero_grad()
     method.train()
     found = method(views(pixels, views.make_params(0, 0, len(pixels))))
@@ -120,7 +121,7 @@ def embeddings(method: Method, images: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 def measured_share(run: Run) -> dict[str, Any]:
-    """Return the share of wall time and the number of evaluations that a run logged."""
+    """Return the number of evaluations of a run and the share of wall time that they took, from its log."""
     recipe, environment = run.recipe, run.environment
     rows = run.metrics.spectrum
     return {

@@ -1,12 +1,11 @@
-"""The cost of the flow of the outputs: a step of (12) compared with gradient descent (11), and (12) with more accurate integrators.
+"""Measure the cost of the flow of the outputs: compare a step of (12) with gradient descent (11), and with more accurate integrators.
 
     python benchmarks/trace.py            # a minute or two
 
-Loss and equations of Esser et al. 2023, C from embedded digits after PCA, two outputs. Times: medians over steps, with all widths
-alternating in one process; "gradient" is (11) without its projection. Accuracy: the largest error of qqᵀ at eight times until the loss is
-close to its minimum, against the number of evaluations of the right-hand side: Euler's method (12), an adaptive method
-(`integrate_outputs`), and,
-for the canonical flow, its closed form. Writes `benchmarks/results/trace.json`.
+Loss and equations are those of Esser et al. 2023, with C from embedded digits after PCA and two outputs. Times are medians over steps, and
+all widths alternate in one process; "gradient" is (11) without the projection. The accuracy is the largest error of qqᵀ at eight times
+until the loss is close to its minimum, as a function of the number of evaluations of the right-hand side, for Euler's method (12), an
+adaptive method (`integrate_outputs`) and, for the canonical flow, the closed form. Writes `benchmarks/results/trace.json`.
 """
 
 import math
@@ -62,7 +61,7 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
     t = end * torch.linspace(0, 1, 9, dtype=torch.float64)[1:]
     exact = trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
 
-    def error(q: Tensor) -> float:  # of qqᵀ, because the closed form does not determine the rotation of the outputs
+    def error(q: Tensor) -> float:  # compares qqᵀ, because the closed form does not determine the rotation of the outputs
         return (q @ q.mT - exact @ exact.mT).flatten(1).norm(dim=1).max().item()
 
     def count_evaluations(solve) -> tuple[int, float]:
@@ -90,7 +89,7 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
 
 
 def evaluations_for(points: list[tuple[int, float]], target: float) -> int:
-    """Return the number of evaluations for this error: the smallest that reaches it, or an extrapolation at first order (Euler)."""
+    """Return the smallest number of evaluations with an error of at most `target`, extrapolated at first order (Euler) if necessary."""
     reached = [n for n, error in points if error <= target]
     n, error = points[-1]
     return min(reached) if reached else math.ceil(n * error / target)

@@ -1,12 +1,12 @@
-"""The time of a view: fullrank compared with the per-image transforms of torchvision and lightly (and kornia, if it is installed).
+"""Measure the time per view of fullrank and of the per-image transforms of torchvision and lightly (and kornia, if installed).
 
 `python benchmarks/views.py` runs all pipelines alternately on one thread, prints a table and writes `benchmarks/results/views.json`.
-Times are processor seconds of the process, so that other processes have little influence; the median of the rounds is reported. All
-pipelines return float32 batches. The images are random, with the 1/f spectrum of photographs.
+Times are medians over rounds of the CPU time of the process, so other processes have little influence. All pipelines return float32
+batches. The images are random, with the 1/f spectrum of photographs.
 
-Two tasks. Small: a batch of 256 images of 32 pixels in memory, 2 views, crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
-probability 0.8 and grayscale 0.2. Photos: a batch of 16 JPEG files of 500 × 375 pixels, decoding included, 2 views of 224
-pixels with SimCLR's ImageNet parameters: jitter (0.8, 0.8, 0.8, 0.2), grayscale 0.2, blur 0.5.
+There are two tasks. `small` is a batch of 256 images of 32 pixels in memory with 2 views: crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
+probability 0.8 and grayscale 0.2. `photos` is a batch of 16 JPEG files of 500 × 375 pixels, including decoding, with 2 views of 224
+pixels and SimCLR's ImageNet parameters: jitter (0.8, 0.8, 0.8, 0.2), grayscale 0.2, blur 0.5.
 """
 
 import datetime
@@ -48,7 +48,7 @@ def collate(samples: list[list[torch.Tensor]]) -> list[torch.Tensor]:
 
 
 def small(images: list[Image.Image]) -> dict[str, Work]:
-    """Return the pipelines at 32 pixels; each makes two views of each image."""
+    """Return the pipelines at 32 pixels; each pipeline computes two views of each image."""
     size = 32
     spec = ViewConfig(count=2, size=size, jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1))
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).contiguous()
@@ -112,7 +112,7 @@ def photos(files: list[Path]) -> dict[str, Work]:
 
 
 def measure(pipelines: dict[str, Work], *, views: int, rounds: int) -> dict[str, float]:
-    """Return the median processor time of a view in microseconds; each round runs every pipeline once."""
+    """Return the median CPU time per view in microseconds; each round runs every pipeline once."""
     times: dict[str, list[float]] = {name: [] for name in pipelines}
     for work in pipelines.values():
         work()
@@ -142,10 +142,10 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def report(task: str, reference: str, times: dict[str, float]) -> dict:
-    print(f"\n{task}\n{'':28}{'µs a view':>10}{'× ' + reference:>30}")
+    print(f"\n{task}\n{'':28}{'µs per view':>10}{'× ' + reference:>30}")
     for name, value in times.items():
         print(f"{name:28}{value:10.1f}{times[reference] / value:30.2f}")
-    return {"reference": reference, "microseconds_a_view": times, "ratio": {n: round(times[reference] / t, 2) for n, t in times.items()}}
+    return {"reference": reference, "microseconds_per_view": times, "ratio": {n: round(times[reference] / t, 2) for n, t in times.items()}}
 
 
 def main(*, images: int = 256, files: int = 16, rounds: int = 15):
@@ -167,7 +167,7 @@ def main(*, images: int = 256, files: int = 16, rounds: int = 15):
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version()} | versions("torch", "torchvision", "lightly", "kornia", "pillow", "numpy"),
         "n": {"images": images, "files": files, "views": 2, "rounds": rounds},
-        "measure": "median processor time",
+        "measure": "median CPU time",
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(header | rows, indent=1, ensure_ascii=False) + "\n")

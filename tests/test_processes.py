@@ -105,7 +105,7 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     assert json.loads((path / "environment.json").read_text())["processes"] == 2
     assert (path / "report.html").exists()
     lines = err.splitlines()
-    assert lines[0].startswith("digits has no split to test with")
+    assert lines[0].startswith("digits has no test split")
     assert [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")] == list(range(1, STEPS + 1))
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
     assert len(lines) == 1 + STEPS + 1 + 3, "a forecast, and no line of a launcher"

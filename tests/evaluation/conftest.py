@@ -27,13 +27,13 @@ def preprocess() -> Preprocess:
 
 @pytest.fixture(scope="session")
 def halves(digits):
-    """300 training images and 300 test images of digits."""
+    """Return 300 training images and 300 test images of digits."""
     return take(digits, range(300)), take(digits, range(300, 600))
 
 
 @pytest.fixture
 def clusters():
-    """Three clusters in ten dimensions, with 120 training and 60 test points: X, y, X_test, y_test."""
+    """Return X, y, X_test, y_test: three clusters in ten dimensions, with 120 training and 60 test points."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(180) % 3
     X = 0.6 * torch.randn(3, 10, generator=generator, dtype=torch.float64)[y] + torch.randn(

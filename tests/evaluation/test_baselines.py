@@ -46,7 +46,7 @@ def test_calibrated_features_are_normalised_in_eval_mode(digits, preprocess):
     assert maps.mean((0, 2)).abs().max() < 0.1
     assert (maps.var((0, 2)) - 1).abs().max() < 0.2
     raw = extract_features(network(), digits, preprocess).X.view(len(digits), 6, -1)
-    assert (raw.var((0, 2)) - 1).abs().max() > 0.5  # which it would not be without
+    assert (raw.var((0, 2)) - 1).abs().max() > 0.5  # without calibration, the variance is not 1
 
 
 def test_images_sorted_by_class_give_the_statistics_of_all_images(digits, preprocess):

@@ -12,11 +12,11 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate, extract_features, knn, state_hash, table
 from fullrank.images import DecodeErrors, Preprocess, open_images
 
-PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels a class"]
+PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels per class"]
 
 
 def small_network():
-    """A small untrained network for digits, with the initial statistics of BatchNorm."""
+    """Return a small untrained network for digits, with the initial statistics of BatchNorm."""
     torch.manual_seed(0)
     first = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()
     second = nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()
@@ -66,7 +66,7 @@ def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
     assert scores["untrained backbone"] == knn(*(tensor for half in features for tensor in (half.X, half.labels))).accuracy
 
 
-def test_is_a_function_of_the_seed(halves, preprocess):
+def test_evaluation_is_a_function_of_the_seed(halves, preprocess):
     def run(seed):
         return evaluate(small_network(), small_network(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few-shot")).scores
 
@@ -80,7 +80,7 @@ def test_probes_and_baselines_are_selected(halves, preprocess):
     assert lines == ["features of the backbone", "knn: backbone"]
 
 
-def test_an_unknown_probe_is_an_error(halves, preprocess):
+def test_an_unknown_probe_raises(halves, preprocess):
     with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, knn, linear, linear-sgd"):
         evaluate(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
 
@@ -107,14 +107,14 @@ def test_without_test_labels_all_scores_are_left_out(halves, preprocess):
 def test_with_one_class_all_scores_are_left_out(halves, preprocess):
     train, test = halves
     one = replace(train, labels=torch.zeros_like(train.labels))
-    assert "all of one class" in evaluate(nn.Flatten(), None, preprocess, one, test).left_out[0]
+    assert "same class" in evaluate(nn.Flatten(), None, preprocess, one, test).left_out[0]
 
 
 def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, preprocess):
     train, test = halves
     options = {"probes": ("linear", "knn", "few-shot"), "baselines": False}
     partial = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
-    assert partial.left_out == ("7 of 300 training images: they have no label", "250 of 300 test images: they have no label")
+    assert partial.left_out == ("7 of 300 training images: unlabelled", "250 of 300 test images: unlabelled")
     labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:])
     whole = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
     for a, b in zip(partial.scores, whole.scores, strict=True):
@@ -146,7 +146,7 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path):
     preprocess = Preprocess(1, 8, (0.5,), (0.5,))
     result = evaluate(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False, decode_errors=DecodeErrors())
     assert (result.train_images, result.test_images) == (30, 30)
-    assert result.left_out == ("1 images: they cannot be read",)
+    assert result.left_out == ("1 images: unreadable",)
 
 
 def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
@@ -181,6 +181,6 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
     ("dimensions", "words"),
     [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
 )
-def test_invalid_dimensions_are_an_error(halves, preprocess, dimensions, words):
-    with pytest.raises(UserError, match=f"^dimensions {words} of features that have 64; give a range of 0:64, such as :16$"):
+def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
+    with pytest.raises(UserError, match=f"^dimensions is {words}, .*range within 0:64"):
         evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

@@ -25,7 +25,7 @@ class Counts(nn.Module):
 
 @pytest.fixture
 def folder_images(tmp_path):
-    """Twelve colour images of several sizes in two class folders."""
+    """Return a folder with twelve colour images of several sizes in two class folders."""
     rng = np.random.default_rng(0)
     for i in range(12):
         folder = tmp_path / ("cat" if i % 2 else "dog")
@@ -46,8 +46,8 @@ def test_features_equal_one_forward_pass_in_eval_mode(digits, preprocess):
     assert tuple(features.names) == digits.names
 
 
-def test_a_backbone_that_changes_is_an_error(digits, preprocess):
-    with pytest.raises(AssertionError, match="Counts changed its own"):
+def test_a_backbone_that_changes_raises(digits, preprocess):
+    with pytest.raises(AssertionError, match="Counts changed"):
         extract_features(Counts(), digits, preprocess)
 
 
@@ -57,10 +57,10 @@ def test_dimensions_can_be_selected(digits, preprocess):
         assert torch.equal(extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch_size=500).X, whole[:, part])
 
 
-def test_invalid_dimensions_are_an_error_after_one_batch(digits, preprocess):
+def test_invalid_dimensions_raise_after_one_batch(digits, preprocess):
     backbone, batches = nn.Flatten(), []
     backbone.register_forward_hook(lambda *_: batches.append(1))
-    with pytest.raises(UserError, match=r"^dimensions 60:65 of features that have 64; give a range of 0:64, such as :16$"):
+    with pytest.raises(UserError, match=r"^dimensions is 60:65, .*range within 0:64"):
         extract_features(backbone, digits, preprocess, dimensions=slice(60, 65), batch_size=100)
     assert len(batches) == 1
 

@@ -53,7 +53,7 @@ def test_unlabelled_images_are_never_drawn(clusters):
     assert few_shot(X, y, X_test, y_test, draws=3) == few_shot(*clusters, draws=3)
 
 
-def test_one_class_is_an_error(clusters):
+def test_one_class_raises(clusters):
     X, y, X_test, y_test = clusters
     with pytest.raises(UserError, match="two or more classes"):
         few_shot(X, torch.zeros_like(y), X_test, y_test)

@@ -18,16 +18,16 @@ def test_equals_scikit_learn(clusters, k, temperature):
     assert 0.5 < scored.accuracy < 1
 
 
-def test_does_not_depend_on_the_chunk_size(clusters):
+def test_knn_does_not_depend_on_the_chunk_size(clusters):
     whole, pieces = knn(*clusters), knn(*clusters, cells=1)
     assert torch.equal(whole.predictions, pieces.predictions)
 
 
-def test_weights_equal_the_formula():
+def test_knn_weights_equal_the_formula():
     angles = torch.tensor([0.0, 0.5, 0.6], dtype=torch.float64)
     X = torch.stack([angles.cos(), angles.sin()], dim=1)
     query = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    balance = (1 - (math.cos(0.5) + math.cos(0.6)) / 2) / math.log(2)  # about where one vote of 1 outweighs the two others
+    balance = (1 - (math.cos(0.5) + math.cos(0.6)) / 2) / math.log(2)  # near this value, one vote of 1 outweighs the two others
     y = torch.tensor([1, 0, 0])
     assert knn(X, y, query, torch.tensor([1]), k=3, temperature=0.9 * balance).accuracy == 1
     assert knn(X, y, query, torch.tensor([0]), k=3, temperature=1.1 * balance).accuracy == 1

@@ -83,7 +83,7 @@ def test_the_penalty_does_not_depend_on_the_test_set(data):
     assert torch.equal(a.predictions, b.predictions)
 
 
-def test_a_tenth_of_each_class_is_held_out_but_never_its_last_row():
+def test_a_tenth_of_each_class_is_held_out_but_never_the_last_row_of_a_class():
     y = np.array([0] * 50 + [1] * 19 + [2] * 9 + [3])
     held = hold_out(y, seed=0)
     assert np.bincount(y[held], minlength=4).tolist() == [5, 1, 0, 0]
@@ -107,7 +107,7 @@ def test_logits_of_classes_without_labels_are_minus_infinity(data, classes):
     assert np.array_equal(logits.argmax(1), model.predict(X_test))
 
 
-def test_one_class_is_an_error(data):
+def test_one_class_raises(data):
     X, _, X_test, y_test = data
     with pytest.raises(UserError, match="two or more classes, got 1"):
         linear_probe(X, torch.ones(120, dtype=torch.int64), X_test, y_test)
@@ -151,7 +151,7 @@ def test_zero_features_work(data):
 
 def test_sgd_is_stable_on_features_of_huge_variance(data):
     X, y, X_test, y_test = data
-    one = 30 * X[:, :1] @ torch.ones(1, 300, dtype=torch.float64)  # one direction holds all the variance: 270,000
+    one = 30 * X[:, :1] @ torch.ones(1, 300, dtype=torch.float64)  # one direction has all the variance: 270,000
     X, X_test = torch.cat([X, one], 1), torch.cat([X_test, 30 * X_test[:, :1] @ torch.ones(1, 300, dtype=torch.float64)], 1)
     assert stable_lr(X, momentum=0.9, generator=seeded()) < 1e-4
     assert linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=30, generator=seeded()).accuracy > 0.4

@@ -17,7 +17,7 @@ def batch(seed, n=32):
     return X * torch.logspace(-3, 3, 6) + 1, labels
 
 
-def test_learns_features_of_any_scale():
+def test_the_probe_learns_features_of_any_scale():
     probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(150):
         probe.step(*batch(seed))
@@ -34,7 +34,7 @@ def test_no_gradient_reaches_the_backbone():
     assert all(parameter.grad is None for parameter in backbone.parameters())
     assert not any(value.requires_grad for value in out.values())
     assert not probe(features).detach().equal(torch.zeros(32, 3))
-    features.sum().backward()  # the graph of the backbone is still whole
+    features.sum().backward()  # the graph of the backbone was not freed
 
 
 def test_a_step_equals_softmax_regression_on_standardised_features():
@@ -102,7 +102,7 @@ def test_no_step_waits_for_the_device():
             out["loss"].item()
 
 
-def test_resumes_bit_by_bit_from_a_file():
+def test_the_probe_resumes_bitwise_from_a_file():
     probe = OnlineProbe(6, 3, lr=0.01)
     for seed in range(5):
         probe.step(*batch(seed))
@@ -141,13 +141,13 @@ def test_accuracy_uses_eval_mode_and_changes_nothing():
     assert torch.equal(probe.norm.running_mean, before)
 
 
-def test_draws_no_random_numbers():
+def test_the_probe_draws_no_random_numbers():
     state = torch.get_rng_state()
     OnlineProbe(6, 3, lr=0.01).step(*batch(0))
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_works_in_full_precision_under_autocast_and_no_grad():
+def test_the_probe_works_in_full_precision_under_autocast_and_no_grad():
     X, labels = batch(0)
     plain, cast = OnlineProbe(6, 3, lr=0.01), OnlineProbe(6, 3, lr=0.01)
     plain.step(X, labels)

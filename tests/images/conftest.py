@@ -31,7 +31,7 @@ def photo():
 
 @pytest.fixture
 def write(tmp_path):
-    """`write(*names)`: write small images of different colours and return the folder."""
+    """Return a function that writes small images of different colours and returns the folder."""
 
     def write_files(*names, folder="photos", size=(8, 6)):
         for k, name in enumerate(names):
@@ -51,12 +51,12 @@ def encoded(k, size=(8, 6)):
 
 @pytest.fixture
 def parquet(tmp_path):
-    """`parquet(name)`: write a Parquet file in the layout of the hub, with 12 images of 3 classes."""
+    """Return a function that writes a Parquet file in the layout of the hub, with 12 images of 3 classes."""
 
-    def write_parquet(name="train-00000-of-00001.parquet", n=12, column="image", names=("cat", "dog", "emu"), broken=()):
+    def write_parquet(name="train-00000-of-00001.parquet", n=12, column="image", names=("cat", "dog", "emu"), unreadable=()):
         path = tmp_path / "tables" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        cells = [{"bytes": b"no image" if k in broken else encoded(k), "path": f"{k}.png"} for k in range(n)]
+        cells = [{"bytes": b"no image" if k in unreadable else encoded(k), "path": f"{k}.png"} for k in range(n)]
         features = datasets.Features(
             {column: datasets.Image(), "label": datasets.ClassLabel(names=list(names)), "size": datasets.Value("float32")}
         )

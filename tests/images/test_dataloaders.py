@@ -14,7 +14,7 @@ from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransf
 N = 10
 
 
-def test_an_epoch_has_every_image_at_most_once_and_drops_the_rest():
+def test_an_epoch_has_every_image_at_most_once_and_drops_random_images():
     epoch = torch.cat([batch_indices(0, step, 4, 10) for step in range(2)])
     assert len(epoch.unique()) == 8
     dropped = {
@@ -23,7 +23,7 @@ def test_an_epoch_has_every_image_at_most_once_and_drops_the_rest():
     assert len(dropped) > 5
 
 
-def test_any_step_can_be_the_first():
+def test_indices_depend_only_on_seed_and_step():
     steps = [batch_indices(7, step, 3, 11) for step in range(40)]
     assert torch.equal(batch_indices(7, 39, 3, 11), steps[39])
     assert torch.equal(batch_indices(7, 12345, 3, 11), batch_indices(7, 12345, 3, 11))
@@ -40,17 +40,17 @@ def test_every_image_is_equally_likely_at_every_position():
     for epoch in range(epochs):
         counts[torch.arange(n), batch_indices(0, epoch, n, n)] += 1
     chi2 = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
-    assert chi2 < 45  # 16 degrees of freedom: p = 1e-4
+    assert chi2 < 45  # p = 1e-4 with 16 degrees of freedom
 
 
-def test_the_caller_may_overwrite_the_indices():
+def test_overwriting_the_indices_does_not_change_the_next_call():
     batch_indices(0, 0, 4, 10).zero_()
     assert len(batch_indices(0, 0, 4, 10).unique()) == 4
 
 
 @pytest.mark.parametrize("batch_size", [0, 11])
-def test_a_batch_larger_than_the_set_is_an_error(batch_size):
-    with pytest.raises(UserError, match=f"a batch of {batch_size} images, from a set of 10"):
+def test_invalid_batch_size_raises(batch_size):
+    with pytest.raises(UserError, match=f"batch_size is {batch_size}, but there are only 10 images"):
         batch_indices(0, 0, batch_size, 10)
 
 
@@ -69,7 +69,7 @@ def is_same(a, b):
 
 
 def concatenate(shares):
-    """Return the batches of one process from those of several."""
+    """Concatenate the batches of several processes."""
     return [
         ([torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)], torch.cat([labels for _, labels in parts]))
         for parts in zip(*shares, strict=True)
@@ -81,7 +81,7 @@ def digits():
     return open_images("digits")["all"].subset(range(100))
 
 
-def test_crops_are_those_of_the_transform_in_the_order_of_the_indices(digits):
+def test_crops_equal_decode_and_crop_of_each_index(digits):
     transform = make_transform(1)
     (crops, labels), *_ = load_crops(digits, transform, seed=3, start=20, stop=21)
     indices, params = batch_indices(3, 20, 8, 100).tolist(), transform.make_params(3, 20, 8)
@@ -92,7 +92,7 @@ def test_crops_are_those_of_the_transform_in_the_order_of_the_indices(digits):
         assert all(torch.equal(size[:, i], x) for size, x in zip(crops, expected, strict=True))
 
 
-def test_the_number_of_workers_changes_nothing(digits):
+def test_crops_do_not_depend_on_the_number_of_workers(digits):
     assert is_same(load_crops(digits), load_crops(digits, workers=2))
 
 
@@ -100,7 +100,7 @@ def test_crops_may_start_at_any_step(digits):
     assert is_same(load_crops(digits, stop=15)[11:], load_crops(digits, start=11, stop=15))
 
 
-def test_processes_divide_the_crops_of_one(digits):
+def test_ranks_together_load_the_single_process_crops(digits):
     assert is_same(load_crops(digits), concatenate([load_crops(digits, rank=rank, world_size=4) for rank in range(4)]))
 
 
@@ -109,15 +109,15 @@ def test_custom_transforms_need_not_be_picklable(digits):
     assert is_same(load_crops(digits, transform, stop=1), load_crops(digits, transform, stop=1, workers=1))
 
 
-def test_a_batch_that_cannot_be_divided_is_an_error(digits, images):
+def test_batch_size_not_divisible_by_world_size_raises(digits, images):
     for source, transform in ((digits, make_transform(1)), (images, make_transform())):
-        with pytest.raises(UserError, match="a batch of 8 images cannot be divided among 3 processes"):
+        with pytest.raises(UserError, match="a batch of 8 is not divisible by 3 processes"):
             next(dataloader(source, transform, seed=0, batch_size=8, start=0, stop=1, world_size=3))
 
 
 @pytest.fixture
-def broken(write):
-    """30 JPEGs; 4, 5 and 29 are broken; the red of an image is about eight times its index."""
+def partly_unreadable(write):
+    """Return 30 JPEGs. Images 4, 5 and 29 are unreadable; the red value of each image is about eight times its index."""
     folder = write("none.png")
     (folder / "none.png").unlink()
     for k in range(30):
@@ -130,9 +130,9 @@ def broken(write):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_next_readable_image_replaces_an_unreadable_one(broken, workers):
+def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, workers):
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = load_crops(broken, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors)
+    batches = load_crops(partly_unreadable, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors)
     found = [round(x / 8) for crops, _ in batches for x in crops[0][0, :, 0].float().mean(dim=(-1, -2)).tolist()]
     order = torch.cat([batch_indices(0, step, 10, 30) for step in range(3)]).tolist()
     assert found == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
@@ -140,16 +140,16 @@ def test_the_next_readable_image_replaces_an_unreadable_one(broken, workers):
     assert (decode_errors.attempts, decode_errors.failed) == (34, 4)  # image 5 was also tried as the replacement of 4
 
 
-def test_too_many_unreadable_images_are_an_error(broken):
+def test_too_many_unreadable_images_raise(partly_unreadable):
     with pytest.raises(UserError, match="could not be read, expected at most 1%"):
-        load_crops(broken, make_transform(), batch_size=10, stop=30, decode_errors=DecodeErrors(max_error_fraction=0.01))
+        load_crops(partly_unreadable, make_transform(), batch_size=10, stop=30, decode_errors=DecodeErrors(max_error_fraction=0.01))
 
 
-def test_no_readable_image_in_a_row_is_an_error(write):
+def test_100_consecutive_unreadable_images_raise(write):
     folder = write("a.png", "b.png")
     for name in ("a.png", "b.png"):
         (folder / name).write_text("no image")
-    with pytest.raises(UserError, match=r"100 images in a row cannot be read, the last error is '[ab].png: not an image"):
+    with pytest.raises(UserError, match=r"100 consecutive images cannot be read"):
         load_crops(open_images(folder)["all"], make_transform(), batch_size=2, decode_errors=DecodeErrors(max_error_fraction=1.0))
 
 
@@ -162,13 +162,13 @@ def test_an_array_of_the_wrong_shape_is_unreadable(tmp_path, shape):
     assert list(decode_errors.reasons) == ["a.npy"]
 
 
-def test_an_error_in_the_transform_is_no_decode_error(broken, monkeypatch):
-    def crop_sample(self, image, boxes, params):
+def test_transform_errors_are_not_counted_as_decode_errors(partly_unreadable, monkeypatch):
+    def crop_image(self, image, boxes, params):
         raise IndexError("a bug")
 
-    monkeypatch.setattr(MultiViewTransform, "crop_sample", crop_sample)
+    monkeypatch.setattr(MultiViewTransform, "crop_image", crop_image)
     with pytest.raises(IndexError, match="a bug"):
-        load_crops(broken.subset([0, 1]), make_transform(), batch_size=2)
+        load_crops(partly_unreadable.subset([0, 1]), make_transform(), batch_size=2)
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
@@ -190,7 +190,7 @@ def test_a_large_jpeg_is_decoded_at_a_reduced_scale_without_enlarging_a_crop(tmp
     assert len(sizes) == 8
     shorter = np.array([min(size) for size in sizes])
     assert (shorter < 1200).all()
-    smallest_crop = (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5  # of the ratio 3:4 or 4:3, in the reduced image
+    smallest_crop = (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5  # side of a crop with ratio 3:4 or 4:3, in the reduced image
     assert (smallest_crop >= 64).all()
 
 
@@ -212,7 +212,7 @@ def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path,
 
 
 def test_a_stream_gives_batches(parquet):
-    stream = open_stream(str(parquet(n=20, broken=(3,))), buffer_size=5)
+    stream = open_stream(str(parquet(n=20, unreadable=(3,))), buffer_size=5)
     errors = [DecodeErrors(max_error_fraction=0.5) for _ in range(2)]
     options = dict(batch_size=10, stop=4)
     batches = load_crops(stream, make_transform(), **options, decode_errors=errors[0])
@@ -229,7 +229,7 @@ def images():
 
 @pytest.fixture(scope="module")
 def load_views(images):
-    """`load_views(…)`: five batches of 4 images in memory."""
+    """Return a function that loads five batches of 4 images in memory."""
 
     def load(**options):
         options = dict(seed=0, batch_size=4, start=0, stop=5) | options
@@ -270,13 +270,13 @@ def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, lo
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_processes_divide_the_views_of_one(load_views, world_size):
+def test_ranks_together_load_the_single_process_views(load_views, world_size):
     shares = [load_views(rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert_equal(concatenate(shares), load_views(), atol=1e-5)  # vectorised sums round differently for other numbers of images
+    assert_equal(concatenate(shares), load_views(), atol=1e-5)  # vectorised sums round differently for another number of images
 
 
 @pytest.mark.parametrize("start", [1, 2, 4])
-def test_a_run_may_resume_at_any_step(load_views, start):
+def test_views_may_start_at_any_step(load_views, start):
     assert_equal(load_views(start=start), load_views()[start:])
 
 

@@ -33,7 +33,7 @@ def test_only_headers_are_read(write):
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("1", 1), ("L", 1), ("I;16", 1), ("P", 3), ("RGBA", 3), ("LA", 3), ("CMYK", 3)])
-def test_grey_files_have_one_channel(tmp_path, mode, channels):
+def test_grayscale_files_have_one_channel(tmp_path, mode, channels):
     Image.new(mode, (4, 4)).save(tmp_path / "a.tiff" if mode == "CMYK" else tmp_path / "a.png")
     assert dataset_info(open_images(tmp_path)["all"]).channels == channels
 
@@ -56,7 +56,7 @@ def test_unreadable_images_are_skipped_unless_all_are_unreadable(write):
     (folder / "a.png").write_text("no image")
     assert dataset_info(open_images(folder)["all"]).modes == {"RGB": 1}
     (folder / "b.png").write_text("no image")
-    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read; the first error is 'a.png: not an image"):
+    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read"):
         dataset_info(open_images(folder)["all"])
 
 
@@ -76,7 +76,7 @@ def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
     torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0)
 
 
-def test_a_sample_that_is_everything_equals_memory():
+def test_a_sample_of_all_images_equals_images_in_memory():
     images = open_images("digits")["all"]
     assert channel_statistics(images, channels=1, sample=5000) == channel_statistics(load_images(images, channels=1))
 
@@ -101,7 +101,7 @@ def test_statistics_skip_and_record_unreadable_images(write):
         channel_statistics(open_images(folder)["all"])
 
 
-def test_statistics_of_mnist_are_the_known_ones(data_sets):
+def test_statistics_of_mnist_have_the_known_values(data_sets):
     images = open_images(data_sets / "mnist")["test"]
     (mean,), (std,) = channel_statistics(images, channels=1, sample=1000)
     assert mean == pytest.approx(0.1325, abs=0.01)  # of all test images; the sample is a tenth

@@ -16,14 +16,14 @@ def encode_and_open(image, format, **options):
     return open_bytes(file.getvalue(), "x")
 
 
-def test_colour_files_become_rgb_and_grey_on_request(photo):
+def test_colour_files_become_rgb_and_grayscale_on_request(photo):
     assert np.array_equal(decode(encode_and_open(photo, "png"), 3), photo)
     assert np.array_equal(decode(encode_and_open(photo, "png"), 1), photo.convert("L"))
 
 
-def test_grey_is_repeated_in_three_channels(photo):
-    grey = photo.convert("L")
-    assert np.array_equal(decode(encode_and_open(grey, "png"), 3), np.dstack([grey] * 3))
+def test_grayscale_is_repeated_in_three_channels(photo):
+    gray = photo.convert("L")
+    assert np.array_equal(decode(encode_and_open(gray, "png"), 3), np.dstack([gray] * 3))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_grey_is_repeated_in_three_channels(photo):
     [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("I", "tiff"), ("RGBA", "webp")],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_mode_becomes_grey_or_colour(photo, mode, format, channels):
+def test_every_mode_becomes_grayscale_or_colour(photo, mode, format, channels):
     source = photo.convert("L").convert("I") if mode == "I" else photo.convert("RGB" if mode == "LAB" else mode)
     source = Image.frombytes("LAB", (64, 48), source.tobytes()) if mode == "LAB" else source
     image = decode(encode_and_open(source, format), channels)
@@ -86,7 +86,7 @@ def test_the_exif_orientation_is_applied(photo, format, orientation):
     assert np.abs(np.asarray(decoded, float) - np.asarray(upright, float)).mean() < 3
 
 
-def test_an_image_with_broken_exif_can_be_decoded(photo):
+def test_an_image_with_invalid_exif_can_be_decoded(photo):
     assert decode(encode_and_open(photo, "jpeg", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff rubbish"), 3).size == (64, 48)
 
 
@@ -97,7 +97,7 @@ def test_a_jpeg_is_decoded_at_a_reduced_scale_that_keeps_the_shorter_side(photo)
     assert decode(encode_and_open(big, "png"), 3, min_size=(75, 75)).size == (800, 600)
 
 
-def test_the_first_frame_of_an_animation_counts():
+def test_the_first_frame_of_an_animation_is_used():
     frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
     assert decode(encode_and_open(frames[0], "gif", save_all=True, append_images=frames[1:]), 1).getpixel((0, 0)) == 10
 
@@ -109,9 +109,9 @@ def npy(array, **options):
 
 
 def test_arrays_with_one_or_three_channels_are_images():
-    grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    assert np.array_equal(decode(npy(grey), 1), grey)
-    assert np.array_equal(decode(npy(grey[..., None]), 3), np.dstack([grey] * 3))
+    gray = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    assert np.array_equal(decode(npy(gray), 1), gray)
+    assert np.array_equal(decode(npy(gray[..., None]), 3), np.dstack([gray] * 3))
     colour = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
     assert np.array_equal(decode(npy(colour), 3), colour)
 
@@ -133,7 +133,7 @@ def test_other_numbers_of_channels_cannot_be_converted(have, want):
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (np.zeros((2, 3)), "array of float64"),
+        (np.zeros((2, 3)), "dtype float64"),
         (np.zeros((2, 3, 4, 5), dtype=np.uint8), "shape"),
         (np.zeros((0, 3), dtype=np.uint8), "shape"),
     ],
@@ -149,7 +149,7 @@ def test_pickled_arrays_are_never_loaded():
 
 
 def test_floats_are_decode_errors(photo):
-    with pytest.raises(ImageDecodeError, match="range of which is unknown"):
+    with pytest.raises(ImageDecodeError, match="unknown range"):
         decode(encode_and_open(photo.convert("L").convert("F"), "tiff"), 3)
 
 
@@ -162,17 +162,17 @@ def test_a_truncated_file_is_a_decode_error(photo, format):
 
 
 def test_other_files_are_decode_errors():
-    with pytest.raises(ImageDecodeError, match="not an image that Pillow can read"):
+    with pytest.raises(ImageDecodeError, match="cannot identify the image format"):
         open_bytes(b"hello, this is text", "x.jpg")
-    with pytest.raises(ImageDecodeError, match="empty file"):
+    with pytest.raises(ImageDecodeError, match="file is empty"):
         open_bytes(b"", "x.jpg")
 
 
-def test_a_cell_contains_bytes_or_a_path_or_nothing(write):
+def test_a_cell_contains_bytes_a_path_or_nothing(write):
     path = write("a.png") / "a.png"
     assert open_cell({"bytes": path.read_bytes(), "path": None}, "row").size == (8, 6)
     assert open_cell({"bytes": None, "path": str(path)}, "row").size == (8, 6)
     with pytest.raises(ImageDecodeError, match="No such file"):
         open_cell({"bytes": None, "path": f"{path}.gone"}, "row")
-    with pytest.raises(ImageDecodeError, match="no image in this row"):
+    with pytest.raises(ImageDecodeError, match="row has no image"):
         open_cell(None, "row")

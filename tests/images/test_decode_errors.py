@@ -33,7 +33,7 @@ def test_user_errors_are_not_converted():
 def test_more_pixels_than_the_limit_are_a_decode_error(share, tmp_path, monkeypatch):
     Image.new("L", (10, 10)).save(tmp_path / "x.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", int(100 * share))
-    with pytest.raises(ImageDecodeError, match="more pixels than the limit"), convert_errors("x.png"):
+    with pytest.raises(ImageDecodeError, match="more pixels than"), convert_errors("x.png"):
         Image.open(tmp_path / "x.png")
 
 
@@ -41,7 +41,7 @@ def decode_error(k):
     return ImageDecodeError(f"{k}.jpg", "empty file")
 
 
-def test_a_fraction_below_the_limit_is_no_error():
+def test_a_fraction_below_the_limit_does_not_raise():
     decode_errors = DecodeErrors(max_error_fraction=0.1)
     for k in range(20):
         decode_errors.add(10, [decode_error(k)])
@@ -49,7 +49,7 @@ def test_a_fraction_below_the_limit_is_no_error():
     assert (decode_errors.attempts, decode_errors.failed, len(decode_errors.reasons)) == (200, 20, 20)
 
 
-def test_a_fraction_above_the_limit_is_an_error_after_enough_attempts():
+def test_a_fraction_above_the_limit_raises_after_enough_attempts():
     decode_errors = DecodeErrors(max_error_fraction=0.1, min_attempts=100)
     decode_errors.add(99, map(decode_error, range(50)))
     with pytest.raises(UserError, match=r"51 of 100 images could not be read, expected at most 10%; the first is '0.jpg': empty file"):
@@ -63,7 +63,7 @@ def test_a_short_pass_is_checked_at_its_end():
         decode_errors.check()
 
 
-def test_no_attempts_are_no_error():
+def test_check_without_attempts_does_not_raise():
     DecodeErrors(max_error_fraction=0.0).check()
 
 

@@ -79,7 +79,7 @@ def test_one_class_folder_gives_no_labels(write):
     assert images.classes == ()
 
 
-def test_other_files_and_hidden_ones_are_ignored(write):
+def test_other_files_and_hidden_files_are_ignored(write):
     folder = write("a.png", ".hidden.png", ".cache/b.png")
     (folder / "notes.txt").write_text("x")
     (folder / "folder.png").mkdir()
@@ -131,7 +131,7 @@ def test_a_long_list_of_files_takes_little_memory(write):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_a_folder_without_permission_is_an_error(write):
+def test_a_folder_without_permission_raises(write):
     folder = write("cat/a.png", "dog/b.png")
     (folder / "dog").chmod(0)
     try:

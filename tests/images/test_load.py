@@ -10,7 +10,7 @@ PREPROCESS = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
 
 @pytest.fixture
 def folder(write):
-    """Ten images of two classes; the fourth and the fifth are broken."""
+    """Return ten images of two classes; the fourth and the fifth are unreadable."""
     folder = write(*(f"{'ab'[k // 5]}/{k}.png" for k in range(10)), size=(9, 6))
     (folder / "a" / "3.png").write_text("no image")
     (folder / "a" / "4.png").write_bytes((folder / "a" / "2.png").read_bytes()[:40])
@@ -36,12 +36,12 @@ def test_a_batch_without_readable_images_is_skipped(folder):
     assert [batch.indices.tolist() for batch in batches] == [[0], [1], [2], [5], [6], [7], [8], [9]]
 
 
-def test_too_many_unreadable_images_are_an_error_at_the_end_of_a_short_pass(folder):
+def test_too_many_unreadable_images_raise_at_the_end_of_a_short_pass(folder):
     with pytest.raises(UserError, match="2 of 10 images could not be read"):
         list(iterate_batches(open_images(folder)["all"], PREPROCESS))
 
 
-def test_channels_that_cannot_be_converted_are_an_error():
+def test_channels_that_cannot_be_converted_raise():
     with pytest.raises(UserError, match=r"'digits\[0\]' has 1 channels, expected 4"):
         list(iterate_batches(open_images("digits")["all"], Preprocess(4, 8, (0.5,) * 4, (0.5,) * 4)))
 
@@ -69,14 +69,14 @@ def test_unreadable_images_are_left_out_and_recorded(write):
     memory = load_images(open_images(folder)["all"], channels=3, decode_errors=decode_errors)
     assert memory.names == ("b.png", "c.png")
     assert memory.pixels[:, 0, 0, 0].tolist() == [1, 2]
-    assert decode_errors.reasons == {"a.png": "not an image that Pillow can read"}
+    assert decode_errors.reasons == {"a.png": "Pillow cannot identify the image format"}
 
 
 def test_several_sizes_need_a_size(write, monkeypatch):
     write("a.png", "b.png")
     folder = write("c.png", size=(4, 4))
     images = open_images(folder)["all"]
-    expected = r"images of several sizes: 'a.png' has 8×6 pixels, 'c.png' 4×4; give a size, to which all of them are resized"
+    expected = r"several sizes: 'a.png' has 8×6 pixels, 'c.png' has 4×4"
     with pytest.raises(UserError, match=expected):
         load_images(images, channels=3)
     monkeypatch.setattr("fullrank.images.load.CHUNK", 2)  # so that the sizes are in different chunks
@@ -85,7 +85,7 @@ def test_several_sizes_need_a_size(write, monkeypatch):
     assert load_images(images, channels=3, size=5).pixels.shape == (3, 3, 5, 5)
 
 
-def test_a_source_without_readable_images_is_an_error(write):
+def test_a_source_without_readable_images_raises(write):
     folder = write("a.png")
     (folder / "a.png").write_text("no image")
     with pytest.raises(UserError, match=r"none of the 1 images of .* can be read"):

@@ -36,7 +36,7 @@ def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
     assert len(open_images("ab:c")["all"]) == 1
 
 
-def test_an_unknown_scheme_lists_the_known_ones():
+def test_an_unknown_scheme_lists_the_known_schemes():
     assert message("parket:x") == (
         "unknown source 'parket:' in 'parket:x'; choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
     )
@@ -45,10 +45,10 @@ def test_an_unknown_scheme_lists_the_known_ones():
 
 @pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
 def test_a_scheme_needs_a_path_or_a_name(scheme):
-    assert f"nothing after '{scheme}:'" in message(f"{scheme}:")
+    assert f"'{scheme}:' lacks a path or name" in message(f"{scheme}:")
 
 
-def test_a_missing_path_names_the_nearest_existing_one(write):
+def test_a_missing_path_suggests_the_nearest_existing_path(write):
     folder = write("cats/a.png")
     assert message(folder.parent / "fotos") == f"no file or folder '{folder.parent}/fotos'; the nearest existing name is '{folder}'"
     assert message(f"folder:{folder}/cat/deeper").endswith(f"the nearest existing name is '{folder}/cats'")
@@ -67,7 +67,7 @@ def test_a_parent_folder_that_cannot_be_read_is_named(write, monkeypatch):
     )
 
 
-def test_an_empty_folder_is_an_error(tmp_path):
+def test_an_empty_folder_raises(tmp_path):
     assert message(tmp_path).startswith(f"folder '{tmp_path}' is empty")
 
 
@@ -92,5 +92,8 @@ def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
 
 def test_a_single_file_must_be_parquet(write, parquet):
     image = write("a.png") / "a.png"
-    assert message(image) == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them"
+    assert (
+        message(image)
+        == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
+    )
     assert "is a file" in message(f"folder:{parquet()}")

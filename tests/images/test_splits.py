@@ -40,7 +40,7 @@ def test_a_validation_split_replaces_a_missing_test_split(write, name):
     assert names(train_and_test(write("train/a.png", f"{name}/c.png")).test) == [f"{name}/c.png"]
 
 
-def test_a_labelled_split_is_preferred_to_one_without_labels(write):
+def test_a_labelled_test_split_is_preferred(write):
     folder = write("train/cat/a.png", "train/dog/b.png", "test/c.png", "val/cat/d.png", "val/dog/e.png")
     assert names(train_and_test(folder).test) == ["val/cat/d.png", "val/dog/e.png"]
     assert names(train_and_test(folder, test="test").test) == ["test/c.png"]
@@ -53,13 +53,13 @@ def test_splits_may_be_named(write):
     assert names(train_and_test(folder, train="test").test) == ["val/e.png"]  # never the training images
 
 
-def test_unknown_splits_are_errors_with_a_suggestion(write):
+def test_unknown_splits_raise_with_a_suggestion(write):
     folder = write("train/a.png", "test/b.png")
     with pytest.raises(UserError, match=r"'tran'; choose from test, train; did you mean 'train'\?"):
         train_and_test(folder, train="tran")
     with pytest.raises(UserError, match="'tets'; choose from test, train; did you mean 'test'"):
         train_and_test(folder, test="tets")
-    with pytest.raises(UserError, match="no split 'train'; name the split to train with; it has dev, test"):
+    with pytest.raises(UserError, match="no split 'train', only dev, test"):
         train_and_test(write("dev/a.png", "test/b.png", folder="others"))
 
 
@@ -69,8 +69,7 @@ def test_a_fifth_of_each_class_is_held_out():
     assert np.abs(counts - np.bincount(open_images("digits")["all"].labels) / 5).max() <= 1
     assert sorted(names(splits.train) + names(splits.test)) == sorted(f"digits[{k}]" for k in range(1797))
     assert (
-        splits.statement
-        == "digits has no split to test with: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
+        splits.statement == "digits has no test split: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
     )
 
 
@@ -88,11 +87,11 @@ def test_unlabelled_images_are_held_out_at_random(write):
 def test_a_single_training_split_is_divided(parquet):
     splits = train_and_test(parquet())
     assert (len(splits.train), len(splits.test)) == (10, 2)
-    assert "[train] has no split to test with" in splits.statement
+    assert "[train] has no test split" in splits.statement
 
 
-def test_too_few_images_are_an_error(write):
-    with pytest.raises(UserError, match=r"4 images, expected at least 5 .*; give more images, or name a split to test with: --data\.test"):
+def test_too_few_images_raise(write):
+    with pytest.raises(UserError, match=r"4 images, expected at least 5 .*; give more images, or name a test split: --data\.test"):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))

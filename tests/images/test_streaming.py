@@ -41,7 +41,7 @@ def test_streamed_images_have_labels_and_pixels(parquet):
         assert stream.open(image).getpixel((0, 0)) == (k, 100, 200)
 
 
-def test_splits_and_sources_that_cannot_be_streamed_are_errors(parquet, write):
+def test_splits_and_sources_that_cannot_be_streamed_raise(parquet, write):
     with pytest.raises(UserError, match="'tset'; choose from train"):
         open_stream(str(parquet()), split="tset")
     with pytest.raises(UserError, match="'digits' cannot be streamed"):
@@ -50,7 +50,7 @@ def test_splits_and_sources_that_cannot_be_streamed_are_errors(parquet, write):
         open_stream(str(write("a.png")))
 
 
-def test_more_processes_than_images_are_an_error(parquet):
+def test_more_processes_than_images_raise(parquet):
     with pytest.raises(UserError, match=r"has no images for process 3 of 4; use fewer processes"):
         names(open_stream(str(parquet(n=2))), 1, seed=0, rank=3, world_size=4)
 

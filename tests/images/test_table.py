@@ -84,19 +84,19 @@ def test_a_plain_struct_of_bytes_and_path_is_an_image_column(tmp_path):
     assert images.labels.tolist() == [3, -1, 0, -1]
     assert images.labels.dtype == np.int64
     assert images.classes == ()
-    with pytest.raises(ImageDecodeError, match=r"all\[2\]: not an image"):
+    with pytest.raises(ImageDecodeError, match=r"all\[2\]: "):
         images.open(2)
 
 
 def test_plain_bytes_are_an_image_column_when_named(tmp_path):
     path = save(tmp_path, picture=[b"no image"] * 3)
-    with pytest.raises(UserError, match=r"has no image column; its columns are picture; name one of them with image="):
+    with pytest.raises(UserError, match=r"has no image column; its columns are picture; name the column with image="):
         open_images(path)
     assert len(open_images(path, image="picture")["all"]) == 3
 
 
 def test_a_missing_cell_is_a_decode_error(tmp_path):
-    with pytest.raises(ImageDecodeError, match="no image in this row"):
+    with pytest.raises(ImageDecodeError, match="row has no image"):
         open_images(save(tmp_path, image=[*cells(2), None]))["all"].open(2)
 
 
@@ -114,7 +114,7 @@ def test_columns_may_be_named(tmp_path):
     assert images.labels.tolist() == [1] * 4
 
 
-def test_invalid_columns_are_errors(tmp_path):
+def test_invalid_columns_raise(tmp_path):
     path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
     with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"):
         open_images(path, image="imge")
@@ -183,7 +183,7 @@ def test_a_hub_name_becomes_its_splits(parquet, monkeypatch):
 
 def test_without_a_network_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(ConnectionError("Couldn't reach 'a/b' on the Hub")))
-    with pytest.raises(UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load it once .* parquet:PATH$"):
+    with pytest.raises(UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load .* parquet:PATH$"):
         open_images("hf:a/b")
     with pytest.raises(UserError, match="cannot reach"):
         open_stream("hf:a/b")
@@ -199,7 +199,7 @@ def test_the_offline_mode_of_the_library_is_the_same_error(tmp_path, monkeypatch
 
 def test_an_unknown_name_is_one_line(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub.\nMore.")))
-    with pytest.raises(UserError, match="no data set 'a/b' on the Hugging Face hub, or no access"):
+    with pytest.raises(UserError, match="no data set 'a/b', or denies access"):
         open_images("hf:a/b")
 
 

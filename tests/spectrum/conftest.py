@@ -9,13 +9,13 @@ def rng():
 
 @pytest.fixture
 def randn(rng):
-    """`randn(n, D)`: normal numbers in float64, always the same sequence."""
+    """Return a function of (n, D) that draws normal numbers in float64, always the same sequence."""
     return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
 @pytest.fixture
 def orthonormal(randn):
-    """`orthonormal(n, D)`: a matrix whose columns are centred and orthonormal."""
+    """Return a function of (n, D) that draws a matrix with centred, orthonormal columns."""
     return lambda n, D: torch.linalg.qr(torch.cat([torch.ones(n, 1, dtype=torch.float64), randn(n, D)], 1)).Q[:, 1:]
 
 

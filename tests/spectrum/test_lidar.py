@@ -8,7 +8,7 @@ from fullrank.errors import UserError
 from fullrank.spectrum import Spectrum, lidar
 
 
-def test_equals_the_formula_written_as_loops(randn):
+def test_lidar_equals_the_formula_written_as_loops(randn):
     n, q, D = 12, 3, 4
     X = randn(n, q, D) + 2 * randn(n, 1, D) + 5
     m_i = [sum(X[i]) / q for i in range(n)]
@@ -21,12 +21,12 @@ def test_equals_the_formula_written_as_loops(randn):
     assert lidar(X) == pytest.approx(math.exp(-(p * [math.log(x) for x in p]).sum()), rel=1e-10)
 
 
-def test_isotropic_images_with_isotropic_views_have_every_dimension(randn):
+def test_isotropic_images_with_isotropic_views_have_lidar_D(randn):
     assert lidar(10 * randn(4000, 1, 6) + randn(4000, 4, 6)) == pytest.approx(6, abs=0.02)
 
 
 @pytest.mark.parametrize("r", [1, 3])
-def test_images_that_differ_in_r_directions_have_r(r, randn):
+def test_images_that_differ_in_r_directions_have_lidar_r(r, randn):
     means = torch.linalg.qr(torch.cat([torch.ones(50, 1), randn(50, r)], 1)).Q[:, 1:]  # centred and orthonormal
     X = torch.zeros(50, 2, 8, dtype=torch.float64)
     X[:, :, :r] = means[:, None]
@@ -41,7 +41,7 @@ def test_variance_between_views_counts_for_effective_rank_but_not_for_lidar(rand
     assert lidar(X) < 2.1
 
 
-def test_views_that_are_not_grouped_by_image_raise_lidar(randn, rng):
+def test_views_that_are_not_grouped_by_image_increase_lidar(randn, rng):
     X = randn(300, 4, 6)
     X[..., :2] += 10 * randn(300, 1, 2)
     mixed = X.flatten(0, 1)[torch.randperm(1200, generator=rng)].reshape(300, 4, 6)  # as in a flat queue
@@ -58,7 +58,7 @@ def test_complete_collapse_gives_zero_and_would_give_D_with_epsilon_on_every_eig
     assert lidar(torch.ones(20, 2, 8)) == 0
 
 
-def test_ignores_rotation_and_shift(randn):
+def test_lidar_ignores_rotation_and_shift(randn):
     X = randn(30, 3, 5) + 3 * randn(30, 1, 5)
     rotation = torch.linalg.qr(randn(5, 5)).Q
     assert lidar(X @ rotation + 7) == pytest.approx(lidar(X), rel=1e-9)
@@ -72,13 +72,13 @@ def test_collapsed_embeddings_have_lidar_zero(dtype):
 @pytest.mark.parametrize(
     ("X", "delta", "message"),
     [
-        (torch.ones(20, 3), 1e-4, r"expected \(n, q, D\)"),
-        (torch.ones(20, 1, 3), 1e-4, "expected at least two"),
-        (torch.ones(3, 2, 3), 1e-4, "expected more than 3 images"),
-        (torch.ones(20, 2, 3), 0.0, "δ = 0"),
+        (torch.ones(20, 3), 1e-4, r"LiDAR needs \(n, q, D\)"),
+        (torch.ones(20, 1, 3), 1e-4, "X has 1 view per image"),
+        (torch.ones(3, 2, 3), 1e-4, "X has 3 images"),
+        (torch.ones(20, 2, 3), 0.0, "delta is 0"),
         (torch.full((20, 2, 3), torch.nan), 1e-4, "NaN or infinite"),
     ],
 )
-def test_wrong_input_is_an_error(X, delta, message):
+def test_wrong_input_raises(X, delta, message):
     with pytest.raises(UserError, match=message):
         lidar(X, delta=delta)

@@ -8,15 +8,15 @@ from fullrank.spectrum import METRICS, Spectrum, compute_metrics
 every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 
 
-EXTREMES = {"D": 8.0, "log D": math.log(8), "0": 0.0, "1": 1.0, "∞": math.inf, "D − 1": 7.0}
+REFERENCE_VALUES = {"D": 8.0, "log D": math.log(8), "0": 0.0, "1": 1.0, "∞": math.inf, "D − 1": 7.0}
 
 
 @every_metric
-def test_extremes_are_the_values_for_equal_directions_and_for_one(metric, orthonormal):
-    for columns, value in zip((slice(None), slice(1)), metric.extremes.split(", "), strict=True):
+def test_reference_values_are_those_of_equal_directions_and_of_one(metric, orthonormal):
+    for columns, value in zip((slice(None), slice(1)), metric.reference_values.split(", "), strict=True):
         Z = torch.zeros(200, 8, dtype=torch.float64)
         Z[:, columns] = orthonormal(200, 8)[:, columns]
-        assert metric.compute(Spectrum.from_embeddings(Z)).value == pytest.approx(EXTREMES[value], abs=1e-6)
+        assert metric.compute(Spectrum.from_embeddings(Z)).value == pytest.approx(REFERENCE_VALUES[value], abs=1e-6)
 
 
 @every_metric
@@ -51,7 +51,7 @@ def test_the_convention_contains_epsilon_and_the_range_of_the_fit():
     assert compute_metrics(few)["alpha_req"].convention.endswith("; n = 320, D = 29; j = 1 … 5")
 
 
-def test_the_corrected_participation_ratio_needs_samples_for_the_uncorrected_one():
+def test_the_corrected_participation_ratio_needs_10_samples_per_participation_ratio():
     eigenvalues = torch.tensor([1.0, 1.0] + [1e-3] * 98)
     enough, few = (compute_metrics(Spectrum.from_eigenvalues(eigenvalues, n=n))["participation_ratio_corrected"] for n in (25, 20))
     assert enough.warning is None

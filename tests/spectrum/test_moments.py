@@ -52,7 +52,7 @@ def test_merging_two_empty_sets_gives_an_empty_set(Z):
 def test_a_small_variance_far_from_the_origin_is_exact():
     rng = torch.Generator().manual_seed(0)
     Z = torch.randn(1000, 3, generator=rng, dtype=torch.float64)
-    moments = Moments.from_batches((1e6 + Z).split(100))  # Σ z zᵀ − n mean meanᵀ keeps 4 digits here
+    moments = Moments.from_batches((1e6 + Z).split(100))  # Σ z zᵀ − n mean meanᵀ would keep only 4 digits here
     torch.testing.assert_close(moments.covariance, torch.cov(Z.T, correction=0), rtol=1e-8, atol=1e-8)
 
 
@@ -81,8 +81,8 @@ def test_the_error_for_a_numpy_array_names_the_conversion(build, Z):
     build(torch.as_tensor(Z.numpy()))
 
 
-def test_no_batches_are_an_error():
-    with pytest.raises(UserError, match="received no batches"):
+def test_missing_batches_raise():
+    with pytest.raises(UserError, match="batches is empty"):
         Moments.from_batches([])
 
 

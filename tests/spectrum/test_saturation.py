@@ -19,7 +19,7 @@ def test_saturation_is_the_first_index_from_which_all_values_reach_the_share(cur
 
 @settings(deadline=None, max_examples=50)
 @given(curves, shares, st.floats(0.1, 100))
-def test_ignores_the_scale(curve, share, scale):
+def test_saturation_ignores_the_scale(curve, share, scale):
     moved = saturation(scale * curve, share=share)
     near = ((curve - share * curve[-1]).abs() < 1e-9).any()  # rounding decides at the threshold
     assert near or moved == saturation(curve, share=share)
@@ -60,8 +60,8 @@ def test_curves_that_end_at_zero_are_not_counted():
     assert count_learned(torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 0.0]])).tolist() == [0, 0, 0]
 
 
-def test_wrong_input_is_an_error():
-    with pytest.raises(UserError, match=r"saturation at 1\.5"):
+def test_wrong_input_raises():
+    with pytest.raises(UserError, match=r"share is 1\.5"):
         saturation(torch.ones(3), share=1.5)
-    with pytest.raises(UserError, match="curve without values"):
+    with pytest.raises(UserError, match="curves has no rows"):
         saturation(torch.ones(0, 3))

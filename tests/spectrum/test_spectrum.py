@@ -127,7 +127,7 @@ def test_rank_me_ignores_scale_and_rotation_but_not_shift(randn):
     rotation = torch.linalg.qr(randn(6, 6)).Q
     value = Spectrum.from_embeddings(Z).rank_me()
     assert Spectrum.from_embeddings(5 * Z @ rotation).rank_me() == pytest.approx(value, rel=1e-10)
-    assert Spectrum.from_embeddings(Z + 100).rank_me() < 1.5  # the mean is one direction, and hides the others
+    assert Spectrum.from_embeddings(Z + 100).rank_me() < 1.5  # the mean is one direction, and hides the other directions
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -176,7 +176,7 @@ def test_with_fewer_samples_than_dimensions_none_is_collapsed(randn):
 def test_one_embedding_has_a_spectrum_of_zeros(randn):
     spectrum = Spectrum.from_embeddings(randn(1, 4))
     assert (spectrum.effective_rank(), spectrum.collapsed_dimensions()) == (0, 0)
-    assert spectrum.rank_me() == 1  # uncentred, it is a direction
+    assert spectrum.rank_me() == 1  # without centring, one embedding is one direction
 
 
 def test_zero_embeddings_have_a_spectrum_of_zeros(randn):
@@ -184,13 +184,13 @@ def test_zero_embeddings_have_a_spectrum_of_zeros(randn):
     assert spectrum.eigenvalues.tolist() == spectrum.singular_values.tolist() == [0, 0, 0, 0]
 
 
-def test_known_eigenvalues_are_sorted_and_negative_ones_become_zero():
+def test_known_eigenvalues_are_sorted_and_negative_eigenvalues_become_zero():
     spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0, 3.0, -1e-9, 2.0]), n=10)
     assert spectrum.eigenvalues.tolist() == [3, 2, 1, 0]
     assert spectrum.eigenvalues.dtype == torch.float64
 
 
-def test_its_methods_are_the_functions(randn):
+def test_methods_equal_the_functions(randn):
     spectrum = Spectrum.from_embeddings(randn(40, 6))
     λ = spectrum.eigenvalues
     assert spectrum.effective_rank() == functional.effective_rank(λ).item()
@@ -211,16 +211,16 @@ def test_its_methods_are_the_functions(randn):
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_eigenvalues_that_are_not_finite_are_an_error(bad):
-    with pytest.raises(UserError, match="received NaN or infinite eigenvalues, expected finite ones"):
+def test_eigenvalues_that_are_not_finite_raise(bad):
+    with pytest.raises(UserError, match="NaN or infinite values"):
         Spectrum.from_eigenvalues(torch.tensor([1.0, bad]), n=10)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_embeddings_that_are_not_finite_are_an_error(bad, randn):
+def test_embeddings_that_are_not_finite_raise(bad, randn):
     Z = randn(10, 3)
     Z[4, 1] = bad
-    with pytest.raises(UserError, match="received NaN or infinite embeddings"):
+    with pytest.raises(UserError, match="NaN or infinite values"):
         Spectrum.from_embeddings(Z)
-    with pytest.raises(UserError, match="received NaN or infinite embeddings"):
+    with pytest.raises(UserError, match="NaN or infinite values"):
         Spectrum.from_moments(Moments.from_embeddings(Z))

@@ -25,11 +25,11 @@ def test_selected_samples_are_those_of_the_whole_batch():
     assert whole.select_samples(slice(4, 10)).select_samples(slice(2, 3)).offset == 6
 
 
-def test_a_shorter_batch_keeps_its_numbers():
+def test_the_batch_size_does_not_change_the_numbers_of_a_sample():
     assert torch.equal(make_params(2, 5, seed=0, step=9).uniforms, make_params(2, 8, seed=0, step=9).uniforms[:, :5])
 
 
-def test_no_two_steps_share_a_seed():
+def test_different_steps_have_different_seeds():
     assert len({mix(0, step) for step in range(100_000)}) == 100_000
 
 

@@ -13,7 +13,7 @@ BLENDS = {
 
 
 def pictures(channels=3):
-    """Random colours, coarse colours with ties, blacks and whites, and greys."""
+    """Return random colours, coarse colours with ties, black and white, and grays."""
     g = torch.Generator().manual_seed(0)
     smooth = torch.rand(4, channels, 16, 16, generator=g)
     coarse = torch.randint(0, 3, (4, channels, 16, 16), generator=g) / 2

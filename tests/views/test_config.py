@@ -11,7 +11,7 @@ from fullrank.errors import UserError
 from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, config
 
 
-def test_a_config_survives_json():
+def test_a_config_equals_its_json_round_trip():
     view = ViewConfig(count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1)
     assert cattrs.structure(json.loads(json.dumps(asdict(view))), ViewConfig) == view
 

@@ -60,7 +60,7 @@ def test_crop_boxes_lie_inside_the_image(height, width, seed):
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 200), (200, 20), (101, 100)])
-def test_the_fallback_box_is_that_of_torchvision(height, width):
+def test_the_fallback_box_equals_torchvision(height, width):
     # No box of this scale fits, so all ten attempts fail.
     transform = v2.RandomResizedCrop(8, scale=(1.5, 2.0))
     p = transform.make_params([Image(torch.zeros(1, height, width))])
@@ -132,7 +132,7 @@ def test_the_warp_equals_torchvision():
 
 @pytest.mark.parametrize("box", [(0, 0, 60, 90), (10, 20, 33, 41), (5, 7, 9, 8)])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_a_uint8_crop_is_within_one_grey_level_of_pillow(box, channels):
+def test_a_uint8_crop_is_within_one_gray_level_of_pillow(box, channels):
     array = np.random.default_rng(0).integers(0, 256, (60, 90, channels), dtype=np.uint8)
     top, left, h, w = box
     flips = torch.tensor([[True, False]])

@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional as F
 from fullrank.views import JitterConfig, ViewConfig
 from fullrank.views.apply import apply_operations_
 from fullrank.views.augmentation_params import UNIFORMS, make_params
-from fullrank.views.operations import BLENDS, COLUMNS, JITTER_ORDERS, build_operation_table, flips_and_transpose
+from fullrank.views.operations import COLUMNS, JITTER_ORDERS, NUM_BLENDS, build_operation_table, flips_and_transpose
 
 ADJUST = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
 
@@ -68,7 +68,7 @@ def test_some_or_all_images_are_transposed(turn):
     assert torch.equal(apply_operations_(x.clone(), table, table, blur_radius=1), torch.stack(expected))
 
 
-def test_operations_that_are_off_are_the_identity():
+def test_disabled_operations_are_the_identity():
     view = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
     table = build_operation_table(make_params(1, 8, seed=0, step=0), [view])[0]
     x = torch.rand(8, 3, 10, 10)
@@ -79,9 +79,9 @@ def test_operations_have_their_probabilities():
     view = ViewConfig(flip=0.3, grayscale=0.2, quarter_turns=0.4, jitter=JitterConfig(probability=0.8))
     table = build_operation_table(make_params(1, 20_000, seed=0, step=0), [view])[0]
     fraction = {
-        "grey": (table[:, COLUMNS["blends"]].unflatten(-1, (BLENDS, 3))[:, -1, 1] == 1).double().mean(),
+        "grayscale": (table[:, COLUMNS["blends"]].unflatten(-1, (NUM_BLENDS, 3))[:, -1, 1] == 1).double().mean(),
         "jitter": (table[:, COLUMNS["hue"]] != 0).double().mean(),
         "transposed": (table[:, COLUMNS["transpose"]] != 0).double().mean(),
     }
-    for name, expected in {"grey": 0.2, "jitter": 0.8, "transposed": 0.4 * 2 / 3}.items():
+    for name, expected in {"grayscale": 0.2, "jitter": 0.8, "transposed": 0.4 * 2 / 3}.items():
         assert fraction[name].item() == pytest.approx(expected, abs=0.015)

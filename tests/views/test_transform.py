@@ -37,7 +37,7 @@ PLAIN = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0
 
 
 def pictures(n=12, channels=3, height=32, width=32, seed=0):
-    """Smooth colours, as far as random numbers can be."""
+    """Return images with smooth random colours."""
     x = torch.rand(n, channels, 6, 6, generator=torch.Generator().manual_seed(seed))
     x = torch.nn.functional.interpolate(x, size=(height, width), mode="bicubic").clamp(0, 1)
     return x.mul(255).round().to(torch.uint8)
@@ -49,13 +49,13 @@ def make(*configs, channels=3, **options):
     )
 
 
-def crop_sample(views, image, params):
+def crop_image(views, image, params):
     """Return the crops of one image (C, H, W)."""
-    return views.crop_sample(image.permute(1, 2, 0), views.sample_boxes(params, *image.shape[1:]), params)
+    return views.crop_image(image.permute(1, 2, 0), views.get_crop_boxes(params, *image.shape[1:]), params)
 
 
 def by_torchvision(image, config, params, v, i):
-    """Return one view, made by torchvision's functions from the same uniform numbers."""
+    """Compute one view with torchvision's functions from the same uniform numbers."""
 
     def u(name):
         return params[name][v, i].item()
@@ -95,7 +95,7 @@ def test_views_equal_torchvision_step_by_step(height, width):
         for i, image in enumerate(images):
             expected = F.normalize(by_torchvision(image, EVERYTHING, params, v, i), MEAN, STD)
             error = (out[v, i] - expected).abs()
-            # Rounding may move a value across the threshold of the solarisation in one of the two.
+            # Rounding may move a value across the threshold of the solarisation in one of the two views.
             assert error.median() < 1e-5
             assert (error > 2e-4).double().mean() < 0.005
 
@@ -159,7 +159,7 @@ def test_views_are_a_function_of_seed_and_step():
 
 
 @pytest.mark.parametrize("cuts", [(6,), (4, 8), (1, 2, 3, 7)])
-def test_any_number_of_processes_makes_the_same_views(cuts):
+def test_views_do_not_depend_on_the_number_of_processes(cuts):
     images, views = pictures(), make(EVERYTHING, ViewConfig(count=3, size=12, noise=NoiseConfig(probability=0.5)))
     params = views.make_params(0, 7, 12)
     edges = (0, *cuts, 12)
@@ -168,7 +168,7 @@ def test_any_number_of_processes_makes_the_same_views(cuts):
         torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-5, rtol=0)
 
 
-def test_sizes_come_largest_first_and_keep_the_order_of_the_configs():
+def test_views_are_ordered_by_size_and_then_by_config():
     bright = replace(PLAIN, count=1, size=12)
     dark = replace(bright, solarize=SolarizeConfig(probability=1.0))
     views = make(bright, ViewConfig(count=2, size=24), dark, ViewConfig(count=4, size=8))
@@ -177,7 +177,7 @@ def test_sizes_come_largest_first_and_keep_the_order_of_the_configs():
     white = torch.full((5, 3, 30, 20), 255, dtype=torch.uint8)
     out = views(white, views.make_params(0, 0, 5))
     assert [x.shape for x in out] == [(2, 5, 3, 24, 24), (2, 5, 3, 12, 12), (4, 5, 3, 8, 8)]
-    assert (out[1][0] > out[1][1]).all()  # the solarised one is black
+    assert (out[1][0] > out[1][1]).all()  # the solarised view is black
     assert {x.dtype for x in out} == {torch.float32}
 
 
@@ -190,7 +190,7 @@ def test_asymmetric_views_are_the_views_of_each_config_alone():
     torch.testing.assert_close(make(other)(images, params.select_views([2]))[0], out[2:], atol=1e-6, rtol=0)
 
 
-def test_colour_operations_do_not_change_grey_images():
+def test_colour_operations_do_not_change_grayscale_images():
     images = pictures(channels=1)
     plain = make(ViewConfig(jitter=JitterConfig(probability=0.0), grayscale=0.0), channels=1)
     colour = make(
@@ -223,8 +223,8 @@ def test_colour_operations_need_rgb(view, message):
     assert str(error.value).startswith(message)
 
 
-def test_a_mean_of_the_wrong_length_is_an_error():
-    with pytest.raises(UserError, match="std has 1 numbers and the images have 3 channels; give one number per channel"):
+def test_a_mean_of_the_wrong_length_raises():
+    with pytest.raises(UserError, match="std has 1 values, but the images have 3 channels"):
         MultiViewTransform(ViewConfig(), mean=MEAN, std=(0.2,), channels=3)
 
 
@@ -253,10 +253,10 @@ def test_crops_of_single_images_give_the_same_views(height, width):
     images = pictures(height=height, width=width)
     views = MultiViewTransform([EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     params = views.make_params(0, 3, 12)
-    each = [crop_sample(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
+    each = [crop_image(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
     out = views.augment([torch.stack(crops, 1) for crops in zip(*each, strict=True)], params)
     for a, b in zip(out, views(images, params), strict=True):
-        error = (a - b).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two
+        error = (a - b).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two views
         assert error.median() < 1 / 255
         assert (error > 4 / 255).double().mean() < 0.03
 
@@ -321,7 +321,7 @@ def functions():
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", functions())
-def test_compiles_as_one_graph(name):
+def test_each_function_compiles_as_one_graph(name):
     f, arguments = functions()[name]
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
     out = compiled(*(a.clone() for a in arguments))
@@ -330,8 +330,8 @@ def test_compiles_as_one_graph(name):
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", functions())
-def test_never_waits_for_the_device(name):
-    # A fake tensor has no values, so reading one raises.
+def test_each_function_never_waits_for_the_device(name):
+    # A fake tensor has no values, so reading a value raises.
     f, arguments = functions()[name]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         f(*(mode.from_tensor(a) for a in arguments))
@@ -346,7 +346,7 @@ def test_compiled_views_are_the_same(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_makes_the_same_views_without_waiting():
+def test_cuda_gives_the_same_views_without_waiting():
     images, views = pictures(64), make(EVERYTHING, ViewConfig(count=4, size=12, noise=NoiseConfig(probability=0.5)))
     params = views.make_params(0, 0, 64)
     there = images.cuda()
@@ -362,11 +362,11 @@ def test_cuda_makes_the_same_views_without_waiting():
 def test_transform_and_params_can_be_pickled():
     views, image = make(EVERYTHING), pictures(1)[0]
     params = views.make_params(0, 0, 1)
-    assert torch.equal(crop_sample(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_sample(views, image, params)[0])
+    assert torch.equal(crop_image(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_image(views, image, params)[0])
 
 
 def test_cropping_a_sample_does_not_change_the_image():
     image = pictures(1)[0]
     before = image.clone()
-    crop_sample(make(EVERYTHING), image, make(EVERYTHING).make_params(0, 0, 1))
+    crop_image(make(EVERYTHING), image, make(EVERYTHING).make_params(0, 0, 1))
     assert torch.equal(image, before)

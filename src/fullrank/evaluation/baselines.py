@@ -1,4 +1,4 @@
-"""Baselines for a backbone: raw pixels, and the same network untrained."""
+"""Baselines for a backbone: raw pixels, and the same network with untrained weights."""
 
 from dataclasses import replace
 
@@ -44,19 +44,18 @@ def calibrate_batchnorm(
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
 
-    In an untrained network, the running statistics are still 0 and 1. In eval mode it then normalises nothing, and would be too weak a
-    baseline. Each BatchNorm takes the average of the statistics of its batches (momentum None) while all other layers are in eval mode;
-    momentum and modes are restored afterwards. Weights do not change. A network without BatchNorm does not change at all.
+    In an untrained network, the running mean and variance are still 0 and 1. In eval mode, BatchNorm would then normalise nothing, and the
+    network would be too weak a baseline. Here each BatchNorm averages the statistics of its batches (momentum None) while all other layers
+    are in eval mode; afterwards, momentum and modes are restored. Weights do not change.
 
     Args:
         backbone: the untrained network.
         images: training images.
         preprocess: the preprocessing of the trained backbone.
-        sample: number of images, drawn at random, because batches from a sorted folder would hold one class each.
-        batch_size: images per forward pass. A batch that is at most half full is left out:
-            it would have the same weight as the others.
-        device: where the backbone runs.
-        workers: processes that decode images; 0 decodes in this process.
+        sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
+        batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the same weight.
+        device: device of the backbone.
+        workers: number of processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read.
         generator: a CPU generator that draws the images.
     """
@@ -75,7 +74,7 @@ def calibrate_batchnorm(
         for part in preprocessed_batches(
             subset(images, rows), preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
         ):
-            if 2 * len(part.pixels) > batch_size:  # not ==: one unreadable image must not exclude its batch
+            if 2 * len(part.pixels) > batch_size:  # not ==, because one unreadable image must not exclude the batch
                 with torch.no_grad():
                     backbone(preprocess.normalize(part.pixels.to(device)))
     for layer, momentum in zip(layers, momenta, strict=True):

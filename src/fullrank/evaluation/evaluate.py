@@ -1,4 +1,6 @@
-"""Evaluation of a frozen backbone: each probe is scored on its features, on raw pixels and on the features of the untrained network."""
+"""Evaluation of a frozen backbone: each probe is scored on the features of the backbone, on raw pixels and on the features of the untrained
+network.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +23,7 @@ from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The features of the training and the test images under one name, such as 'raw pixels'."""
+    """The features of the training and the test images, with a name such as 'raw pixels'."""
 
     name: str
     train: Features
@@ -39,7 +41,7 @@ class FeatureSet:
 
 
 Probe = Callable[[FeatureSet, torch.device | str, int], list[ProbeScore]]
-"""A function of a feature set, a device and a seed that returns the scores of a probe."""
+"""A function (feature set, device, seed) → scores of a probe."""
 
 
 def _linear(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
@@ -59,7 +61,7 @@ def _knn(features: FeatureSet, device: torch.device | str, seed: int) -> list[Pr
 def _few_shot(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
     result = few_shot(*features.standardized(device), seed=seed)
     score = ProbeScore(
-        features=features.name, probe="linear, 2 labels a class", accuracy=result.mean, sd=result.sd, n=len(result.accuracies)
+        features=features.name, probe="linear, 2 labels per class", accuracy=result.mean, sd=result.sd, n=len(result.accuracies)
     )
     return [score]
 
@@ -70,7 +72,7 @@ def _scores(features: str, probe: str, result: ProbeResult) -> list[ProbeScore]:
 
 
 PROBES: dict[str, Probe] = {"linear": _linear, "linear-sgd": _linear_sgd, "knn": _knn, "few-shot": _few_shot}
-"""Each probe by its name on the command line."""
+"""Probes, by name on the command line."""
 
 
 def evaluate(
@@ -94,50 +96,50 @@ def evaluate(
 ) -> Evaluation:
     """Score every probe on the features of a backbone, on raw pixels and on the features of the same network untrained.
 
-    Unlabelled images never count as errors: they are left out, and `Evaluation.left_out` lists them with everything else that is
-    not scored, and the reason.
+    Unlabelled images never count as errors. `Evaluation.left_out` lists their number, and everything else that is not scored, with the
+    reason.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); its weights are verified to be unchanged afterwards.
-        untrained: the same network with fresh weights; its BatchNorm is calibrated on training images here. None if not available.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); `evaluate` verifies that the weights do not change.
+        untrained: the same network with untrained weights, or None; `evaluate` calibrates BatchNorm on training images.
         preprocess: the preprocessing of the backbone.
-        train: images that the probes are trained on.
-        test: images that the probes are scored on.
-        device: where backbone and probes run.
-        seed: the seed of every random draw.
+        train: images for training the probes.
+        test: images for scoring the probes.
+        device: device of the backbone and of the probes.
+        seed: seed of every random draw.
         probes: names in `PROBES`.
-        baselines: False leaves out raw pixels and the untrained backbone.
-        dimensions: the feature dimensions that are scored, of the backbone and of the untrained one: `slice(360)`, `slice(360, None)`.
-        model: the MODEL, as the user wrote it.
-        statement: one sentence that names the training and the test images.
+        baselines: whether to score raw pixels and the untrained backbone too.
+        dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
+        model: the model argument of the command line.
+        statement: one sentence that describes the training and the test images.
         batch_size: images per forward pass.
-        workers: processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
-        progress: called with a short description of each part as it begins.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the evaluation if more than 10 % are unreadable.
+        progress: receives a short description of each step when the step begins.
 
     Raises:
         AssertionError: the backbone changed during the evaluation.
-        UserError: a probe is unknown, the features do not have these dimensions, or images cannot be read.
+        UserError: a probe is unknown, the features do not have these dimensions, or too many images are unreadable.
     """
     selected = [pick(name, PROBES, "probe") for name in probes]
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     counts, scores = (len(train), len(test)), []
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
-    if reason := reason_not_to_score(train, test):
+    if reason := why_not_scorable(train, test):
         left_out = [f"all scores: {reason}"]
     else:
         if baselines and untrained is None:
-            left_out.append("untrained backbone: it is not known how to build the model with fresh weights")
+            left_out.append("untrained backbone: the model cannot be re-initialised")
         progress("features of the backbone")
-        reading: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
+        extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
         options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
-        for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **reading):
+        for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
             counts = len(features.train.X), len(features.test.X)
             for name, probe in zip(probes, selected, strict=True):
                 progress(f"{name}: {features.name}")
                 scores += probe(features, device, seed)
         if decode_errors.reasons:
-            left_out.append(f"{len(decode_errors.reasons)} images: they cannot be read")
+            left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
         model=model,
         train_images=counts[0],
@@ -159,37 +161,39 @@ def feature_sets(
     dimensions: slice,
     device: torch.device | str,
     seed: int,
-    **reading: Any,
+    **extract_options: Any,
 ) -> Iterator[FeatureSet]:
-    """Yield the feature sets that probes are compared on; `reading` goes to `extract_features`."""
-    reading = {"preprocess": preprocess, **reading}
-    of_network = {"dimensions": dimensions, "device": device, **reading}
+    """Yield the feature sets on which probes are compared; `extract_features` receives `extract_options`."""
+    extract_options = {"preprocess": preprocess, **extract_options}
+    backbone_options = {"dimensions": dimensions, "device": device, **extract_options}
     suffix = "" if dimensions == slice(None) else f"[{format_slice(dimensions)}]"
-    yield FeatureSet(f"backbone{suffix}", *(extract_features(backbone, images, **of_network) for images in (train, test)))
+    yield FeatureSet(f"backbone{suffix}", *(extract_features(backbone, images, **backbone_options) for images in (train, test)))
     if not baselines:
         return
-    X, X_test = (raw_pixels(images, **reading) for images in (train, test))
+    X, X_test = (raw_pixels(images, **extract_options) for images in (train, test))
     side = math.isqrt(X.X.shape[1] // preprocess.channels)
     yield FeatureSet("raw pixels" if side == preprocess.size else f"raw pixels ({side} px)", X, X_test)
     if untrained is not None:
-        calibrate_batchnorm(untrained, train, device=device, generator=torch.Generator().manual_seed(seed), **reading)
-        yield FeatureSet(f"untrained backbone{suffix}", *(extract_features(untrained, images, **of_network) for images in (train, test)))
+        calibrate_batchnorm(untrained, train, device=device, generator=torch.Generator().manual_seed(seed), **extract_options)
+        yield FeatureSet(
+            f"untrained backbone{suffix}", *(extract_features(untrained, images, **backbone_options) for images in (train, test))
+        )
 
 
 def report_unlabelled(images: Images | MemoryImages, split: str) -> list[str]:
-    """Return a line with the number of images without a label, if there are any."""
+    """Return a list with one line, the number of unlabelled images, or an empty list if all images have labels."""
     missing = int((torch.as_tensor(images.labels) < 0).sum())
-    return [f"{missing} of {len(images)} {split} images: they have no label"] if missing else []
+    return [f"{missing} of {len(images)} {split} images: unlabelled"] if missing else []
 
 
-def reason_not_to_score(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
-    """Return why no probe can be scored, or an empty string."""
+def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
+    """Return the reason why no probe can be scored, or an empty string."""
     y, y_test = (torch.as_tensor(images.labels) for images in (train, test))
     classes = len(y[y >= 0].unique())
     if classes == 0:
         return "the training images have no labels"
     if classes == 1:
-        return "the training images are all of one class, and a probe needs two or more"
+        return "all training images have the same class, but a probe needs at least two classes"
     return "" if (y_test >= 0).any() else "the test images have no labels"
 
 
@@ -200,7 +204,10 @@ def table(evaluation: Evaluation) -> Table:
     >>> table(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,))).row_count
     1
     """
-    cells = {(score.probe, score.features): _cell(score) for score in evaluation.scores}
+    cells = {
+        (score.probe, score.features): f"{score.accuracy:.1%}" + ("" if score.sd is None else f" ± {score.sd:.1%}")
+        for score in evaluation.scores
+    }
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
@@ -208,8 +215,3 @@ def table(evaluation: Evaluation) -> Table:
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
     return grid
-
-
-def _cell(score: ProbeScore) -> str:
-    spread = "" if score.sd is None else f" ± {score.sd:.1%}"
-    return f"{score.accuracy:.1%}{spread}"

@@ -14,7 +14,7 @@ from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preproces
 
 @dataclass(frozen=True)
 class Features:
-    """The features of images, on the CPU, with their labels and names."""
+    """The features of images, on the CPU, with the labels and names of the images."""
 
     X: Float[Tensor, "n D"]
     labels: Int64[Tensor, " n"]
@@ -35,22 +35,22 @@ def extract_features(
 ) -> Features:
     """Return the float32 features of all readable images, in order.
 
-    The backbone is moved to `device` and runs in eval mode without gradient. Its parameters and buffers are verified to be unchanged
-    afterwards, and the mode of every submodule is restored.
+    The backbone is moved to `device` and runs in eval mode without gradient. Afterwards, the function verifies that
+    parameters and buffers did not change, and restores the mode of every submodule.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D).
         images: images of a source, or in memory.
-        preprocess: the resizing and the normalisation of the images.
-        dimensions: the feature dimensions to return: `slice(360)` the first 360, `slice(360, None)` the rest.
+        preprocess: resizes and normalises the images.
+        dimensions: dimensions to return: `slice(360)` for the first 360, `slice(360, None)` for the rest.
         batch_size: images per forward pass.
-        device: where the backbone runs.
-        workers: processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
+        device: device of the backbone.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the extraction if more than 10 % are unreadable.
 
     Raises:
         AssertionError: the backbone changed during the extraction.
-        UserError: too many images cannot be read, or none can; or the features do not have all of the dimensions.
+        UserError: too many images are unreadable, or the features do not have these dimensions.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
@@ -75,16 +75,16 @@ def stream_features(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Features]:
-    """Yield the features of each batch; arguments, errors and verification are those of `extract_features`."""
+    """Yield the features of each batch; arguments, errors and verification are the same as in `extract_features`."""
     empty = True
     with verify_frozen(backbone.to(device)):
         for part in preprocessed_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors):
             empty = False
-            with torch.inference_mode():  # not around the yield, or the caller would be in inference mode too
+            with torch.inference_mode():  # does not contain the yield, otherwise the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
             yield Features(X, part.labels.cpu(), part.names)
     if empty:
-        raise UserError(f"none of the {len(images)} images can be read; see the reasons listed for the skipped files")
+        raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
 
 
 def preprocessed_batches(
@@ -104,10 +104,10 @@ def preprocessed_batches(
 
 
 def select_dimensions(features: Features, dimensions: slice) -> Features:
-    """Return some dimensions of the features: `slice(360)` the first 360, `slice(360, None)` the rest.
+    """Return the given dimensions of the features: `slice(360)` for the first 360, `slice(360, None)` for the rest.
 
     Raises:
-        UserError: the features do not have all of these dimensions, or there are none.
+        UserError: the slice is empty, has a step, or exceeds the dimensions of the features.
 
     >>> select_dimensions(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
     tensor([[1., 2.]])
@@ -115,9 +115,7 @@ def select_dimensions(features: Features, dimensions: slice) -> Features:
     D = features.X.shape[1]
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
     if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
-        raise UserError(
-            f"dimensions {format_slice(dimensions)} of features that have {D}; give a range of 0:{D}, such as :{max(D // 4, 1)}"
-        )
+        raise UserError(f"dimensions is {format_slice(dimensions)}, expected a range within 0:{D}, such as :{max(D // 4, 1)}")
     return replace(features, X=features.X[:, dimensions])
 
 
@@ -134,8 +132,8 @@ def format_slice(dimensions: slice) -> str:
 def standardize(X: Float[Tensor, "n D"], *others: Float[Tensor, "_ D"]) -> tuple[Float[Tensor, "_ D"], ...]:
     """Return (x − μ) / σ for each argument, with the mean μ and the standard deviation σ of the first.
 
-    A column that is constant in the first argument becomes zero in all arguments: a probe cannot learn from it, and new values of it
-    must not change the result. Without standardisation, the scales of features influence a probe.
+    A column that is constant in the first argument becomes zero in all arguments: a probe cannot learn from a constant, and other values in
+    the test set must not change the result. Without standardisation, the scales of features influence a probe.
 
     >>> standardize(torch.tensor([[1.0, 5], [3, 5]]), torch.tensor([[5.0, 7]]))
     (tensor([[-1.,  0.],

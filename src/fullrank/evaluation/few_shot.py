@@ -1,4 +1,4 @@
-"""Few-shot evaluation: a linear probe trained on a few labels per class, averaged over random choices of the labelled images."""
+"""Few-shot evaluation: train a linear probe on a few labels per class, and average over random choices of the labelled images."""
 
 from dataclasses import dataclass
 
@@ -41,21 +41,21 @@ def few_shot(
 ) -> FewShot:
     """Fit a logistic regression to `labels` random training images per class, and repeat this `draws` times.
 
-    Features should be standardised by the statistics of all training images, labelled or not. With so few labels the classes can be
-    separated perfectly, and `penalty` only selects a wide margin.
+    Features should be standardised by the statistics of all training images, labelled or not. With so few labels, classes can usually be
+    separated perfectly, so `penalty` only selects a wide margin.
 
     Args:
         X: standardised training features.
-        y: their labels, -1 for none.
-        X_test: test features, standardised likewise.
-        y_test: their labels, -1 for none.
-        labels: labels per class; a class with fewer uses all of them.
+        y: labels of X, -1 for none.
+        X_test: test features, standardised in the same way.
+        y_test: labels of X_test, -1 for none.
+        labels: number of labels per class; a class with fewer labels uses all labels.
         draws: number of random choices.
         penalty: weight of ½‖W‖² relative to the mean loss.
-        seed: determines the random choices.
+        seed: seed of the random choices.
 
     Raises:
-        UserError: fewer than two classes are labelled.
+        UserError: fewer than two classes have labels.
 
     >>> X, y = torch.tensor([[-1.0], [-2], [1], [2]]), torch.tensor([0, 0, 1, 1])
     >>> result = few_shot(X, y, X, y, labels=1)
@@ -85,6 +85,6 @@ def draw_labels(y: Int64[Tensor, " n"], *, labels: int, generator: torch.Generat
     order = torch.randperm(len(y), generator=generator).to(y.device)
     order = order[y[order].argsort(stable=True)]  # sorted by class, in random order within a class
     counts = y.bincount()
-    first = counts.cumsum(0) - counts  # position of the first row of each class in that order
+    first = counts.cumsum(0) - counts  # position of the first row of each class in `order`
     rank = torch.arange(len(y), device=y.device) - first[y[order]]
     return order[rank < labels]

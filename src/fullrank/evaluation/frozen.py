@@ -1,4 +1,4 @@
-"""Frozen modules: eval mode inside a context, a check that no parameter or buffer changed, and the old modes afterwards."""
+"""Contexts for frozen modules: restore train and eval modes, and verify that no parameter or buffer changed."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch import nn
 def state_hash(module: nn.Module) -> str:
     """Return the SHA-256 of every parameter and buffer: name, type, shape and bytes.
 
-    Non-persistent buffers count. NaNs are equal to themselves, because the hash compares bytes and not numbers.
+    The hash includes non-persistent buffers. NaNs are equal if their bytes are.
 
     >>> layer = nn.Linear(2, 2)
     >>> before = state_hash(layer)
@@ -40,7 +40,7 @@ def restore_modes(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def verify_frozen(module: nn.Module) -> Iterator[None]:
-    """Put `module` in eval mode inside the context, and verify at its end that no parameter or buffer changed.
+    """Put `module` in eval mode during the context, and verify at the end that no parameter or buffer changed.
 
     Raises:
         AssertionError: a parameter or buffer changed.
@@ -49,5 +49,5 @@ def verify_frozen(module: nn.Module) -> Iterator[None]:
     with restore_modes(module):
         module.eval()
         yield
-    if state_hash(module) != before:  # raised, not asserted: the check also runs under `python -O`
-        raise AssertionError(f"{type(module).__name__} changed its own parameters or buffers while it was evaluated")
+    if state_hash(module) != before:  # no `assert`, which `python -O` would skip
+        raise AssertionError(f"{type(module).__name__} changed its parameters or buffers during evaluation")

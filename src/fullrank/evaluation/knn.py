@@ -18,18 +18,18 @@ def knn(
     temperature: float = 0.07,
     cells: int = 2**24,
 ) -> ProbeResult:
-    """Classify by the k training images of highest cosine similarity; each votes for its class with weight exp(cos / temperature).
+    """Classify each test image by its k nearest training images, which vote for their classes with weights exp(cos / temperature).
 
-    Features are scaled to unit length, but not standardised. Unlabelled training images have no vote.
+    Features are L2-normalised, but not standardised. Unlabelled training images have no vote.
 
     Args:
         X: training features.
-        y: their labels, -1 for none.
+        y: labels of X, -1 for none.
         X_test: test features.
-        y_test: their labels, -1 for none.
+        y_test: labels of X_test, -1 for none.
         k: number of neighbours, at most the number of training images.
-        temperature: a smaller value gives more weight to the nearest neighbours.
-        cells: number of similarities in memory at the same time (2²⁴ take 64 MB).
+        temperature: temperature of the weights; a smaller value gives more weight to the nearest neighbours.
+        cells: maximum number of similarities in memory at the same time (2²⁴ similarities take 64 MB).
 
     Source: Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination, Section 3.4.
 

@@ -1,7 +1,7 @@
-"""Linear probes: classifiers trained on frozen features, by SGD as in the papers, or to the optimum by a full-batch solver.
+"""Linear probes: classifiers trained on frozen features, by SGD as in the papers, or by a full-batch solver.
 
-Both take features that are already standardised (see `standardize`) and report the result of the last iteration, never the best one on
-the test set.
+Both probes need standardised features (see `standardize`) and report the result of the last iteration, never the best result on the test
+set.
 """
 
 import warnings
@@ -37,22 +37,22 @@ def linear_probe_sgd(
 ) -> ProbeResult:
     """Train a linear classifier by SGD with momentum and return its result after the last epoch.
 
-    The learning rate is the smaller of `lr` and the largest rate at which heavy-ball descent is stable (`stable_lr`). If the covariance
-    of the features has eigenvalues in the hundreds, as for raw pixels, a rate of 0.3 diverges and its score means nothing (on the pixels
-    of CIFAR-10, 31 % instead of the optimum's 41 %).
+    The learning rate is the minimum of `lr` and the largest stable rate of heavy-ball descent (`stable_lr`). If the covariance of the
+    features has eigenvalues in the hundreds, as for raw pixels, SGD with a rate of 0.3 diverges and the score is meaningless (on the pixels
+    of CIFAR-10, 31 % instead of 41 % at the optimum).
 
     Args:
         X: standardised training features.
-        y: their labels, -1 for none.
+        y: labels of X, -1 for none.
         X_test: test features, standardised in the same way.
-        y_test: their labels, -1 for none.
+        y_test: labels of X_test, -1 for none.
         classes: number of classes.
         lr: initial learning rate.
         epochs: passes over the training features.
-        decay: the learning rate is multiplied by 0.1 after each of these epochs.
+        decay: epochs after which the learning rate is multiplied by 0.1.
         batch_size: features per step.
-        momentum: of SGD.
-        weight_decay: of SGD.
+        momentum: momentum of SGD.
+        weight_decay: weight decay of SGD.
         generator: a CPU generator that draws the order of the features.
 
     Source: Skean et al. 2024 (FroSSL), Section 5: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
@@ -87,7 +87,7 @@ def fit_sgd(
     batch_size: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "classes D"], Float[Tensor, " classes"]]:
-    """Return weights and biases after the last epoch. They start at zero; the problem is convex."""
+    """Return weights and biases after the last epoch. Training starts at zero; the problem is convex."""
     W, b = X.new_zeros(classes, X.shape[1], requires_grad=True), X.new_zeros(classes, requires_grad=True)
     sgd = optimizer([W, b])
     schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, decay, gamma=0.1)
@@ -129,23 +129,23 @@ def linear_probe(
     iterations: int = 100,
     seed: int = 0,
 ) -> ProbeResult:
-    """Fit a multinomial logistic regression by L-BFGS. Its L2 penalty is chosen on a held-out tenth of the training features.
+    """Fit a multinomial logistic regression by L-BFGS. A held-out tenth of the training features selects the L2 penalty.
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
-    For two classes, only the difference of their weights is fitted and penalised.
+    For two classes, the solver fits and penalises only the difference of their weights.
 
     Args:
         X: standardised training features.
-        y: their labels, -1 for none.
+        y: labels of X, -1 for none.
         X_test: test features, standardised in the same way.
-        y_test: their labels, -1 for none.
-        penalties: candidates in descending order; each fit starts from the previous one.
-        iterations: maximum number of iterations per fit; early stopping regularises a little more.
-        seed: determines which tenth is held out.
+        y_test: labels of X_test, -1 for none.
+        penalties: candidates in descending order; each fit starts from the previous solution.
+        iterations: maximum number of iterations per fit; early stopping adds a little regularisation.
+        seed: seed of the choice of the held-out tenth.
 
     Raises:
-        UserError: fewer than two classes are labelled.
+        UserError: fewer than two classes have labels.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> linear_probe(X, y, X, y).accuracy
@@ -162,7 +162,7 @@ def linear_probe(
 def choose_penalty(
     X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
 ) -> float:
-    """Return the penalty with the highest accuracy on a held-out tenth: the largest of equals; the middle one if nothing is held out."""
+    """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest; without held-out rows, the middle penalty."""
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
     if not held_out.any():
         return penalties[len(penalties) // 2]
@@ -175,7 +175,7 @@ def choose_penalty(
 
 
 def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return a mask of a random tenth of each class, rounded down so that no class loses its last label."""
+    """Return a mask of a random tenth of each class, rounded down so that every class has at least one label left."""
     held_out = np.zeros(len(y), dtype=bool)
     order = np.random.default_rng(seed).permutation(len(y))
     for label in np.unique(y):
@@ -191,14 +191,14 @@ def fit_logistic(
     model = LogisticRegression() if model is None else model
     model.set_params(C=1 / (penalty * len(y)), max_iter=iterations)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is limited on purpose
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the limit on the number of iterations is intended
         return model.fit(X.cpu().numpy(), y.cpu().numpy())
 
 
 def predict_logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) -> Float[Tensor, "n classes"]:
     """Return the logits of the model, −∞ for classes without a training label."""
     seen = torch.from_numpy(model.decision_function(X.cpu().numpy()))
-    if seen.ndim == 1:  # for two classes, scikit-learn returns only the logit of the second
+    if seen.ndim == 1:  # for two classes, scikit-learn returns only the logit of the second class
         seen = torch.stack([torch.zeros_like(seen), seen], dim=1)
     full = seen.new_full((len(X), classes), -torch.inf)
     full[:, torch.from_numpy(model.classes_)] = seen

@@ -7,16 +7,16 @@ from torch.nn.functional import cross_entropy, linear
 
 
 class OnlineProbe(nn.Module):
-    """A linear classifier of detached features with its own SGD, which measures the quality of the backbone during training.
+    """A linear classifier of detached features, with a separate SGD; it measures the quality of the backbone during training.
 
-    Features are standardised by running statistics (BatchNorm without parameters), so that their scale does not matter. The loss of the
-    probe is minimised here and is not a term of the objective: the results of `step` have no gradient.
+    Running statistics (BatchNorm without parameters) standardise the features, so their scale does not matter. `step` minimises the loss of
+    the probe, which is not a term of the objective; the results of `step` have no gradient.
 
-    `state_dict` holds the classifier, the statistics and the momentum, so that a resumed probe continues bit by bit. The classifier
-    starts at zero and draws no random numbers, so that the probe does not change the run. No step waits for the device.
+    `state_dict` holds the classifier, the statistics and the momentum, so a resumed probe gives bitwise equal results. The classifier
+    starts at zero and draws no random numbers, so the probe does not change the run. No step waits for the device.
 
     Args:
-        features: dimensions D of the backbone's output.
+        features: number of dimensions D of the backbone's output.
         classes: number of classes.
         lr: learning rate of SGD.
         momentum: momentum of SGD.
@@ -34,7 +34,7 @@ class OnlineProbe(nn.Module):
 
     def __init__(self, features: int, classes: int, *, lr: float, momentum: float = 0.9) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # tiny features may be separable
+        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # a small eps, because features of tiny scale may be separable
         self.W = nn.Parameter(torch.zeros(classes, features))
         self.b = nn.Parameter(torch.zeros(classes))
         self.register_buffer("W_velocity", torch.zeros_like(self.W))
@@ -55,13 +55,13 @@ class OnlineProbe(nn.Module):
             labels: class indices, -1 for none.
 
         Returns:
-            The mean "loss" and "accuracy" of the labelled features before the step, as tensors: reading them waits for the device.
-            Both are NaN if no feature has a label.
+            The mean "loss" and "accuracy" of the labelled features before the step, as tensors: `.item()` waits for the device.
+            Loss and accuracy are NaN if no feature has a label.
         """
         labelled = labels >= 0
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()
-        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # for the backward pass too
+        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # the backward pass too runs without autocast
             logits = self(features)  # the statistics include unlabelled features
             loss = cross_entropy(logits, labels.where(labelled, -1), ignore_index=-1)  # logits[labelled] would wait for the device
             gradients = torch.autograd.grad(loss, (self.W, self.b))

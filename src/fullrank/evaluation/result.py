@@ -1,4 +1,4 @@
-"""Results of probes: the accuracy of one probe, and the scores of an evaluation, which evaluation.json holds."""
+"""Results of probes: the accuracy of one probe, and the scores of an evaluation (the content of evaluation.json)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullrank.structure import structure
 
-MANY_CLASSES = 10  # top-5 accuracy is reported above this number of classes: below it, chance alone gives one half
+MANY_CLASSES = 10  # top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ProbeResult:
     accuracy: float
     """Share of the labelled test images that are classified correctly, in [0, 1]."""
     top5: float | None
-    """Share with the correct class among the five highest logits; None for 10 classes or fewer."""
+    """Share of the labelled test images with the correct class among the five highest logits; None for 10 classes or fewer."""
     predictions: Int64[Tensor, " n"]
     """The predicted class of each test image, labelled or not."""
 
@@ -33,7 +33,7 @@ class ProbeScore:
     """Name of the feature set, such as 'backbone' or 'raw pixels'."""
     probe: str
     accuracy: float
-    """In [0, 1]."""
+    """Share of test images that are classified correctly, in [0, 1]."""
     sd: float | None = None
     n: int = 1
 
@@ -43,22 +43,22 @@ class Evaluation:
     """The scores of a model on one split of labelled images."""
 
     model: str
-    """The MODEL that was evaluated."""
+    """The model argument of the command line."""
     train_images: int
     test_images: int
     statement: str
-    """One sentence that names the training and the test images."""
+    """One sentence that describes the training and the test images."""
     scores: tuple[ProbeScore, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What was not scored, each with the reason."""
+    """Descriptions of what was not scored, with the reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the evaluation as the object that evaluation.json holds."""
+        """Return the content of evaluation.json."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], *, source: str = "evaluation") -> "Evaluation":
-        """Build an evaluation from the object of evaluation.json.
+        """Build an evaluation from the content of evaluation.json.
 
         Raises:
             UserError: a field is missing, unknown or of the wrong type.
@@ -92,7 +92,7 @@ def drop_unlabelled(X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> tuple[Fl
 
 
 def count_classes(*labels: Int64[Tensor, " _"]) -> int:
-    """Return the number of classes, which are numbered from 0.
+    """Return the number of classes; class indices start at 0.
 
     >>> count_classes(torch.tensor([0, -1]), torch.tensor([4]))
     5

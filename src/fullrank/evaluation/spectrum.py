@@ -13,7 +13,7 @@ from fullrank.spectrum import Spectrum, StreamingSpectrum
 
 @runtime_checkable
 class EncoderModel(Protocol):
-    """A backbone with its preprocessing, and a projector if there is one, such as `fullrank.load` returns."""
+    """A model with backbone, preprocessing and optional projector, such as the result of `fullrank.load`."""
 
     @property
     def backbone(self) -> nn.Module: ...
@@ -24,7 +24,7 @@ class EncoderModel(Protocol):
 
 
 class StreamingEncoderSpectrum:
-    """The spectra of representations and of the embeddings that a projector makes of them, in batches.
+    """The spectra of representations and of their projections, computed in batches.
 
     Args:
         projector: maps representations to embeddings; None for the backbone alone.
@@ -54,27 +54,27 @@ def measure_spectrum(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> dict[str, Spectrum]:
-    """Return the spectra of backbone and projector on a set of images, which are streamed: the number of images is not limited by memory.
+    """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number of images.
 
     Args:
         model: `fullrank.load(…)`, or another object with `backbone`, `projector` and `preprocess`.
         images: a source such as `open_images("digits")["all"]`, or images in memory.
-        batch_size: images in a forward pass.
-        device: device for the forward passes.
-        workers: number of processes that decode images; 0 decodes in this one.
-        decode_errors: records images that cannot be read; by default a new record, which stops beyond a tenth.
+        batch_size: images per forward pass.
+        device: device of the forward passes.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the function if more than 10 % are unreadable.
 
     Returns:
-        A `Spectrum` by location: "backbone", and "projector" if the model has one that is not empty.
+        A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers.
 
     Raises:
-        AssertionError: the backbone changed itself.
-        UserError: too many images cannot be read, or an embedding is not finite.
+        AssertionError: the backbone changed during the evaluation.
+        UserError: too many images are unreadable, or an embedding is not finite.
 
     >>> from types import SimpleNamespace
     >>> from fullrank.images import open_images
     >>> model = SimpleNamespace(backbone=nn.Flatten(), projector=None, preprocess=Preprocess(1, 8, (0.5,), (0.5,)))
-    >>> measure_spectrum(model, open_images("digits")["all"])["backbone"].collapsed_dimensions()  # pixels that are always black
+    >>> measure_spectrum(model, open_images("digits")["all"])["backbone"].collapsed_dimensions()  # three pixels are always black
     3
     """
     empty = model.projector is None or not list(model.projector.children())

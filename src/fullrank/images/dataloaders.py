@@ -1,4 +1,4 @@
-"""Training batches of views. The images and the views of a step are functions of (seed, step) alone."""
+"""Training batches of views. The images and the views of a step depend only on (seed, step)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,33 +21,34 @@ from fullrank.images.streaming import StreamedImages
 from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.apply import to_device
 
-MAX_ATTEMPTS = 100  # unreadable images in a row that end the run
-OVERSAMPLING = 2.0  # a JPEG is decoded at a reduced scale while crops keep this many times the view's side, as in Pillow's thumbnails
+MAX_ATTEMPTS = 100  # the run stops after this many consecutive unreadable images
+# A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as in Pillow's
+# thumbnails).
+OVERSAMPLING = 2.0
 
 
 def batch_indices(seed: int, step: int, batch_size: int, n: int) -> Int64[Tensor, " batch_size"]:
-    """Return the indices of the images of one step: a slice of the permutation of its epoch.
+    """Return the indices of the images of one step: a slice of the permutation of the current epoch.
 
-    An epoch is n // batch_size steps, and the incomplete batch at its end is dropped (it differs from epoch to epoch). NumPy's PCG64
-    permutes epoch e from the 128-bit state that `SeedSequence(seed, spawn_key=(e,))` hashes from the pair, so that different pairs
-    have unrelated permutations. (A torch generator on the CPU uses only 32 bits of its seed: too few to exclude a collision over many
-    runs of many epochs.)
+    An epoch has n // batch_size steps; the incomplete batch at its end is dropped, and each epoch drops other images. NumPy's PCG64 draws
+    the permutation of epoch e from the state that `SeedSequence(seed, spawn_key=(e,))` hashes to 128 bits, so different pairs (seed, e)
+    have unrelated permutations. (A torch generator on the CPU uses only 32 bits of its seed: two of many epochs could collide.)
 
     Args:
         seed: Seed of the run.
-        step: The step, from 0; any step costs at most one permutation.
+        step: The step, counted from 0; the function computes at most one permutation, for any step.
         batch_size: Images per step, over all processes.
         n: Images in the data set.
 
     Raises:
-        UserError: the batch is larger than the data set.
+        UserError: `batch_size` is not between 1 and n.
 
     >>> epoch = torch.cat([batch_indices(0, step, 3, 9) for step in range(3)])
     >>> epoch.sort().values
     tensor([0, 1, 2, 3, 4, 5, 6, 7, 8])
     """
     if not 0 < batch_size <= n:
-        raise UserError(f"a batch of {batch_size} images, from a set of {n}; choose a batch from 1 to {n}")
+        raise UserError(f"batch_size is {batch_size}, but there are only {n} images; choose a batch_size from 1 to {n}")
     epoch, batch = divmod(step, n // batch_size)
     return torch.from_numpy(_permutation(seed, epoch, n)[batch * batch_size : (batch + 1) * batch_size].copy())
 
@@ -73,26 +74,26 @@ def dataloader(
 ) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each batch.
 
-    Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so W processes together see the batch of one.
-    Images in memory are cropped on the device; other images are decoded and cropped by workers, any number of which gives the same
-    batches. No state is carried from step to step, so a run that resumes gets the same batches (except from `StreamedImages`, which
-    have no random access: there only the augmentation parameters are the same).
+    Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so `world_size` processes together get the same
+    batch as a single process. Images in memory are cropped on the device; other images are decoded and cropped by workers; the batches do
+    not depend on the number of workers. No state is carried from step to step, so a resumed run gets the same batches. The exception is
+    `StreamedImages`, which have no random access: a resumed run gets the same augmentation parameters, but other images.
 
     Args:
-        images: Source of the images. An unreadable image is replaced by the next readable one.
-        transform: Makes the views.
+        images: The images. An unreadable image is replaced by the next readable image.
+        transform: Computes the views.
         seed: Seed of the order and of the views.
         batch_size: Images per step, over all processes; a multiple of `world_size`.
         start: First step.
-        stop: The step after the last one.
-        device: Device of the views; by default that of images in memory, else the CPU.
-        workers: Processes that decode; 0 decodes in this process.
+        stop: One more than the last step.
+        device: Device of the views; by default the device of images in memory, else the CPU.
+        workers: Number of processes that decode images; 0 decodes in this process.
         rank: Index of this process.
         world_size: Number of processes.
-        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: a batch that does not fit the images or the processes, or too many unreadable images.
+        UserError: `batch_size` is larger than the number of images or not divisible by `world_size`, or too many images are unreadable.
 
     >>> from fullrank.images import open_images
     >>> from fullrank.views import ViewConfig
@@ -132,7 +133,7 @@ def dataloader(
 
 def _rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
     if batch_size % world_size:
-        raise UserError(f"a batch of {batch_size} images cannot be divided among {world_size} processes; choose a multiple of {world_size}")
+        raise UserError(f"a batch of {batch_size} is not divisible by {world_size} processes; choose a multiple of {world_size}")
     return slice(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
 
 
@@ -149,7 +150,7 @@ def crop_batches(
     world_size: int = 1,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[UInt8[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
-    """Yield the decoded crops and the labels of each step, the input of `transform.augment`; the arguments are those of `dataloader`."""
+    """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of `dataloader`."""
     share = _rank_slice(batch_size, rank, world_size)
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     steps = range(start, stop)
@@ -159,7 +160,7 @@ def crop_batches(
         images = replace(images, rows=None)  # the tasks hold the images, so the workers do not need the stream
     else:
         tasks = (_Task(step, batch_indices(seed, step, batch_size, len(images))[share].tolist()) for step in steps)
-    # The workers only crop. They get a transform without compiled functions and custom transforms, which may not be picklable.
+    # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not be picklable.
     transform = MultiViewTransform(transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels)
     for batch in parallel_map(_CropBatch(images, transform, seed, batch_size, share.start), tasks, workers=workers):
         decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
@@ -170,29 +171,29 @@ def crop_batches(
 def decode_and_crop(
     image: RawImage, transform: MultiViewTransform, params: AugmentationParams, *, name: str = "image"
 ) -> list[UInt8[Tensor, "_ C _ _"]]:
-    """Return the crops of one image for the only sample of `params`, for each view size.
+    """Return the crops of one image, one tensor per view size; `params` must hold exactly one sample.
 
-    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if every crop keeps at least twice the side of its view (`OVERSAMPLING`).
-    The boxes are then rounded to the pixels of the reduced image.
+    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING` times that of its
+    view. The boxes are then rounded to the pixels of the reduced image.
 
     Raises:
-        ImageDecodeError: the file is broken.
+        ImageDecodeError: the image is unreadable.
     """
     if getattr(image, "format", None) not in ("JPEG", "MPO"):  # the only formats that can be decoded at a reduced scale
         image = decode(image, transform.channels, name=name)
     width, height = upright_size(image)
-    boxes = transform.sample_boxes(params, height, width)
+    boxes = transform.get_crop_boxes(params, height, width)
     scale = min(box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True))
     min_size = (int(width / scale), int(height / scale)) if scale >= 2 else None
     decoded = np.array(decode(image, transform.channels, min_size=min_size, name=name))
     pixels = torch.from_numpy(decoded.reshape(*decoded.shape[:2], -1))
     reduction = torch.tensor([pixels.shape[0] / height, pixels.shape[1] / width] * 2)
-    return transform.crop_sample(pixels, [(box * reduction).round().long() for box in boxes], params)
+    return transform.crop_image(pixels, [(box * reduction).round().long() for box in boxes], params)
 
 
 class _Task(NamedTuple):
     step: int
-    keys: list[Any]  # indices, or images of a stream
+    keys: list[Any]  # indices, or the images of a stream
 
 
 class _CroppedBatch(NamedTuple):
@@ -203,7 +204,7 @@ class _CroppedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class _CropBatch:
-    """Decode and crop the images of one step for one process; `offset` is the index of its first image in the whole batch."""
+    """Decode and crop the images of one step for one process; `offset` is the index of the first of these images in the whole batch."""
 
     images: Images | StreamedImages
     transform: MultiViewTransform
@@ -218,7 +219,7 @@ class _CropBatch:
             sample = params.select_samples(slice(self.offset + j, self.offset + j + 1))
             for attempt, key in enumerate(self._candidates(task.keys, j)):
                 if attempt == MAX_ATTEMPTS:
-                    raise UserError(f"{MAX_ATTEMPTS} images in a row cannot be read, the last error is '{errors[-1]}'")
+                    raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
                 try:
                     crops.append(decode_and_crop(self.images.open(key), self.transform, sample, name=self.images.name(key)))
                     labels.append(self.images.label(key))
@@ -228,7 +229,7 @@ class _CropBatch:
         return _CroppedBatch([torch.stack(size, dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors)
 
     def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
-        """Yield the j-th image and then its replacements: the next images of the source, or those of the batch for a stream."""
+        """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source is a stream."""
         if isinstance(self.images, Images):
             return ((keys[j] + k) % len(self.images) for k in count())
         return islice(cycle(keys), j, None)

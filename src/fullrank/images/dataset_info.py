@@ -1,7 +1,7 @@
-"""Properties of the images of a source: number, sizes, channels and memory from a few headers; mean and deviation of the pixels."""
+"""Number, sizes, channels and memory of images, from a few headers; mean and standard deviation of their pixels."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,15 +9,14 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import decode, upright_size
+from fullrank.images.decode import upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
-from fullrank.images.load import MemoryImages
-from fullrank.images.preprocess import to_tensor
+from fullrank.images.load import MemoryImages, decode_chunks, decode_to_tensor
 from fullrank.images.source import Images, RawImage
 
 Size = tuple[int, int]  # width, height
-GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # of Pillow
-CHUNK = 4096  # images in memory in one histogram
+GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of Pillow's grayscale modes
+CHUNK = 4096  # number of images in memory per histogram
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,13 @@ class DatasetInfo:
 
     Attributes:
         count: Number of images in the source.
-        channels: 1 if every sampled image is grey, the channels of arrays, else 3.
+        channels: 1 if every sampled image is grayscale; the number of channels of arrays; else 3.
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
-        uniform: Whether all sampled images have one size.
+        uniform: Whether all sampled images have the same size.
         bytes_in_memory: Size of all images as uint8: exact if `uniform`, else at the median size.
-        modes: Pillow's modes of the sample (`"L"`, `"RGB"`, …; arrays as `"uint8×5"`), with the number of images of each.
+        modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as `"uint8×5"`).
     """
 
     count: int
@@ -81,13 +80,13 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
 
 
 def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
-    """Return whether all images fit in `budget_bytes`, resized to `size`×`size` if that is given."""
+    """Return whether all images fit in `budget_bytes`; with `size`, the images are first resized to `size`×`size`."""
     needed = info.bytes_in_memory if size is None else info.count * info.channels * size**2
     return needed <= budget_bytes
 
 
 def evenly_spaced(count: int, sample: int) -> list[int]:
-    """Return evenly spaced indices in `range(count)`, because folders and tables are often sorted by class.
+    """Return evenly spaced indices in `range(count)`: folders and tables are often sorted by class.
 
     >>> evenly_spaced(10, 4), evenly_spaced(3, 64)
     ([0, 3, 6, 9], [0, 1, 2])
@@ -99,7 +98,7 @@ def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
     """Return the mode, the channels and the upright size of an image."""
     if isinstance(image, np.ndarray):
         if image.ndim not in (2, 3):
-            raise ImageDecodeError(name, f"an array of shape {image.shape}, not (H, W) or (H, W, C)")
+            raise ImageDecodeError(name, f"the array has shape {image.shape}, expected (H, W) or (H, W, C)")
         channels = image.shape[2] if image.ndim == 3 else 1
         return f"{image.dtype}×{channels}", channels, upright_size(image)
     with convert_errors(name):
@@ -116,8 +115,8 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
 
-    Exact, from a histogram of the 256 values: over all images in memory, or over `sample` evenly spaced images of a source (decoded to
-    `channels`; large images have more weight; unreadable ones are skipped and recorded in `decode_errors`).
+    The function counts the 256 values of all images in memory, or of `sample` evenly spaced images of a source. It decodes the sample to
+    `channels`, gives large images more weight, skips unreadable images and records them in `decode_errors`.
 
     Raises:
         UserError: too many images of the sample cannot be read.
@@ -127,7 +126,11 @@ def channel_statistics(
     >>> f"{mean[0]:.3f} {std[0]:.3f}"
     '0.305 0.376'
     """
-    chunks = images.pixels.split(CHUNK) if isinstance(images, MemoryImages) else _decode_sample(images, channels, sample, decode_errors)
+    if isinstance(images, MemoryImages):
+        chunks = iter(images.pixels.split(CHUNK))
+    else:
+        subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels)
+        chunks = (pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors))
     histogram = sum(map(_histogram, chunks), torch.zeros((), dtype=torch.int64))
     assert histogram.ndim, "a source has at least one image"
     values = torch.arange(256, dtype=torch.float64) / 255
@@ -135,20 +138,6 @@ def channel_statistics(
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(dim=1)
     return tuple(mean.tolist()), tuple(variance.sqrt().tolist())
-
-
-def _decode_sample(images: Images, channels: int, sample: int, decode_errors: DecodeErrors | None) -> Iterator[UInt8[Tensor, "n C H W"]]:
-    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    for index in evenly_spaced(len(images), sample):
-        name = images.name(index)
-        try:
-            pixels = to_tensor(decode(images.open(index), channels, name=name))
-        except ImageDecodeError as error:
-            decode_errors.add(1, [error])
-        else:
-            decode_errors.add(1)
-            yield pixels[None]
-    decode_errors.check()
 
 
 def _histogram(pixels: UInt8[Tensor, "n C H W"]) -> Int64[Tensor, "C 256"]:

@@ -16,20 +16,20 @@ def open_bytes(data: bytes, name: str) -> RawImage:
     """Open the content of an image file, or of a `.npy` file with an array `(H, W)` or `(H, W, C)`.
 
     Raises:
-        ImageDecodeError: the content is neither.
+        ImageDecodeError: the content is neither an image nor an array.
     """
     with convert_errors(name):
         if not data:
-            raise ImageDecodeError(name, "empty file")
+            raise ImageDecodeError(name, "the file is empty")
         if data.startswith(b"\x93NUMPY"):
             return np.load(io.BytesIO(data), allow_pickle=False)
-        return Image.open(io.BytesIO(data))  # from memory, because Pillow would keep the file of a path open
+        return Image.open(io.BytesIO(data))  # opened from memory, because Pillow would not close the file of a path
 
 
 def open_cell(cell: dict[str, Any] | None, name: str) -> RawImage:
-    """Open the undecoded cell of an image column: the bytes of a file, or the path to one."""
+    """Open the undecoded cell of an image column: the bytes of a file, or the path of a file."""
     if cell is None:
-        raise ImageDecodeError(name, "no image in this row")
+        raise ImageDecodeError(name, "the row has no image")
     if cell["bytes"] is not None:
         return open_bytes(cell["bytes"], name)
     with convert_errors(name):
@@ -39,22 +39,22 @@ def open_cell(cell: dict[str, Any] | None, name: str) -> RawImage:
 def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
     """Decode an opened image to 8 bits and `channels` channels, upright.
 
-    1 channel is grey (ITU-R 601 luma of colours) and 3 channels are RGB (grey is repeated), returned as a Pillow image of mode L or
-    RGB. Any other number of channels must be that of the file, and is returned as an array `(H, W, C)`.
+    With 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is repeated), the result is a Pillow image
+    of mode L or RGB. With any other number of channels, the file must have that number, and the result is an array `(H, W, C)`.
 
-    - The EXIF orientation is applied; of an animation, the first frame is used.
-    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are treated as 16-bit ones.
+    - The EXIF orientation is applied, and an animation is represented by its first frame.
+    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are read as 16-bit values.
     - Transparent pixels are blended with white.
 
     Args:
-        image: Returned by `Images.open`.
+        image: An image that `Images.open` returned.
         channels: Number of channels of the result.
-        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as it is at least this (width, height), upright.
+        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as the upright (width, height) is at least `min_size`.
         name: Name of the image in errors.
 
     Raises:
-        ImageDecodeError: the file is broken, or its pixels cannot be converted to 8 bits.
-        UserError: the number of channels of the file differs and cannot be converted.
+        ImageDecodeError: the image is unreadable, or its pixels cannot be converted to 8 bits.
+        UserError: the file has another number of channels, which cannot be converted.
 
     >>> decode(np.array([[0, 65535]], dtype=np.uint16), 3).getpixel((1, 0))
     (255, 255, 255)
@@ -86,7 +86,7 @@ def orientation(image: Image.Image) -> int:
         return 1
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # Pillow raises many types; an image with broken EXIF can still be used
+    except Exception:  # Pillow raises many types; an image with invalid EXIF can still be used
         return 1
 
 
@@ -104,11 +104,11 @@ def upright_size(image: RawImage) -> tuple[int, int]:
 
 def _array_to_uint8(pixels: np.ndarray, name: str) -> Pixels:
     if pixels.ndim not in (2, 3) or not pixels.size:
-        raise ImageDecodeError(name, f"an array of shape {pixels.shape}, not (H, W) or (H, W, C)")
+        raise ImageDecodeError(name, f"the array has shape {pixels.shape}, expected (H, W) or (H, W, C)")
     if pixels.dtype == np.uint16:
         pixels = _scale_to_uint8(pixels)
     if pixels.dtype != np.uint8:
-        raise ImageDecodeError(name, f"an array of {pixels.dtype}, not uint8 or uint16")
+        raise ImageDecodeError(name, f"the array has dtype {pixels.dtype}, expected uint8 or uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -124,7 +124,7 @@ def _from_array(pixels: Pixels) -> RawImage:
 
 def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
-        raise ImageDecodeError(name, "32-bit float pixels, the range of which is unknown; store 8 or 16 bits")
+        raise ImageDecodeError(name, "the pixels are 32-bit floats of unknown range; store 8 or 16 bits")
     if image.mode.startswith("I"):  # I;16, I;16B, … and I, which Pillow uses for 16-bit PGM
         image = Image.fromarray(_scale_to_uint8(np.asarray(image)))
     elif image.mode == "LAB":

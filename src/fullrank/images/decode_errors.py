@@ -1,4 +1,4 @@
-"""Images that cannot be read: the exception, its conversion from Pillow's many exceptions, and how many a run tolerates."""
+"""Unreadable images: the exception, the conversion of Pillow's exceptions, and the fraction that a run tolerates."""
 
 import json
 import warnings
@@ -14,10 +14,10 @@ from fullrank.errors import UserError
 
 
 class ImageDecodeError(Exception):
-    """An image that cannot be read, with the reason. The image is skipped and recorded; the run goes on."""
+    """An image cannot be read, for the given reason. The caller skips and records the image; the run continues."""
 
     def __init__(self, name: str, reason: str):
-        super().__init__(name, reason)  # both, so that the exception can be pickled in a worker process
+        super().__init__(name, reason)  # with both arguments, so that a worker process can pickle the exception
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
@@ -26,27 +26,27 @@ class ImageDecodeError(Exception):
 
 @contextmanager
 def convert_errors(name: str) -> Iterator[None]:
-    """Convert every exception inside to `ImageDecodeError(name, reason)`."""
+    """Convert every exception in the context to `ImageDecodeError(name, reason)`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about problems that Pillow could ignore, such as a broken EXIF
+            warnings.simplefilter("ignore", UserWarning)  # Pillow warns about problems that it can ignore, such as invalid EXIF
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (ImageDecodeError, UserError):
         raise
-    # For broken files, Pillow's decoders raise OSError, SyntaxError, EOFError, ValueError, struct.error, zlib.error, IndexError,
-    # TypeError …; one such file must not stop a run of days.
+    # For unreadable files, Pillow's decoders raise OSError, SyntaxError, EOFError, ValueError, struct.error, zlib.error, IndexError,
+    # TypeError …; one unreadable file must not stop a long run.
     except Exception as error:
         raise ImageDecodeError(name, _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image that Pillow can read"
+        return "Pillow cannot identify the image format"
     if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
-        return f"more pixels than the limit of {Image.MAX_IMAGE_PIXELS} (PIL.Image.MAX_IMAGE_PIXELS)"
+        return f"the image has more pixels than PIL.Image.MAX_IMAGE_PIXELS = {Image.MAX_IMAGE_PIXELS}"
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror  # without the path, which is already in the name
+        return error.strerror  # this message has no path, because the name already contains it
     return " ".join(f"{error}".split()) or type(error).__name__
 
 
@@ -54,14 +54,14 @@ def _reason(error: Exception) -> str:
 class DecodeErrors:
     """Counts unreadable images and stops the run when their fraction exceeds `max_error_fraction`.
 
-    Workers return their errors with the batch, so only the process that iterates writes here. The fraction (failed reads of all
-    reads) is checked once `min_attempts` images were tried, and at the end of every pass over the images.
+    Workers return their errors with the batch, so only the main process calls `add`. The fraction (failed reads / all reads) is checked
+    after the first `min_attempts` reads, and at the end of every pass over the images.
 
     >>> decode_errors = DecodeErrors(max_error_fraction=0.5)
-    >>> decode_errors.add(3, [ImageDecodeError("cat.jpg", "empty file")])
+    >>> decode_errors.add(3, [ImageDecodeError("cat.jpg", "the file is empty")])
     >>> decode_errors.check()
     >>> decode_errors.reasons
-    {'cat.jpg': 'empty file'}
+    {'cat.jpg': 'the file is empty'}
     """
 
     max_error_fraction: float = 0.1
@@ -84,7 +84,7 @@ class DecodeErrors:
             self.check()
 
     def check(self) -> None:
-        """Check the fraction; called at the end of a pass.
+        """Check the fraction of failed reads; the caller does this at the end of a pass.
 
         Raises:
             UserError: the fraction of failed reads is too large.
@@ -93,11 +93,11 @@ class DecodeErrors:
             name, reason = next(iter(self.reasons.items()))
             raise UserError(
                 f"{self.failed} of {self.attempts} images could not be read, expected at most {self.max_error_fraction:.0%}; "
-                f"the first is '{name}': {reason}; remove or repair them, or increase max_error_fraction"
+                f"the first is '{name}': {reason}; remove or repair these images, or increase max_error_fraction"
             )
 
     def all_gather(self) -> None:
-        """Collect the names and reasons of all processes, which must all call this; each process checks its own fraction."""
+        """Collect the names and reasons of all processes, which must all call this method. `check` uses only local counts."""
         for reasons in all_gather_object(self.reasons):
             self.reasons |= reasons
 

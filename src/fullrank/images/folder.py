@@ -13,7 +13,7 @@ from fullrank.images.decode_errors import convert_errors
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
-# Other files are ignored.
+# Files with other extensions are ignored.
 EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".npy")
 )
@@ -24,7 +24,7 @@ class FolderImages(Images):
 
     def __init__(self, source: str, root: Path, files: list[str], labels: np.ndarray, classes: tuple[str, ...]):
         self.source, self.root, self.labels, self.classes = source, root, labels, classes
-        self.files = np.array([os.fsencode(file) for file in files])  # one buffer, which worker processes share; they would copy a list
+        self.files = np.array([os.fsencode(file) for file in files])  # worker processes share this one buffer; they would copy a list
 
     def name(self, index: int) -> str:
         return os.fsdecode(self.files[index])
@@ -39,7 +39,7 @@ class FolderImages(Images):
 def walk(root: Path, extensions: Collection[str]) -> list[str]:
     """Return the files below `root` with one of the extensions, as sorted paths relative to `root`.
 
-    Symbolic links are followed, except to a folder that contains them; hidden files and folders are ignored.
+    Symbolic links are followed, except links to a folder that contains the link; hidden files and folders are ignored.
 
     Raises:
         UserError: a folder cannot be read.
@@ -66,11 +66,11 @@ def walk(root: Path, extensions: Collection[str]) -> list[str]:
 
 
 def folder_splits(source: str, root: Path, files: list[str]) -> dict[str, Images]:
-    """Group the files of a folder into named splits (`{"all": …}` if there are none), with labels from class folders.
+    """Return the images of each named split of a folder, with labels from class folders; without named splits, return `{"all": …}`.
 
-    The top folders are splits if all of them, or at least two, have the name of a split (`train`, `test`, `val`, …); files next to
-    them form the split `"other"`. Inside a split, the top folders are the classes, in sorted order, if there are at least two. If
-    there is a training split, its classes are used for all splits, and an image of another class has no label.
+    The top folders are splits if all top folders, or at least two, have the name of a split (`train`, `test`, `val`, …); files next to
+    the splits form the split `"other"`. Inside a split, the top folders are the classes, in sorted order, if there are at least two. If
+    there is a training split, the classes of this split apply to all splits, and an image of another class has no label.
     A single folder that contains everything is skipped.
     """
     prefix = ""

@@ -16,7 +16,7 @@ from fullrank.images.parallel import parallel_map
 from fullrank.images.preprocess import Preprocess, to_tensor
 from fullrank.images.source import Images, RawImage
 
-CHUNK = 512  # images that a worker decodes together for `load_images`
+CHUNK = 512  # number of images per task of a worker in `load_images`
 
 
 @dataclass(frozen=True)
@@ -51,46 +51,46 @@ def iterate_batches(
     """Yield all readable images in order. A batch with unreadable images is shorter.
 
     Args:
-        images: Source of the images.
+        images: The images.
         preprocess: Resizes all images to one size.
         batch_size: Images per batch.
-        workers: Processes that decode; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+        workers: Number of processes that decode images; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: too many unreadable images, or channels that cannot be converted.
+        UserError: too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
     >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    for pixels, indices in _decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
+    for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
         yield Batch(pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices))
 
 
 def load_images(
     images: Images, *, channels: int, size: int | None = None, workers: int = 0, decode_errors: DecodeErrors | None = None
 ) -> MemoryImages:
-    """Decode all images into one tensor; unreadable images are left out and recorded.
+    """Decode all images into one tensor; unreadable images are skipped and recorded.
 
     Args:
-        images: Source of the images.
-        channels: 1 is grey, 3 is RGB; any other number must be that of the files.
-        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; None keeps the images, which must have one size.
-        workers: Processes that decode; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops if more than a tenth are unreadable.
+        images: The images.
+        channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
+        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must have the same size.
+        workers: Number of processes that decode images; 0 decodes in this process.
+        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: several sizes and no `size`, too many unreadable images, or channels that cannot be converted.
+        UserError: the images have several sizes and `size` is None, too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
     torch.Size([1797, 1, 8, 8])
     """
     pixels, indices = None, []
-    to_pixels = partial(_decode_only, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
-    for chunk, chunk_indices in _decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
+    to_pixels = partial(decode_to_tensor, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
+    for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=torch.uint8)
         elif chunk.shape[1:] != pixels.shape[1:]:
@@ -103,14 +103,15 @@ def load_images(
     return MemoryImages(pixels[: len(indices)], torch.from_numpy(images.labels[indices]), names, images.classes)
 
 
-def _decode_only(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+def decode_to_tensor(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+    """Decode one image to a tensor of its original size."""
     return to_tensor(decode(image, channels, name=name))
 
 
-def _decode_chunks(
+def decode_chunks(
     images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
-    """Yield the pixels of all readable images with their indices, `chunk` images at a time; `to_pixels(image, name=…)` decodes one."""
+    """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
     for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
@@ -148,6 +149,6 @@ class _DecodeChunk:
 def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> UserError:
     height, width = image.shape[-2:]
     return UserError(
-        f"images of several sizes: '{name}' has {width}×{height} pixels, '{other_name}' {other.shape[-1]}×{other.shape[-2]}; "
-        "give a size, to which all of them are resized"
+        f"the images have several sizes: '{name}' has {width}×{height} pixels, '{other_name}' has {other.shape[-1]}×{other.shape[-2]}; "
+        "set size to resize all images"
     )

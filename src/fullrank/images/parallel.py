@@ -19,10 +19,9 @@ Result = TypeVar("Result")
 def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int = 0) -> Iterator[Result]:
     """Yield `function(task)` for each task, in the order of the tasks for any number of workers.
 
-    With workers, `function` is pickled and sent to them once, and tensors in the results come back through shared memory (and pinned
-    memory with CUDA). The processes live as long as the iteration. They start from a server process without threads, because forking a
-    process with threads, such as torch's, is not safe. Therefore, as with Python's own default from 3.14 on, a script must ask for
-    workers under `if __name__ == "__main__":`.
+    Each worker process receives the pickled `function` once and returns tensors through shared memory (with CUDA, pinned memory). The
+    workers end with the iteration. They start from a server process without threads, because forking a process with threads, such as
+    torch's, is not safe. Therefore a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
 
     Raises:
         UserError: as raised by `function`, unchanged.
@@ -55,7 +54,7 @@ class _FunctionDataset(Dataset):
         try:
             return self.function(task)
         except UserError as error:
-            return error  # as a result, because the loader would wrap an exception in a long traceback
+            return error  # returned, because the loader would wrap a raised exception in a long traceback
 
 
 def _identity(result: Any) -> Any:
@@ -63,7 +62,7 @@ def _identity(result: Any) -> Any:
 
 
 def _exit_with_parent(worker: int) -> None:
-    """End this worker when its reader is killed. Torch only watches the server process, which lives as long as its workers."""
+    """Exit when the main process is killed. Torch only watches the server process, which lives as long as its workers."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent process"
 
@@ -72,7 +71,7 @@ def _exit_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, daemon=True).start()
-    # Ctrl-C, and often SIGTERM, reaches the whole process group: the parent handles it, and still needs the batches.
+    # Ctrl-C, and often SIGTERM, reaches the whole process group: the parent handles the signal, and still needs the batches.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

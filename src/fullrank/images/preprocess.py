@@ -16,10 +16,10 @@ from fullrank.images.source import RawImage
 class Preprocess:
     """Resize the shorter side to `size` (antialiased bilinear), crop the centre, normalise.
 
-    Equal to torchvision's `Resize(size)` and `CenterCrop(size)` on Pillow images. An image of that size is not changed.
+    The result equals torchvision's `Resize(size)` and `CenterCrop(size)` on Pillow images. An image that has this size is not changed.
 
     Attributes:
-        channels: 1 is grey, 3 is RGB; any other number must be that of the files.
+        channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
         size: Side of the square result.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel, for pixels in [0, 1].
@@ -37,11 +37,11 @@ class Preprocess:
     def pixels(self, image: RawImage, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
         """Decode, resize and crop one image.
 
-        A JPEG is decoded at a reduced scale if its shorter side keeps at least 2·`size` pixels (as in Pillow's thumbnails).
+        A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`size` pixels (as in Pillow's thumbnails).
 
         Raises:
-            ImageDecodeError: the file is broken.
-            UserError: its channels cannot be converted to `channels`.
+            ImageDecodeError: the image is unreadable.
+            UserError: the channels cannot be converted to `channels`.
         """
         image = decode(image, self.channels, min_size=(2 * self.size, 2 * self.size), name=name)
         return to_tensor(resize_and_center_crop(image, self.size))
@@ -53,7 +53,7 @@ class Preprocess:
 
 
 def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
-    """Copy 8-bit pixels into a tensor, channels first."""
+    """Return a copy of 8-bit pixels as a tensor, channels first."""
     pixels = np.array(image)
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()
 

@@ -1,4 +1,4 @@
-"""The interface of all image sources: random access to undecoded images, with labels where available."""
+"""The interface of all image sources: random access to undecoded images, with labels if available."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Images(ABC):
     Attributes:
         source: The source URI with the split: `"photos[train]"`.
         labels: `(n,)` int64; -1 means no label.
-        classes: The names of the labels; `()` if they are unknown.
+        classes: The names of the labels; `()` if the names are unknown.
     """
 
     source: str
@@ -37,7 +37,7 @@ class Images(ABC):
 
     @abstractmethod
     def open(self, index: int) -> RawImage:
-        """Open one image; Pillow reads its pixels later, when they are needed.
+        """Open one image; Pillow reads the pixels only when needed.
 
         Raises:
             ImageDecodeError: the file is not an image, or cannot be read.
@@ -64,7 +64,7 @@ class Subset(Images):
 
 
 class DigitImages(Images):
-    """The 1797 handwritten digits (8×8, grey) of scikit-learn; their values 0…16 are scaled to 0…255."""
+    """The 1797 handwritten digits (8×8, grayscale) of scikit-learn; the values 0…16 are scaled to 0…255."""
 
     def __init__(self):
         from sklearn.datasets import load_digits  # takes a second to import

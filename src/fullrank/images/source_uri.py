@@ -1,4 +1,4 @@
-"""Open images by their source URI, and choose the splits to train and to test with."""
+"""Open images by their source URI, and choose the training and the test split."""
 
 import difflib
 import os
@@ -16,23 +16,23 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  #
 
 
 def open_images(source: str | Path, *, split: str | None = None, image: str | None = None, label: str | None = None) -> dict[str, Images]:
-    """Open a source URI and return {split name: images}, `{"all": …}` if there are no named splits.
+    """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits.
 
     | source URI | images |
     |---|---|
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
-    | `PATH` | a folder of images, or a Parquet file or a folder of them |
-    | `folder:PATH`, `parquet:PATH` | the same, explicitly |
+    | `PATH` | a folder of images, a Parquet file, or a folder of Parquet files |
+    | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
     Args:
         source: The source URI.
         split: Return only this split.
-        image: The image column of a table; by default the only one with the type of an image.
-        label: The label column of a table; by default the ClassLabel, or `label`, `labels` or `fine_label`.
+        image: The image column of a table; by default the only column of type Image.
+        label: The label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
 
     Raises:
-        UserError: there are no such images.
+        UserError: the source or the split does not exist, or contains no images.
 
     >>> {split: len(images) for split, images in open_images("digits").items()}
     {'all': 1797}
@@ -42,14 +42,16 @@ def open_images(source: str | Path, *, split: str | None = None, image: str | No
     if scheme == "digits":
         splits: dict[str, Images] = {ALL: DigitImages()}
     elif scheme == "hf":
-        splits = _open_hub(source, rest, image, label)
+        from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
+
+        splits = table_splits(source, load_from_hub(rest), image=image, label=label)
     else:
         splits = _open_path(source, rest, scheme, image, label)
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
 
 
 def parse_uri(source: str) -> tuple[str, str]:
-    """Return the scheme of a source URI and the rest; a path alone has the scheme `""`.
+    """Return the scheme of a source URI and the text after the colon; a path without a scheme has the scheme `""`.
 
     >>> parse_uri("digits"), parse_uri("hf:uoft-cs/cifar10"), parse_uri("photos/2024")
     (('digits', ''), ('hf', 'uoft-cs/cifar10'), ('', 'photos/2024'))
@@ -65,14 +67,8 @@ def parse_uri(source: str) -> tuple[str, str]:
             f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
         )
     if not match["rest"]:
-        raise UserError(f"nothing after '{source}'; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
+        raise UserError(f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
     return match["scheme"], match["rest"]
-
-
-def _open_hub(source: str, name: str, image: str | None, label: str | None) -> dict[str, Images]:
-    from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
-
-    return table_splits(source, load_from_hub(name), image=image, label=label)
 
 
 def _open_path(source: str, path: str, scheme: str, image: str | None, label: str | None) -> dict[str, Images]:
@@ -86,14 +82,16 @@ def _open_path(source: str, path: str, scheme: str, image: str | None, label: st
 
 
 def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
-    """Return the root, the files below it, and whether they are Parquet files (else images)."""
+    """Return the root folder, the image or Parquet files below this folder, and whether the files are Parquet files."""
     root = Path(path).expanduser()
-    if not os.path.exists(root):  # unlike Path.exists, False if a parent folder cannot be read
+    if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
         raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
             return root.parent, [root.name], True
-        raise UserError(f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of them")
+        raise UserError(
+            f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
+        )
     files = walk(root, EXTENSIONS | {".parquet"})
     tables = [file for file in files if file.lower().endswith(".parquet")]
     images = [file for file in files if not file.lower().endswith(".parquet")]
@@ -105,7 +103,7 @@ def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
         raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
     if not found:
         empty = "" if any(root.iterdir()) else " is empty:"
-        raise UserError(f"folder '{path}'{empty} contains no {expected}; give the folder that contains them")
+        raise UserError(f"folder '{path}'{empty} contains no {expected}; give a folder with such files")
     return root, found, found is tables
 
 
@@ -123,7 +121,7 @@ def _nearest_name(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Splits:
-    """Images to train and to test with, and a sentence that describes where they come from."""
+    """Training and test images, and a sentence that describes where they come from."""
 
     train: Images
     test: Images
@@ -139,31 +137,31 @@ def train_and_test(
     image: str | None = None,
     label: str | None = None,
 ) -> Splits:
-    """Return the images to train and to test with.
+    """Return the training and the test images.
 
-    Named splits are used: `train`, and `test` or else `validation`, `val`, `valid`, …; a split with labels is preferred, because
-    ImageNet's test labels, for example, are secret. Without a split to test with, a fifth of each class is held out, the same for the
-    same seed.
+    The default splits are `train`, and `test` or else `validation`, `val`, `valid`, …; a test split with labels is preferred, because
+    the labels of some test splits, such as ImageNet's, are secret. Without a test split, a fifth of each class is held out; the choice
+    depends only on `seed`.
 
     Args:
         source: The source URI, see `open_images`.
-        train: The name of the split to train with.
-        test: The name of the split to test with.
+        train: Name of the training split.
+        test: Name of the test split.
         seed: Seed of the held-out fifth.
         image: The image column of a table.
         label: The label column of a table.
 
     Raises:
-        UserError: unknown splits, or too few images.
+        UserError: a split is unknown, or there are too few images.
 
     >>> train_and_test("digits").statement
-    'digits has no split to test with: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
+    'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
     splits = open_images(source, image=image, label=label)
     train_images = _choose_train(splits, train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
-        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # min returns the first of equals
+        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # for ties, min returns the first
     if test is not None:
         test_images = pick(test, splits, f"split of {source}")
         statement = (
@@ -173,14 +171,14 @@ def train_and_test(
     rest, held_out = hold_out(train_images, seed=seed)
     how = "stratified by label" if train_images.classes or train_images.labels.max() >= 0 else "drawn at random"
     statement = (
-        f"{train_images.source} has no split to test with: 20 % of its images are held out, {how}, seed {seed} "
+        f"{train_images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} "
         f"(train {len(rest)}, test {len(held_out)})"
     )
     return Splits(rest, held_out, statement)
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
-    """Return the splits with one of the names in any case, in the order of the names."""
+    """Return the splits with one of the names (ignoring case), in the order of `names`."""
     return [split for name in names for split in splits if split.lower() == name]
 
 
@@ -191,4 +189,4 @@ def _choose_train(splits: dict[str, Images], train: str | None, source: str) -> 
         return splits[matches[0]]
     if len(splits) == 1:
         return next(iter(splits.values()))
-    raise UserError(f"{source} has no split 'train'; name the split to train with; it has {', '.join(splits)}")
+    raise UserError(f"{source} has no split 'train', only {', '.join(splits)}; name the training split")

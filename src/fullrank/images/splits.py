@@ -1,4 +1,4 @@
-"""The names of splits, the split of a file, and a held-out fifth for images without a test split."""
+"""Recognise the names of splits, and hold out a fifth of the images if there is no test split."""
 
 import re
 
@@ -7,8 +7,8 @@ import numpy as np
 from fullrank.errors import UserError
 from fullrank.images.source import Images
 
-ALL = "all"  # the only split of a source without named splits
-OTHER = "other"  # files that belong to none of the named splits
+ALL = "all"  # name of the only split of a source without named splits
+OTHER = "other"  # name of the split of all files outside the named splits
 TRAIN = ("train", "training")
 TEST = ("test", "testing", "validation", "val", "valid", "dev", "eval")  # in the order of preference
 SPLITS = (*TRAIN, *TEST, "unlabeled", "unlabelled")
@@ -22,7 +22,7 @@ def is_split(name: str) -> bool:
 
 
 def split_of_file(path: str) -> str | None:
-    """Return the split of a Parquet file, from its name or else from its folders.
+    """Return the split of a Parquet file, from the file name or else from the folders.
 
     >>> split_of_file("data/train-00000-of-00004.parquet"), split_of_file("test_1.parquet"), split_of_file("val/a.parquet")
     ('train', 'test', 'val')
@@ -36,14 +36,14 @@ def split_of_file(path: str) -> str | None:
 def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     """Return (training images, held-out images); a fifth is held out.
 
-    The images are sorted by label and shuffled within a label, and every fifth is held out. So each class, and the unlabelled images,
-    contributes a fifth of its images up to rounding.
+    The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and the unlabelled
+    images, therefore contributes a fifth of its images, up to rounding.
     """
     n = len(images)
     if n < 5:
         raise UserError(
-            f"{images.source} has {n} images, expected at least 5 to hold out a fifth of them; give more images, "
-            "or name a split to test with: --data.test of fullrank pretrain, --test of fullrank evaluate"
+            f"{images.source} has {n} images, expected at least 5 to hold out a fifth; give more images, "
+            "or name a test split: --data.test of fullrank pretrain, --test of fullrank evaluate"
         )
     order = np.lexsort((np.random.default_rng(seed).permutation(n), images.labels))
     is_held_out = np.zeros(n, dtype=bool)

@@ -25,8 +25,8 @@ class StreamedImage(NamedTuple):
 class StreamedImages:
     """A stream of images, shuffled in a buffer and divided among processes; `open_stream` builds it.
 
-    There is no random access: only the images in the buffer are shuffled, and a resumed run begins a new epoch. Its order depends on
-    the seed and on the step at which it resumes.
+    There is no random access: only the images in the buffer are shuffled. A resumed run begins a new epoch, and its order depends on the
+    seed and on the step at which the run resumes.
     """
 
     source: str
@@ -51,7 +51,7 @@ class StreamedImages:
                 raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
 
     def take(self, count: int, *, seed: int = 0) -> "StreamSample":
-        """Read `count` images, or all images of one epoch if there are fewer, and keep them undecoded."""
+        """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all images."""
         shuffle_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         rows = self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size).take(count)
         return StreamSample(self, [self._to_image(row, f"{self.source} image {index}") for index, row in enumerate(rows)])
@@ -90,17 +90,17 @@ class StreamSample(Images):
 def open_stream(
     source: str, *, split: str = "train", image: str | None = None, label: str | None = None, buffer_size: int = 1000
 ) -> StreamedImages:
-    """Open one split of `hf:NAME`, or of Parquet files, as a stream: nothing is downloaded in advance or cached.
+    """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
 
     Args:
         source: The source URI.
-        split: The split; `all` if there are no named splits.
-        image: The image column; by default the only one with the type of an image.
-        label: The label column; by default the ClassLabel, or `label`, `labels` or `fine_label`. A stream needs integer labels.
-        buffer_size: Number of (undecoded) images from which the next one is drawn at random.
+        split: Name of the split; `all` if there are no named splits.
+        image: The image column; by default the only column of type Image.
+        label: The label column; by default the ClassLabel column, or `label`, `labels` or `fine_label`. A stream needs integer labels.
+        buffer_size: Number of undecoded images from which the next image is drawn at random.
 
     Raises:
-        UserError: unknown data set, split or column, or a source that cannot be streamed.
+        UserError: the data set, split or column is unknown, or the source cannot be streamed.
     """
     import datasets
 
@@ -115,7 +115,7 @@ def open_stream(
         raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
-        raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use hf:NAME without streaming, or Parquet files")
+        raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
     column, labels = image_column(rows.features, name, image), label_column(rows.features, name, label)
     classes = tuple(getattr(rows.features[labels], "names", ())) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])]).cast_column(column, datasets.Image(decode=False))

@@ -17,7 +17,7 @@ from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
 LABELS = ("label", "labels", "fine_label")
-MAX_BYTES_IN_MEMORY = 256 * 2**20  # of Parquet; every worker process holds a copy
+MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for Parquet files in memory; every worker process has a copy
 
 
 class TableImages(Images):
@@ -37,10 +37,10 @@ class TableImages(Images):
 
 
 def image_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str:
-    """Return the image column: the requested one, or the only one of type Image or with `bytes` and `path`.
+    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`.
 
     Raises:
-        UserError: no such column, several image columns, or a column without images.
+        UserError: the column does not exist or has no images, or there are several image columns.
     """
     if requested is not None:
         feature = pick(requested, features, f"column of {source}")
@@ -51,11 +51,11 @@ def image_column(features: Mapping[str, Any], source: str, requested: str | None
     if len(found) == 1:
         return found[0]
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
-    raise UserError(f"{source} has {count}; its columns are {', '.join(features)}; name one of them with image=")
+    raise UserError(f"{source} has {count}; its columns are {', '.join(features)}; name the column with image=")
 
 
 def label_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str | None:
-    """Return the label column: the requested one, `label`, `labels` or `fine_label`, the only ClassLabel, or None.
+    """Return the name of the label column: `requested`, `label`, `labels`, `fine_label`, or the only ClassLabel column; or None.
 
     Raises:
         UserError: the requested column does not exist, or contains neither integers nor strings.
@@ -93,13 +93,13 @@ def _labels(table: datasets.Dataset, column: str | None) -> tuple[np.ndarray, tu
 
 
 def _integers(values: pa.ChunkedArray) -> np.ndarray:
-    return values.cast(pa.int64()).fill_null(-1).to_numpy().copy()  # a copy, because torch warns about Arrow's read-only memory
+    return values.cast(pa.int64()).fill_null(-1).to_numpy().copy()  # copied, because torch warns about Arrow's read-only memory
 
 
 def table_splits(
     source: str, tables: Mapping[str, datasets.Dataset], *, image: str | None = None, label: str | None = None
 ) -> dict[str, Images]:
-    """Return the images of each split, with the image and label columns found or given."""
+    """Return the images of each split, in the given or detected image and label columns."""
     return {
         split: TableImages(source, split, table, image_column(table.features, source, image), label_column(table.features, source, label))
         for split, table in tables.items()
@@ -107,7 +107,7 @@ def table_splits(
 
 
 def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
-    """Group Parquet files by the split in their names: `{"all": …}` if there is none, `"other"` for the files without one."""
+    """Group Parquet files by the split in their names: `"other"` has the files without a split; without any split, return `{"all": …}`."""
     split_of = {file: split_of_file(file) for file in files}
     rest = OTHER if any(split_of.values()) else ALL
     groups: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ def read_parquet(files: list[str]) -> datasets.Dataset:
     """Read the files of one split: small files into memory, large files through the cache of `datasets`.
 
     Raises:
-        UserError: unreadable Parquet files, files with different columns, or a cache that cannot be written.
+        UserError: a file is unreadable, the files have different columns, or the cache cannot be written.
     """
     try:
         if sum(Path(file).stat().st_size for file in files) <= MAX_BYTES_IN_MEMORY:
@@ -132,7 +132,7 @@ def read_parquet(files: list[str]) -> datasets.Dataset:
 
 def _remedy(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-        return "check its permissions, and that the folder HF_HOME can be written"
+        return "check the permissions of the file and of the folder HF_HOME"
     return "check that the file is complete, and that all files of a split have the same columns"
 
 
@@ -140,19 +140,19 @@ def load_from_hub(name: str, **options: Any) -> Any:
     """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
 
     Raises:
-        UserError: no such data set, no access, no network and no cached copy, or a missing configuration.
+        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a cached copy.
     """
     path, _, configuration = name.partition(":")
     try:
         return datasets.load_dataset(path, configuration or None, **options)
     except DatasetNotFoundError as error:
         raise UserError(
-            f"no data set '{path}' on the Hugging Face hub, or no access to it; check hf:OWNER/NAME, or log in with `hf auth login`"
+            f"the Hugging Face hub has no data set '{path}', or denies access; check hf:OWNER/NAME, or log in with `hf auth login`"
         ) from error
     except ConnectionError as error:
         raise UserError(
             f"cannot reach the Hugging Face hub for '{path}', and {config.HF_DATASETS_CACHE} has no copy; "
-            "load it once with a network, or give local files as parquet:PATH"
+            "load the data set once with a network, or give local files as parquet:PATH"
         ) from error
     except (ValueError, RuntimeError, OSError, DatasetsError) as error:
         raise UserError(

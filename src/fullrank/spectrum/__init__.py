@@ -1,9 +1,9 @@
 """The spectrum of embeddings and the metrics that summarise it.
 
-`Moments` are count, mean and scatter of embeddings; those of batches and of processes merge exactly. A `Spectrum` holds the eigenvalues of
-the covariance; it is built from embeddings, from `Moments`, or by a `StreamingSpectrum`, which takes one batch after another (`update`) and
-returns the `Spectrum` of all (`compute`). `compute_metrics(spectrum)` evaluates the table `METRICS` and returns one `MetricValue` for each
-`Metric`: the value, its convention, and a warning if there are too few samples.
+`Moments` stores count, mean and scatter of embeddings; moments of batches and processes merge exactly. A `Spectrum` holds the eigenvalues
+of the covariance. Embeddings, `Moments` or a `StreamingSpectrum` yield a `Spectrum`; `StreamingSpectrum.update` takes one batch after
+another, and `StreamingSpectrum.compute` returns the `Spectrum` of all embeddings. `compute_metrics(spectrum)` evaluates the table `METRICS`
+and returns one `MetricValue` per `Metric`: the value, the convention, and a warning if there are too few samples.
 """
 
 from fullrank.spectrum.hypersphere import alignment, uniformity

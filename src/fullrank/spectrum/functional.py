@@ -1,8 +1,7 @@
 """Metrics of a spectrum as functions of eigenvalues λ (…, D) ≥ 0, in descending order along the last dimension.
 
-Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings.
-
-Natural logarithms, 0 log 0 = 0. A spectrum of zeros (complete collapse) has entropy, ranks and ratios 0, never NaN.
+Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings. Logarithms are natural, with
+0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios are 0, never NaN.
 """
 
 import math
@@ -15,7 +14,7 @@ from fullrank.errors import UserError
 
 
 def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
-    """Return x / Σx, or zeros if all are zero.
+    """Return x / Σx, or zeros if x is zero.
 
     >>> normalize(torch.tensor([3.0, 1.0, 0.0]))
     tensor([0.7500, 0.2500, 0.0000])
@@ -25,17 +24,17 @@ def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
 
 
 def entropy(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Float[Tensor, "*T"]:
-    """Return the Shannon entropy − Σ p log p, p = λ/Σλ, in nats: log D for equal eigenvalues, 0 for a single one.
+    """Return the Shannon entropy − Σ p log p, p = λ/Σλ, in nats: log D for equal eigenvalues, 0 for a single nonzero eigenvalue.
 
     With k, both sums are over the first k eigenvalues (Skean et al. 2024, Sec. 5.2).
 
     Raises:
-        UserError: there is no k-th eigenvalue.
+        UserError: k is not between 1 and D.
 
     >>> entropy(torch.tensor([2.0, 2.0, 0.0])).exp()
     tensor(2.)
     """
-    return torch.special.entr(normalize(eigenvalues[..., : _valid_k(k, eigenvalues, "entropy")])).sum(-1)
+    return torch.special.entr(normalize(eigenvalues[..., : _valid_k(k, eigenvalues)])).sum(-1)
 
 
 def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> Float[Tensor, "*T"]:
@@ -45,13 +44,13 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
     α = ∞ the min-entropy − log p₁.
 
     Raises:
-        UserError: α < 0, for which a direction without variance would count more than all others.
+        UserError: α < 0; a direction without variance would then count more than all other directions.
 
     >>> renyi_entropy(torch.tensor([2.0, 2.0, 0.0])).exp()
     tensor(2.)
     """
     if not alpha >= 0:
-        raise UserError(f"Rényi entropy of order {alpha:g}, expected 0 or more")
+        raise UserError(f"alpha is {alpha:g}, but the order of a Rényi entropy must be at least 0")
     if alpha == 1:
         return entropy(eigenvalues)
     p = normalize(eigenvalues)
@@ -63,12 +62,12 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
 
 
 def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
-    """Return the Rényi-2 entropy − log ‖C‖_F²/(tr C)² of a covariance or Gram matrix, without eigenvalues; 0 for a matrix of zeros.
+    """Return the Rényi-2 entropy − log ‖C‖_F²/(tr C)² of a covariance or Gram matrix, computed without eigenvalues; 0 for C = 0.
 
     For embeddings with D columns of unit norm, log ‖ZᵀZ‖_F² = 2 log D − entropy: the variance term of FroSSL is this entropy. ZᵀZ and
     ZZᵀ give the same value.
 
-    Source: Skean et al. 2024, Section 3.1; the matrix-based entropy is that of Giraldo et al. 2014.
+    Source: Skean et al. 2024, Section 3.1; Giraldo et al. 2014 define the matrix-based entropy.
 
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
@@ -81,8 +80,8 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
 def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     """Return the effective rank exp H(σ/Σσ), σ = √λ: between 1 and D, 0 for zeros (Roy and Vetterli 2007, eq. 4).
 
-    Roy and Vetterli define it for any matrix. Here the matrix is that of the centred embeddings, so a mean far from the origin does not
-    count as a direction; `rank_me` is the same without centring.
+    Roy and Vetterli define the effective rank of any matrix. Here the matrix holds the centred embeddings, so a mean far from the origin
+    does not count as a direction; `rank_me` uses the uncentred embeddings.
 
     >>> effective_rank(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
@@ -91,18 +90,18 @@ def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 
 
 def rank_me(singular_values: Float[Tensor, "*T D"], *, epsilon: float = 1e-7) -> Float[Tensor, "*T"]:
-    """Return RankMe exp(− Σ p log p), p_j = (σ_j/Σσ + ε)/(1 + r ε) over the r nonzero singular values; it never exceeds r.
+    """Return RankMe exp(− Σ p log p), p_j = (σ_j/Σσ + ε)/(1 + r ε) over the r nonzero singular values; RankMe never exceeds r.
 
-    The paper adds ε to all min(n, D) shares, so their sum exceeds 1 and every collapsed dimension adds − ε log ε to the entropy.
-    Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no singular value is zero, the two agree up to
+    The paper adds ε to all min(n, D) normalised singular values, so their sum exceeds 1 and every collapsed dimension adds − ε log ε to the
+    entropy. Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no singular value is zero, the two agree up to
     a relative D ε log D.
 
     Args:
-        singular_values: of the uncentred embeddings (n, D), in descending order.
-        epsilon: ε.
+        singular_values: singular values of the uncentred embeddings (n, D), in descending order.
+        epsilon: the constant ε.
 
     Source: Garrido et al. 2023, RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations by Their Rank,
-    eq. 1 and 2; corrected: ε does not reach collapsed dimensions, and p sums to 1.
+    eq. 1 and 2; corrected: ε is not added to collapsed dimensions, and p sums to 1.
 
     >>> rank_me(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
@@ -122,7 +121,7 @@ def participation_ratio(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T
 
 
 def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int) -> Float[Tensor, "*T"]:
-    """Return the participation ratio for n → ∞, estimated from the eigenvalues of n samples.
+    """Return an estimate of the participation ratio for n → ∞ from the eigenvalues of n samples.
 
     To leading order 1/PR_n = 1/PR + 1/ν, ν = n − 1: n samples cannot show a participation ratio above ν. With S the covariance of
     ν degrees of freedom, A = (tr S)² and B = tr S², Gaussian embeddings of covariance Σ have
@@ -130,13 +129,14 @@ def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int)
         E[A] = (tr Σ)² + (2/ν) tr Σ²        E[B] = (1 + 1/ν) tr Σ² + (1/ν) (tr Σ)²
 
     so b = (B − A/ν) ν²/((ν − 1)(ν + 2)) and a = A − 2b/ν are unbiased for tr Σ² and (tr Σ)². The function returns their ratio a/b,
-    clamped between the uncorrected value and D. Its relative bias is of the order tr Σ⁴/(tr Σ²)²/ν; that of the uncorrected ratio is
-    PR/ν: 9 % instead of 28 % for λ_j = 1/j in 20 dimensions of 20 samples, 1.5 % instead of 3 % of 200. If Var‖z‖² exceeds the Gaussian
-    2 tr Σ², the excess times PR/(ν (tr Σ)²) remains as bias; the bound at D costs a few per cent if PR is D.
+    clamped between the uncorrected value and D. The relative bias is of the order tr Σ⁴/(tr Σ²)²/ν, instead of
+    PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of 28 % with 20 samples, and 1.5 % instead of 3 % with 200. If
+    Var‖z‖² exceeds the Gaussian value 2 tr Σ², a bias of the excess times PR/(ν (tr Σ)²) remains. Clamping at D adds a bias of a few per
+    cent if PR is D.
 
     Args:
-        eigenvalues: of the covariance of n embeddings, centred by their own mean.
-        n: number of embeddings; below 3 the function returns the uncorrected value.
+        eigenvalues: eigenvalues of the covariance of n embeddings, centred by the sample mean.
+        n: number of embeddings; for n < 3 the function returns the uncorrected value.
 
     Source: Srivastava 2005, Some tests concerning the covariance matrix in high dimensional data, for a and b.
 
@@ -155,7 +155,7 @@ def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int)
 def stable_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     """Return the stable rank Σλ/λ₁ = ‖A‖_F²/‖A‖₂² of the centred embeddings A: between 1 and D, 0 for zeros.
 
-    It is also known as NESum, the sum of normalised eigenvalues (He and Ozay 2022).
+    He and Ozay 2022 call the stable rank NESum, the sum of normalised eigenvalues.
 
     >>> stable_rank(torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.5000)
@@ -167,23 +167,23 @@ def stable_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Float[Tensor, "*T"]:
     """Return the condition number λ₁/λ_k of the first k directions, by default all D (Skean et al. 2024, Sec. 5.2: k = 14).
 
-    It is infinite if λ_k = 0.
+    The condition number is infinite if λ_k = 0.
 
     Raises:
-        UserError: there is no k-th eigenvalue.
+        UserError: k is not between 1 and D.
 
     >>> condition_number(torch.tensor([4.0, 2.0, 0.0]), k=2), condition_number(torch.tensor([4.0, 2.0, 0.0]))
     (tensor(2.), tensor(inf))
     """
-    last = eigenvalues[..., _valid_k(k, eigenvalues, "condition number") - 1]
+    last = eigenvalues[..., _valid_k(k, eigenvalues) - 1]
     return torch.where(last > 0, eigenvalues[..., 0] / last, torch.inf)
 
 
 def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, tolerance: float = 1e-6) -> Int[Tensor, "*T"]:
     """Return the number of collapsed dimensions: λ_j ≤ tolerance · λ₁, among the first min(D, n − 1).
 
-    Centred embeddings of n samples have at most n − 1 nonzero eigenvalues: the others are not observed and do not count.
-    The default tolerance, a ratio of 10⁻³ of standard deviations, is about the rounding noise of embeddings computed in bfloat16.
+    Centred embeddings of n samples have at most n − 1 nonzero eigenvalues; the other dimensions are not observed and do not count. The
+    default tolerance is about the rounding noise of bfloat16 embeddings: a standard deviation of 10⁻³ times the largest.
 
     >>> eigenvalues = torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0])
     >>> collapsed_dimensions(eigenvalues, n=100), collapsed_dimensions(eigenvalues, n=4)
@@ -193,13 +193,9 @@ def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, toleranc
     return (observed <= tolerance * eigenvalues[..., :1]).sum(-1)
 
 
-def _valid_k(k: int | None, eigenvalues: Float[Tensor, "*T D"], metric: str) -> int:
-    """Return k, or D for None.
-
-    Raises:
-        UserError: there is no k-th eigenvalue.
-    """
+def _valid_k(k: int | None, eigenvalues: Float[Tensor, "*T D"]) -> int:
+    """Return k, or D for None."""
     D = eigenvalues.shape[-1]
     if k is not None and not 1 <= k <= D:
-        raise UserError(f"{metric} for k = {k}, but there are {D} eigenvalues; choose k from 1 to {D}")
+        raise UserError(f"k is {k}, but there are only {D} eigenvalues; choose k from 1 to {D}")
     return k or D

@@ -11,17 +11,17 @@ from fullrank.spectrum.moments import check_embeddings, to_float64
 
 
 def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
-    """Return the alignment mean_i ‖x_i − y_i‖² of unit rows: 0 for equal views, 2 for orthogonal ones, at most 4.
+    """Return the alignment mean_i ‖x_i − y_i‖² of L2-normalised rows: 0 for equal views, 2 for orthogonal views, at most 4.
 
-    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows to unit
-    length; a row of zeros stays zero.
+    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows; a row of
+    zeros stays zero.
 
     Args:
         X: embeddings of one view of n ≥ 1 images.
         Y: embeddings of another view of the same images.
 
     Raises:
-        UserError: there are no rows, or the shapes differ.
+        UserError: X has no rows, or the shapes differ.
 
     Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere,
     with α = 2.
@@ -30,24 +30,25 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     1.0
     """
     if not len(X):
-        raise UserError("alignment of no embeddings, expected at least one pair of views")
+        raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
-        raise UserError(f"alignment of embeddings {tuple(X.shape)} and {tuple(Y.shape)}, expected two views (n, D) of the same images")
+        raise UserError(f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images")
     return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
 
 
 def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
-    """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of unit rows: 0 if all are equal, about −4 + 8/D if they fill the sphere.
+    """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of L2-normalised rows: 0 if all rows are equal, about −4 + 8/D if
+    they fill the sphere.
 
-    The mean is over pairs i < j: with the n pairs i = j the value could never fall below −log n. Embeddings in a subspace of r dimensions
-    have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more. The function normalises the rows.
+    The mean is over pairs i < j: if the n pairs i = j counted, the value could never fall below −log n. Embeddings in a subspace of r
+    dimensions have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more.
 
     Args:
-        X: embeddings of n ≥ 2 images, one view of each.
-        chunk: number of rows of the distance matrix in memory at a time; it does not change the value.
+        X: embeddings of n ≥ 2 images, one view per image.
+        chunk: number of rows of the distance matrix in memory at a time; the value does not depend on this number.
 
     Raises:
-        UserError: there are fewer than two rows, or X is not floating-point (n, D).
+        UserError: X has fewer than two rows, or is not floating-point (n, D).
 
     Source: Wang and Isola 2020, eq. 2, with t = 2.
 
@@ -56,7 +57,7 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     """
     n = len(X)
     if n < 2:
-        raise UserError(f"uniformity of {n} embeddings, expected at least two; it is a mean over pairs")
+        raise UserError(f"X has {n} rows, expected at least 2: uniformity is a mean over pairs")
     X = normalize_rows(X)
     squares = X.square().sum(1)
     total = 0.0

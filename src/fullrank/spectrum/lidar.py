@@ -15,17 +15,17 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
         S_b = Σ_i (m_i − m)(m_i − m)ᵀ / (n − 1)        m_i the mean of the q views of image i, m the mean of the m_i
         S_w = Σ_ij (x_ij − m_i)(x_ij − m_i)ᵀ / (n (q − 1)) + δ I
 
-    The value is between 1 and D, and 0 if all images have the same mean. Directions that vary only between the views of an image do not
-    count, unlike in other ranks. δ is absolute: if the variance of the embeddings is not well above δ, LiDAR ignores the variance between
-    views. LiDAR is invariant under rotation and shift, not under scale.
+    The value is between 1 and D, and 0 if all images have the same mean. Unlike other ranks, LiDAR does not
+    count directions that vary only between the views of an image. δ is absolute: if the variance between views is not well above δ, LiDAR
+    ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does.
 
     Args:
         X: embeddings (n, q, D), grouped by image; never flatten them into (n·q, D).
-        delta: δ.
+        delta: the constant δ.
 
     Raises:
-        UserError: X does not have three dimensions, has fewer than two views of an image, or n ≤ D images (S_b has rank at most n − 1);
-            δ ≤ 0; or an embedding is not finite.
+        UserError: X does not have three axes, has fewer than two views per image, has n ≤ D images (S_b has rank at most n − 1), or has
+            values that are not finite; or δ ≤ 0.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures.
 
@@ -34,17 +34,17 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     2.0
     """
     if X.ndim != 3:
-        raise UserError(f"LiDAR received embeddings of shape {tuple(X.shape)}, expected (n, q, D): n images, q views; reshape them")
+        raise UserError(f"X has shape {tuple(X.shape)}, but LiDAR needs (n, q, D): n images with q views; reshape X")
     n, q, D = X.shape
     if q < 2:
-        raise UserError(f"LiDAR received {q} view of each image, expected at least two; embed more views of fewer images")
+        raise UserError(f"X has {q} view per image, but LiDAR needs at least 2; embed more views of fewer images")
     if n <= D:
-        raise UserError(f"LiDAR received {n} images in {D} dimensions, expected more than {D} images; embed more")
+        raise UserError(f"X has {n} images, but LiDAR needs more than D = {D}; embed more images")
     if delta <= 0:
-        raise UserError(f"LiDAR received δ = {delta:g}, expected a positive number; it keeps S_w invertible")
+        raise UserError(f"delta is {delta:g}, expected a positive number, which makes S_w invertible")
     X = to_float64(X)
     if not X.isfinite().all():
-        raise UserError("LiDAR received NaN or infinite embeddings, expected finite ones; if training diverged, lower the learning rate")
+        raise UserError("X has NaN or infinite values, expected finite embeddings; if training diverged, lower the learning rate")
     means = X.mean(1)
     between, within = means - means.mean(0), (X - means[:, None]).flatten(0, 1)
     # L⁻¹ S_b L⁻ᵀ, with S_w = L Lᵀ, has the eigenvalues of S_w^{−½} S_b S_w^{−½}.

@@ -1,4 +1,4 @@
-"""The table of metrics of a spectrum: formula, convention, caveat, and the number of samples that each metric needs."""
+"""The metrics of a spectrum, in a table with formula, convention, caveat and required number of samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ CENTRED = "eigenvalues of the centred covariance, divided by n"
 UNCENTRED = "singular values of the uncentred embeddings"
 
 SAMPLES_PER_DIMENSION = 10
-"""With fewer samples a dimension, the small-sample bias of a metric is visible."""
+"""With fewer samples per dimension, the small-sample bias of a metric is visible."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class MetricValue:
 
     value: float
     convention: str
-    """The numbers that the metric uses, with n, D and other settings that decide the value."""
+    """The eigenvalues or singular values that the metric uses, with n, D and other settings that influence the value."""
     warning: str | None = None
     """The effect of too few samples; None if there are enough."""
 
@@ -30,18 +30,18 @@ class Metric:
     name: str
     function: Callable[[Spectrum], float]
     formula: str
-    """The formula in λ_j, p_j = λ_j/Σλ and σ_j of the numbers that `convention` names."""
+    """The formula as text, in λ_j (eigenvalues), p_j = λ_j/Σλ or σ_j (singular values), depending on `convention`."""
     convention: str = CENTRED
-    extremes: str
-    """Its value for D equal directions, and for one direction."""
+    reference_values: str
+    """The value for D equal eigenvalues, and the value for rank 1."""
     caveat: str
     """How the metric can mislead."""
     small_sample_bias: str = "too low"
     """The error of the value if n is small."""
     min_samples: Callable[[Spectrum], int] = lambda spectrum: SAMPLES_PER_DIMENSION * spectrum.D
-    """The number of samples that it needs."""
+    """The number of samples below which the metric has a warning."""
     settings: Callable[[Spectrum], str] = lambda spectrum: ""
-    """What else decides the value: a range of indices, or ε."""
+    """Other settings that influence the value, as text: a range of indices, or ε."""
 
     def compute(self, spectrum: Spectrum) -> MetricValue:
         """Return the value with its convention, and a warning if there are too few samples.
@@ -56,7 +56,7 @@ class Metric:
 
 
 def fit_range(spectrum: Spectrum) -> str:
-    """Return the range of eigenvalues that α-ReQ is fitted to, as text.
+    """Return the range of eigenvalues that of the α-ReQ fit, as text.
 
     >>> import torch
     >>> fit_range(Spectrum.from_eigenvalues(torch.ones(64), n=320))
@@ -71,30 +71,30 @@ METRICS = {
         name="effective rank",
         function=Spectrum.effective_rank,
         formula="exp(−Σ q log q), q = √λ/Σ√λ",
-        extremes="D, 1",
-        caveat="the square root raises small eigenvalues: noise in every dimension counts as rank",
+        reference_values="D, 1",
+        caveat="the square root gives small eigenvalues more weight: noise in every dimension counts as rank",
     ),
     "rank_me": Metric(
         name="RankMe",
         function=Spectrum.rank_me,
         formula="exp(−Σ p log p), p = (σ/Σσ + ε)/(1 + r ε) over the r nonzero σ, ε = 10⁻⁷",
         convention=UNCENTRED,
-        extremes="D, 1",
-        caveat="a mean far from the origin counts as a direction, and a large mean hides the other directions",
+        reference_values="D, 1",
+        caveat="a mean far from the origin counts as a direction, and a very large mean hides the other directions",
         settings=lambda spectrum: "ε = 10⁻⁷",
     ),
     "participation_ratio": Metric(
         name="participation ratio",
         function=Spectrum.participation_ratio,
         formula="(Σλ)²/Σλ²",
-        extremes="D, 1",
-        caveat="the largest eigenvalues dominate: collapsed dimensions hardly change it",
+        reference_values="D, 1",
+        caveat="the largest eigenvalues dominate: collapsed dimensions hardly change the value",
     ),
     "participation_ratio_corrected": Metric(
         name="participation ratio, corrected",
         function=lambda spectrum: spectrum.participation_ratio(corrected=True),
         formula="1/PR ≈ 1/PR_n − 1/(n − 1), from unbiased tr Σ² and (tr Σ)²",
-        extremes="D, 1",
+        reference_values="D, 1",
         caveat="unbiased for Gaussian embeddings; heavy tails leave a bias of the order 1/n",
         small_sample_bias="high variance",
         min_samples=lambda spectrum: round(SAMPLES_PER_DIMENSION * spectrum.participation_ratio()),
@@ -103,28 +103,28 @@ METRICS = {
         name="stable rank",
         function=Spectrum.stable_rank,
         formula="Σλ/λ₁, also known as NESum",
-        extremes="D, 1",
-        caveat="one large eigenvalue hides all others",
+        reference_values="D, 1",
+        caveat="one large eigenvalue hides all other eigenvalues",
     ),
     "entropy": Metric(
         name="entropy (nats)",
         function=Spectrum.entropy,
         formula="−Σ p log p",
-        extremes="log D, 0",
-        caveat="a logarithm: a decrease by 0.1 is the loss of a tenth of the directions",
+        reference_values="log D, 0",
+        caveat="on a log scale: a decrease of 0.1 means about 10 % fewer directions",
     ),
     "renyi_entropy": Metric(
         name="Rényi-2 entropy (nats)",
         function=Spectrum.renyi_entropy,
         formula="−log Σ p² = −log ‖C‖_F²/(tr C)²",
-        extremes="log D, 0",
-        caveat="FroSSL maximises it for columns of unit norm, so it cannot rank FroSSL runs",
+        reference_values="log D, 0",
+        caveat="FroSSL maximises this entropy of columns with unit norm, so the metric cannot rank FroSSL runs",
     ),
     "condition_number": Metric(
         name="condition number",
         function=Spectrum.condition_number,
         formula="λ₁/λ_D",
-        extremes="1, ∞",
+        reference_values="1, ∞",
         caveat="depends on the smallest eigenvalue alone; infinite as soon as one eigenvalue is zero",
         small_sample_bias="too high",
     ),
@@ -132,7 +132,7 @@ METRICS = {
         name="condition number at 14",
         function=lambda spectrum: spectrum.condition_number(min(14, spectrum.D)),
         formula="λ₁/λ₁₄, or λ₁/λ_D if D < 14 (Skean et al. 2024)",
-        extremes="1, ∞",
+        reference_values="1, ∞",
         caveat="ignores all dimensions after the 14th",
         small_sample_bias="too high",
         min_samples=lambda spectrum: SAMPLES_PER_DIMENSION * min(14, spectrum.D),
@@ -141,8 +141,8 @@ METRICS = {
         name="α-ReQ",
         function=lambda spectrum: spectrum.power_law().alpha,
         formula="−slope of log λ_j on log j, weights 1/j, j ≤ n/10 and λ_j > 0",
-        extremes="0, ∞",
-        caveat="depends on the range of the fit, which leaves out collapsed dimensions; check R² too",
+        reference_values="0, ∞",
+        caveat="depends on the range of the fit, which excludes collapsed dimensions; check R² too",
         small_sample_bias="uses only the first n/10 eigenvalues",
         settings=fit_range,
     ),
@@ -150,7 +150,7 @@ METRICS = {
         name="α-ReQ, R²",
         function=lambda spectrum: spectrum.power_law().r2,
         formula="share of the weighted variance of log λ_j that the line explains",
-        extremes="1, 1",
+        reference_values="1, 1",
         caveat="can be high for spectra that bend; well below 1 if there is no power law",
         small_sample_bias="uses only the first n/10 eigenvalues",
         settings=fit_range,
@@ -159,16 +159,16 @@ METRICS = {
         name="collapsed dimensions",
         function=Spectrum.collapsed_dimensions,
         formula="number of the first min(D, n − 1) with λ_j ≤ 10⁻⁶ λ₁",
-        extremes="0, D − 1",
-        caveat="does not count a dimension of 10⁻⁵ λ₁, however useless it may be",
+        reference_values="0, D − 1",
+        caveat="does not count a dimension with λ_j = 10⁻⁵ λ₁, even if the dimension is useless",
         small_sample_bias="too high",
     ),
 }
-"""Metric by key, in the order of tables. The keys are the field names of the log and of JSON files; `Metric.name` is for readers."""
+"""Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show `Metric.name`."""
 
 
 def compute_metrics(spectrum: Spectrum) -> dict[str, MetricValue]:
-    """Return every metric of a spectrum by its key in `METRICS`; without RankMe if only the eigenvalues are known.
+    """Return every metric of a spectrum by key in `METRICS`; RankMe is missing if only the eigenvalues are known.
 
     >>> import torch
     >>> metric = compute_metrics(Spectrum.from_embeddings(torch.eye(3)))["effective_rank"]

@@ -1,4 +1,4 @@
-"""Mean and centred scatter of embeddings that arrive in batches or from several processes; both merge exactly."""
+"""Mean and centred scatter of embeddings that arrive in batches or from several processes; merging is exact."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fullrank.errors import UserError
 
 
 def to_float64(Z: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
-    """Return Z in float64, detached and on its device; on the CPU if it is on MPS, which has no float64.
+    """Return Z in float64, detached, on the same device (from MPS, which has no float64, on the CPU).
 
     >>> to_float64(torch.ones(2, requires_grad=True))
     tensor([1., 1.], dtype=torch.float64)
@@ -25,7 +25,7 @@ def check_embeddings(Z: Tensor) -> None:
     """Check that Z is a floating-point tensor (n, D): torch would treat views (V, n, D) as V covariances.
 
     Raises:
-        UserError: Z is not a tensor, is not (n, D) with D > 0, or holds integers.
+        UserError: Z is not a floating-point tensor (n, D) with D > 0.
 
     >>> check_embeddings(torch.ones(2, 5, 3))
     Traceback (most recent call last):
@@ -55,9 +55,9 @@ class Moments:
     mean: Float64[Tensor, " D"]
     """Mean of the embeddings; zero if n = 0."""
     scatter: Float64[Tensor, "D D"]
-    """Centred sum of products."""
+    """Centred scatter (D, D); covariance times n."""
     rounding: Float64[Tensor, " D"]
-    """Σ_i (ε z_ij)²/12: what rounding to the input dtype, with spacing at most ε|z|, adds to each column's sum of squares."""
+    """Σ_i (ε z_ij)²/12: the contribution of rounding to the input dtype (spacing at most ε|z|) to the sum of squares per column."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
@@ -82,7 +82,7 @@ class Moments:
         """
         rest = map(cls.from_embeddings, batches)
         if (first := next(rest, None)) is None:
-            raise UserError("received no batches, expected at least one; an iterator yields its batches only once")
+            raise UserError("batches is empty, expected at least one batch; an iterator yields its batches only once")
         return reduce(Moments.merge, rest, first)
 
     def merge(self, other: "Moments") -> "Moments":
@@ -102,9 +102,9 @@ class Moments:
         )
 
     def all_reduce(self) -> "Moments":
-        """Return the moments of the embeddings of all processes, on each process; without a process group, return these moments.
+        """Return, on each process, the moments of the embeddings of all processes; without a process group, return these moments.
 
-        This is the merge of many sets: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. The counts n_p may differ.
+        The formula merges many sets at once: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. The counts n_p may differ.
         """
         if world_size() == 1:
             return self
@@ -128,7 +128,8 @@ class Moments:
     def standard_deviation(self) -> Float64[Tensor, " D"]:
         """Standard deviation of each dimension, divided by n.
 
-        A constant dimension has 0. Embeddings can also collapse without any constant dimension, if all dimensions vary together.
+        A constant dimension has standard deviation 0. Embeddings can also collapse without a constant dimension, if all dimensions vary
+        together.
 
         >>> Moments.from_embeddings(torch.tensor([[1.0, 5.0], [-1.0, 5.0]])).standard_deviation
         tensor([1., 0.], dtype=torch.float64)

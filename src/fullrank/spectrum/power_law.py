@@ -15,9 +15,9 @@ class PowerLaw:
     """The fit λ_j ∝ j^−α over j = first … last."""
 
     alpha: float
-    """Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if none is."""
+    """Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no eigenvalue is positive."""
     r2: float
-    """Share of the weighted variance of log λ_j that the line explains: well below 1 if the spectrum is no power law."""
+    """Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a power law."""
     first: int
     last: int
     """The range of the fit includes both ends."""
@@ -26,19 +26,19 @@ class PowerLaw:
 def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | None = None) -> PowerLaw:
     """Fit log λ_j = c − α log j by least squares with weights 1/j, over the positive eigenvalues j = first … last.
 
-    The weights give every octave of j the same weight: without them, half of the points of a spectrum are its last octave.
+    With weights 1/j, every octave of j has the same total weight; with equal weights, the last octave would count as much as all others.
 
     Args:
         eigenvalues: λ in descending order.
         first: index of the first eigenvalue of the fit, counted from 1.
-        last: largest index of the fit; by default that of the last positive eigenvalue. The last eigenvalues of a finite sample decay
-            faster than the true ones: n samples resolve about n/10.
+        last: largest index of the fit; by default the index of the last positive eigenvalue. The last eigenvalues of a finite sample
+            decay faster than the true eigenvalues: n samples resolve about n/10 eigenvalues.
 
     Raises:
-        UserError: the range does not begin within the spectrum, or holds fewer than two indices.
+        UserError: `first` is not between 1 and D, or `last` is not above `first`.
 
     Source: Agrawal et al. 2022, α-ReQ: Assessing Representation Quality by Measuring Eigenspectrum Decay; the weights as Stringer et al.
-    2019. The range and R² decide what the number means, so the fit returns both.
+    2019. Interpreting α requires the range and R², so the result contains both.
 
     >>> fit = power_law(torch.tensor([8.0, 2.0, 8 / 9, 0.5]))
     >>> round(fit.alpha, 6), round(fit.r2, 6), fit.first, fit.last
@@ -46,9 +46,9 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
     """
     D = len(eigenvalues)
     if not 1 <= first <= D:
-        raise UserError(f"power law from eigenvalue {first} on, but there are {D}; choose `first` from 1 to {D}")
+        raise UserError(f"first is {first}, but there are only {D} eigenvalues; choose first from 1 to {D}")
     if last is not None and last <= first:
-        raise UserError(f"power law from eigenvalue {first} to {last}, expected at least two; choose `last` above {first}")
+        raise UserError(f"last is {last}, but first is {first}; choose last above first")
     positive = int((eigenvalues > 0).sum())
     end = min(positive, D if last is None else last)
     if end <= first:
@@ -58,5 +58,5 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
     x, y = x - weights @ x, y - weights @ y
     slope = weights @ (x * y) / (weights @ x.square())
     residual, total = weights @ (y - slope * x).square(), weights @ y.square()
-    flat = total.sqrt() <= 1e-9  # eigenvalues that are equal up to rounding: a horizontal line is exact
+    flat = total.sqrt() <= 1e-9  # the eigenvalues are equal up to rounding, so a horizontal line fits exactly
     return PowerLaw(alpha=-slope.item(), r2=1.0 if flat else (1 - residual / total).item(), first=first, last=end)

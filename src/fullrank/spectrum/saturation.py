@@ -1,4 +1,4 @@
-"""Eigenvalues over training: when each saturates, and how many have been learned."""
+"""When each eigenvalue saturates during training, and how many eigenvalues have been learned."""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,19 +10,19 @@ from fullrank.errors import UserError
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
     """Return the first index from which each curve stays at or above `share` of its final value.
 
-    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and comes back saturates at its last rise above the
-    threshold. Every curve has a value: a curve that still grows at the end saturates late. A curve that ends at zero has index 0, so a
-    collapse looks early; check the final value too.
+    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that it rises above the
+    threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve that ends at zero has index 0, so a
+    collapsed eigenvalue seems to saturate early; check the final value too.
 
     Args:
-        curves: eigenvalues ≥ 0 over training, one evaluation in each row.
-        share: share of the final value, between 0 and 1.
+        curves: eigenvalues ≥ 0 during training, one evaluation per row.
+        share: fraction of the final value, above 0 and at most 1.
 
     Returns:
         An index into the rows for each curve; `steps[saturation(curves)]` is the step.
 
     Raises:
-        UserError: there are no rows, or the share is not between 0 and 1.
+        UserError: `curves` has no rows, or `share` is not above 0 and at most 1.
 
     Source: our definition; Skean et al. 2024 (Fig. 3) draw the saturation of the 14th eigenvalue without defining it.
 
@@ -30,28 +30,28 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     tensor([3, 0])
     """
     if not 0 < share <= 1:
-        raise UserError(f"saturation at {share:g} of the final value, expected a share above 0 and at most 1")
+        raise UserError(f"share is {share:g}, expected more than 0 and at most 1")
     if not len(curves):
-        raise UserError("received a curve without values, expected at least one; measure spectra during training first")
+        raise UserError("curves has no rows, expected at least one evaluation; measure spectra during training first")
     below = curves < share * curves[-1]
     after = torch.arange(1, len(curves) + 1, device=curves.device).reshape(-1, *(1,) * (curves.ndim - 1))
     return torch.where(below, after, 0).amax(0)
 
 
 def count_learned(curves: Float[Tensor, "T K"], *, share: float = 0.5) -> Int[Tensor, " T"]:
-    """Return, for each row, how many curves have reached `share` of their final value for good.
+    """Return, for each row, the number of curves that stay at or above `share` of their final value from this row on.
 
-    In stepwise learning eigenvalues rise one after the other, and this count climbs from 0 to K.
+    In stepwise learning, eigenvalues rise one after another, and the count increases from 0 to K.
     `fullrank.dynamics.stepwise.crossing_times` interpolates the time of each step. Curves that end at zero are never counted.
 
     Args:
-        curves: eigenvalues ≥ 0 over training, one evaluation in each row.
-        share: share of the final value; a half is the middle of a step.
+        curves: eigenvalues ≥ 0 during training, one evaluation per row.
+        share: fraction of the final value; 0.5 is the middle of a step.
 
     Raises:
-        UserError: as `saturation`.
+        UserError: as in `saturation`.
 
-    Source: stepwise learning is that of Simon et al. 2023; the count is ours.
+    Source: Simon et al. 2023 describe stepwise learning; the count is ours.
 
     >>> count_learned(torch.tensor([[0.1, 0.0, 0.0], [0.9, 0.1, 0.0], [1.0, 0.8, 0.0], [1.0, 1.0, 0.0]]))
     tensor([0, 1, 2, 2])

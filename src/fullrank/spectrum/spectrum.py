@@ -16,13 +16,13 @@ from fullrank.spectrum.power_law import PowerLaw, power_law
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spectrum:
-    """Eigenvalues and singular values of n embeddings Z (n, D), on the CPU, in float64 and in descending order.
+    """Eigenvalues and singular values of n embeddings Z (n, D), on the CPU, in float64, in descending order.
 
-    `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 are those of the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n; divided by n, not by n − 1.
-    `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 are those of the uncentred Z, computed on first access.
+    `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 belong to the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n (divided by n, not by n − 1).
+    `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 belong to the uncentred Z and are computed on first access.
 
-    The methods are those of `fullrank.spectrum.functional`, as Python numbers; `fullrank.spectrum.compute_metrics` computes all metrics,
-    each with its convention and a warning if n is too small.
+    The methods call the functions of `fullrank.spectrum.functional` and return Python numbers; `fullrank.spectrum.compute_metrics` computes
+    all metrics, each with its convention and a warning if n is too small.
 
     >>> Z = torch.tensor([[1.0, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]])
     >>> spectrum = Spectrum.from_embeddings(Z)
@@ -37,7 +37,7 @@ class Spectrum:
     n: int
     """Number of embeddings."""
     second_moment: Float64[Tensor, "m m"] | None = field(default=None, repr=False)
-    """The uncentred second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n if that is smaller; None if only the eigenvalues are known."""
+    """The uncentred second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n if n < D; None if only the eigenvalues are known."""
     noise: float = field(default=0.0, repr=False)
     """The largest eigenvalue that rounding alone can cause."""
 
@@ -64,7 +64,7 @@ class Spectrum:
 
     @classmethod
     def from_moments(cls, moments: Moments) -> "Spectrum":
-        """Return the spectrum of the embeddings of these moments.
+        """Return the spectrum of the embeddings that have these moments.
 
         Raises:
             UserError: an embedding was NaN or infinite.
@@ -84,36 +84,36 @@ class Spectrum:
         >>> spectrum.eigenvalues, spectrum.singular_values
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
-        noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounded entries move eigenvalues by at most ε‖C‖_F (Weyl)
+        noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding of the entries changes eigenvalues by at most ε‖C‖_F (Weyl)
         C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
-            raise UserError("received a covariance that is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is rounding")
+            raise UserError("C is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is due to rounding")
         C = (C + C.mT) / 2
         second_moment = None if mean is None else C + torch.outer(to_float64(mean), to_float64(mean))
         return cls(eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=second_moment, noise=noise)
 
     @classmethod
     def from_eigenvalues(cls, eigenvalues: Float[Tensor, " D"], *, n: int) -> "Spectrum":
-        """Return the spectrum of known eigenvalues, in any order; negative ones, which are rounding, become zero.
+        """Return the spectrum of known eigenvalues, in any order; negative eigenvalues, which rounding causes, become zero.
 
         Raises:
             UserError: an eigenvalue is NaN or infinite.
         """
         if not eigenvalues.isfinite().all():
-            raise UserError("received NaN or infinite eigenvalues, expected finite ones; leave out the spectra of a run that diverged")
+            raise UserError("eigenvalues has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged")
         return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @cached_property
     def singular_values(self) -> Float64[Tensor, " D"]:
-        """Singular values of the uncentred Z (n, D): the roots of n times the second moment's eigenvalues, padded with zeros to D.
+        """Singular values of the uncentred Z (n, D): √(n × eigenvalue) of the second moment, padded with zeros to D.
 
-        Because they are roots of eigenvalues, values below about 10⁻⁶ σ₁ become zero.
+        Square roots of eigenvalues lose precision: singular values below about 10⁻⁶ σ₁ become zero.
 
         Raises:
             UserError: the spectrum was built from eigenvalues alone, without the mean.
         """
         if self.second_moment is None:
-            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; build it from embeddings or moments")
+            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; use from_embeddings or from_moments")
         eigenvalues = descending_eigenvalues(self.second_moment, n=self.n, noise=self.noise)
         return pad((self.n * eigenvalues).sqrt(), (0, self.D - len(eigenvalues)))
 
@@ -127,7 +127,7 @@ class Spectrum:
         return functional.effective_rank(self.eigenvalues).item()
 
     def rank_me(self, *, epsilon: float = 1e-7) -> float:
-        """Return RankMe exp H(σ/Σσ), uncentred; it never exceeds the rank (Garrido et al. 2023)."""
+        """Return RankMe exp H(σ/Σσ), uncentred; RankMe never exceeds the rank (Garrido et al. 2023)."""
         return functional.rank_me(self.singular_values, epsilon=epsilon).item()
 
     def entropy(self, k: int | None = None) -> float:
@@ -139,7 +139,7 @@ class Spectrum:
         return functional.renyi_entropy(self.eigenvalues, alpha=alpha).item()
 
     def participation_ratio(self, *, corrected: bool = False) -> float:
-        """Return the participation ratio (Σλ)²/Σλ², or the estimate of its value for n → ∞."""
+        """Return the participation ratio (Σλ)²/Σλ², or an estimate of the ratio for n → ∞."""
         if corrected:
             return functional.participation_ratio_corrected(self.eigenvalues, n=self.n).item()
         return functional.participation_ratio(self.eigenvalues).item()
@@ -161,10 +161,7 @@ class Spectrum:
         return int(functional.collapsed_dimensions(self.eigenvalues, n=self.n, tolerance=tolerance))
 
     def relative_variance(self) -> float | None:
-        """Return tr C/(tr C + ‖mean‖²), the share of the mean square that is variance: 0 if all embeddings are equal.
-
-        None if only the eigenvalues are known.
-        """
+        """Return tr C/(tr C + ‖mean‖²): 0 if all embeddings are equal; None if only the eigenvalues are known."""
         if self.second_moment is None:
             return None
         mean_square = self.second_moment.trace().item()
@@ -174,8 +171,8 @@ class Spectrum:
 class StreamingSpectrum:
     """The spectrum of embeddings that arrive in batches, computed from the smaller of their covariance and their Gram matrix.
 
-    It holds the embeddings while they are fewer than their dimensions, and after that only their moments: at most about D × D numbers,
-    for any number of embeddings. It is for a single process; several processes merge `Moments` instead.
+    The object stores the embeddings as long as n < D, and then only their moments: at most about D × D numbers for any n. This class
+    supports a single process; for several processes, merge `Moments`.
 
     >>> streaming = StreamingSpectrum()
     >>> for Z in torch.eye(3, 8).split(1):
@@ -204,21 +201,21 @@ class StreamingSpectrum:
         """Return the spectrum of all embeddings so far.
 
         Raises:
-            UserError: there are no embeddings, or one is NaN or infinite.
+            UserError: there are no embeddings, or an embedding is NaN or infinite.
         """
         if self._moments is not None:
             return Spectrum.from_moments(self._moments)
         if not self._embeddings:
-            raise UserError("received no batches, expected at least one; call `update` first")
+            raise UserError("there are no embeddings, expected at least one batch; call `update` first")
         return Spectrum.from_embeddings(torch.cat(self._embeddings))
 
 
 def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int) -> float:
     """Return the largest eigenvalue that rounding of the embeddings alone can cause in their covariance.
 
-    Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. A column's errors vary no
-    more than the column: the rounding error of a constant is constant. The mean is off by a few units in the last place of float64, which
-    leaves (8 ε)² ‖mean‖² even if all embeddings are equal.
+    Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. The errors of a
+    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a few units in the
+    last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
 
     >>> rounding_bound(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
     1.21e-06
@@ -229,12 +226,12 @@ def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " 
 
 
 def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -> Float64[Tensor, " m"]:
-    """Return the eigenvalues of a covariance or Gram matrix in descending order; those that may be rounding are exactly zero.
+    """Return the eigenvalues of a covariance or Gram matrix in descending order; eigenvalues that rounding can cause are exactly zero.
 
-    In addition to the noise of the embeddings, the sums and the decomposition are off by about max(n, m) ε λ₁.
+    In addition to the noise of the embeddings, the sums and the decomposition have an error of about max(n, m) ε λ₁.
     """
     if not C.isfinite().all():
-        raise UserError("received NaN or infinite embeddings, expected finite ones; if training diverged, lower the learning rate")
+        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
     descending = torch.linalg.eigvalsh(C).flip(0).cpu()
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise
     return torch.where(descending > rounding, descending, 0)

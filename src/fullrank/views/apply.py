@@ -10,7 +10,7 @@ from fullrank.views.augmentation_params import get_column
 from fullrank.views.color import adjust_brightness_, adjust_hue_, blend_, solarize_
 from fullrank.views.filters import gaussian_blur, gaussian_noise_
 from fullrank.views.geometry import warp
-from fullrank.views.operations import BLENDS, COLUMNS, NO_THRESHOLD
+from fullrank.views.operations import COLUMNS, NO_THRESHOLD, NUM_BLENDS
 
 Functions = dict[str, Callable[..., Tensor]]
 EAGER: Functions = {f.__name__: f for f in (blend_, adjust_brightness_, adjust_hue_, solarize_, gaussian_noise_)}
@@ -24,19 +24,19 @@ def apply_operations_(
     blur_radius: int,
     functions: Functions = EAGER,
 ) -> Float32[Tensor, "m C s s"]:
-    """Apply the operations that at least one view of the chunk uses; the others are the identity and cost nothing.
+    """Apply each operation that at least one view of the chunk uses.
 
-    The host's copy of the table decides which operations run on which views, so the CPU never waits for the device.
+    The copy of the table on the CPU decides which operations run on which views, so the CPU never waits for the device.
 
     Args:
         x: Cropped views in [0, 1]; overwritten.
-        host_table: Parameters of the operations, on the CPU.
+        host_table: Parameters of the operations, on the CPU; the P columns are named in `COLUMNS`.
         device_table: The same table on the device of x.
         blur_radius: Radius of the blur's kernel, in pixels.
-        functions: Eager or compiled functions.
+        functions: Eager or compiled functions, by name.
 
     >>> table = torch.zeros(1, max(column.stop for column in COLUMNS.values()))
-    >>> table[..., COLUMNS["blends"]] = torch.tensor([1.0, 0, 0] * BLENDS)
+    >>> table[..., COLUMNS["blends"]] = torch.tensor([1.0, 0, 0] * NUM_BLENDS)
     >>> table[..., COLUMNS["threshold"]] = 0.5
     >>> apply_operations_(torch.ones(1, 3, 8, 8), table, table, blur_radius=1).max()
     tensor(0.)
@@ -46,14 +46,16 @@ def apply_operations_(
         return get_column(host_table, COLUMNS, name)
 
     def on_device(name: str) -> Tensor:
-        return get_column(device_table, COLUMNS, name).contiguous()  # always contiguous, so that a function is compiled once
+        return get_column(
+            device_table, COLUMNS, name
+        ).contiguous()  # every input is contiguous, so that torch compiles a function only once
 
     _apply_where_(on_host("affine"), x, lambda x, theta: warp(x, theta.unflatten(-1, (2, 3))), on_device("theta"))
     _apply_where_(on_host("transpose"), x, lambda x, _: x.mT.clone(), on_device("transpose"))
-    blends = get_column(device_table, COLUMNS, "blends").unflatten(-1, (BLENDS, 3)).unbind(-2)
-    is_changed = (on_host("blends").unflatten(-1, (BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(0).tolist()
-    for k in range(BLENDS):
-        if k == BLENDS // 2 and x.shape[-3] == 3 and on_host("hue").any():
+    blends = get_column(device_table, COLUMNS, "blends").unflatten(-1, (NUM_BLENDS, 3)).unbind(-2)
+    is_changed = (on_host("blends").unflatten(-1, (NUM_BLENDS, 3)) != torch.tensor([1.0, 0.0, 0.0])).any(0).tolist()
+    for k in range(NUM_BLENDS):
+        if k == NUM_BLENDS // 2 and x.shape[-3] == 3 and on_host("hue").any():
             functions["adjust_hue_"](x, on_device("hue"))
         if any(is_changed[k][1:]):
             functions["blend_"](x, blends[k].contiguous())
@@ -68,7 +70,7 @@ def apply_operations_(
 
 
 def _apply_where_(flag: Tensor, x: Tensor, f: Callable[[Tensor, Tensor], Tensor], parameter: Tensor):
-    """Apply f to the views with a flag other than 0."""
+    """Apply f in place to the views that have a nonzero flag."""
     index = flag.nonzero()[:, 0]
     if len(index) == len(x):
         x.copy_(f(x, parameter))
@@ -78,7 +80,7 @@ def _apply_where_(flag: Tensor, x: Tensor, f: Callable[[Tensor, Tensor], Tensor]
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Copy a CPU tensor to the device without waiting; to CUDA through pinned memory.
+    """Copy a CPU tensor to the device without waiting; copies to CUDA use pinned memory.
 
     >>> to_device(torch.ones(2), torch.device("cpu"))
     tensor([1., 1.])

@@ -1,7 +1,7 @@
 """The random numbers of a batch of views: uniform numbers in named columns.
 
-Each number is a hash of (seed, step, name of the column, view, sample). Therefore a new column, view or sample does not change the numbers
-of the others.
+Each number is a hash of (seed, step, name of the column, view, sample). Therefore adding a column, view or sample does not change the
+other numbers.
 """
 
 from collections.abc import Mapping
@@ -40,9 +40,10 @@ UNIFORMS = column_slices(**WIDTHS)
 
 @dataclass(frozen=True)
 class AugmentationParams:
-    """Uniform numbers in [0, 1) for `n` samples with `V` views each; `offset` is the first sample's index in the whole batch."""
+    """Uniform numbers in [0, 1) for `n` samples with `V` views each; `offset` is the index of the first sample in the whole batch."""
 
     uniforms: Float64[Tensor, "V n P"]
+    """The P columns are named in `UNIFORMS`."""
     seed: int
     step: int
     offset: int = 0
@@ -51,7 +52,7 @@ class AugmentationParams:
         return self.uniforms.shape[1]
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the column `name`: (V, n), or (V, n, width) if it is wider than one."""
+        """Return the column `name`: (V, n), or (V, n, width) if the width is above 1."""
         return get_column(self.uniforms, UNIFORMS, name)
 
     def select_samples(self, samples: slice) -> "AugmentationParams":
@@ -62,7 +63,7 @@ class AugmentationParams:
 
 
 def get_column(table: Tensor, columns: Mapping[str, slice], name: str) -> Tensor:
-    """Return the column of that name, without its axis if it has width 1.
+    """Return the column of that name; a column of width 1 has no axis for its width.
 
     >>> get_column(torch.zeros(2, 5, 50), UNIFORMS, "angle").shape
     torch.Size([2, 5])
@@ -72,7 +73,7 @@ def get_column(table: Tensor, columns: Mapping[str, slice], name: str) -> Tensor
 
 
 def make_params(views: int, samples: int, *, seed: int, step: int) -> AugmentationParams:
-    """Draw the random numbers of the whole batch. Each process selects its samples, so the number of processes changes nothing.
+    """Draw the random numbers of the whole batch; each process selects its samples, so the number of processes does not matter.
 
     >>> a, b = make_params(2, 8, seed=0, step=1), make_params(2, 8, seed=0, step=1)
     >>> bool((a.uniforms == b.uniforms).all())
@@ -82,7 +83,7 @@ def make_params(views: int, samples: int, *, seed: int, step: int) -> Augmentati
 
 
 def hash_uniforms(widths: Mapping[str, int], views: int, samples: int, *, seed: int, step: int) -> Float64[Tensor, "V n P"]:
-    """Return uniform numbers in [0, 1) of 53 bits for the columns of the given names and widths.
+    """Return uniform numbers in [0, 1), with 53 random bits each, for columns of the given names and widths.
 
     Number k of a column, for view v and sample i, is
 
@@ -132,7 +133,7 @@ def mix(*words: int) -> int:
     """Hash integers to 32 bits, the part of a seed that torch's CPU generator uses.
 
     h ← fmix32(h ⊕ word) for each word, with the finaliser of MurmurHash3 (Appleby 2011). The hash is one-to-one in the last
-    word, so no two steps of a run (below 2³²) share their numbers.
+    word, so the steps of a run (if fewer than 2³²) have different hashes.
 
     >>> len({mix(7, step) for step in range(1000)})
     1000

@@ -1,4 +1,4 @@
-"""The configuration of a view: the distribution of one augmented image, as plain numbers for a file or a command line."""
+"""The configuration of a view: the distribution of one augmented image, as plain values for a file or a command line."""
 
 from dataclasses import dataclass, field, fields, is_dataclass
 
@@ -14,7 +14,7 @@ class CropConfig:
     scale: tuple[float, float] = (0.08, 1.0)
     """Smallest and largest area of the box, as a share of the image's area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Smallest and largest width / height of the box; its logarithm is uniform."""
+    """Smallest and largest width / height of the box; the logarithm of the ratio is uniform."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ class JitterConfig:
     contrast: float = 0.4
     """The factor is uniform in [max(0, 1 - contrast), 1 + contrast]."""
     saturation: float = 0.4
-    """The factor is uniform in [max(0, 1 - saturation), 1 + saturation]; it needs RGB and does not change grey images."""
+    """The factor is uniform in [max(0, 1 - saturation), 1 + saturation]. Grayscale images do not change."""
     hue: float = 0.1
-    """The shift is uniform in [-hue, hue], as a share of the colour circle, at most 0.5; it needs RGB and does not change grey images."""
+    """The shift is uniform in [-hue, hue], a fraction of the colour circle (at most 0.5). Grayscale images do not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class ViewConfig:
     """The distribution of one view; the default is the usual symmetric recipe for small images.
 
     The order is fixed: crop, affine, quarter turns, flips, jitter, grayscale, blur, solarize, noise, normalisation.
-    A probability of 0 switches an operation off.
+    A probability of 0 switches an operation off. Saturation, hue and grayscale must be 0 for images with neither 1 nor 3 channels.
 
     >>> ViewConfig(size=96, blur=BlurConfig(probability=0.5)).crop.scale
     (0.08, 1.0)
@@ -107,7 +107,7 @@ class ViewConfig:
     jitter: JitterConfig = field(default_factory=JitterConfig)
     """Brightness, contrast, saturation, hue."""
     grayscale: float = 0.2
-    """Probability that the colours are removed; it needs RGB and does not change grey images."""
+    """Probability that the colours are removed. Grayscale images do not change."""
     blur: BlurConfig = field(default_factory=BlurConfig)
     """Gaussian blur."""
     solarize: SolarizeConfig = field(default_factory=SolarizeConfig)

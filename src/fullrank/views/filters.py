@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-PIECE = 16  # pixels of a row that one product covers; longer pieces compute more zeros of the band, shorter ones copy more
+PIECE = 16  # pixels of a row per matrix product; longer pieces multiply more zeros of the band matrix, shorter pieces copy more pixels
 
 
 def gaussian_blur(x: Float[Tensor, "m C s s"], sigma: Float[Tensor, " m"], *, radius: int) -> Float[Tensor, "m C s s"]:
     """Convolve the rows and then the columns with g(d) ∝ exp(-d² / 2σ²), |d| <= radius, with reflected borders.
 
-    Each image has its own σ. Its band matrix multiplies short, overlapping pieces of the rows.
+    Each image has its own σ and band matrix, which multiplies short, overlapping pieces of the rows.
 
     Args:
         x: Images.
@@ -40,10 +40,10 @@ def _blur_rows(x: Tensor, sigma: Tensor, *, radius: int) -> Tensor:
 
 
 def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
-    """x ← clamp(x + std · ε), where ε is standard normal and depends only on the key (an integer below 2²⁴) and the pixel.
+    """x ← clamp(x + std · ε); the noise ε is standard normal and depends only on the key (an integer below 2²⁴) and the pixel.
 
-    Drawing a number per pixel for the whole batch on every process would be too much. Each process therefore hashes the key and the
-    pixel's index to a uniform number u for its own samples, and ε is its normal quantile √2 erf⁻¹(2u − 1).
+    It would be too slow to draw a number per pixel of the whole batch on every process. Instead, each process hashes the key and the index
+    of each pixel of its samples to a uniform number u, and ε is the normal quantile √2 erf⁻¹(2u − 1).
 
     Source of the hash: lowbias32 (Wellons 2018, Prospecting for hash functions).
 
@@ -52,14 +52,14 @@ def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key:
     """
     pixel = torch.arange(x.shape[-3:].numel(), device=x.device).view(x.shape[-3:])
     h = _lowbias32(_lowbias32(key.long())[..., None, None, None] ^ pixel)
-    # 2u − 1 in (−1, 1), exact: of 24 bits and a half float32 would round the largest to 1, and ε = ∞ times a std of 0 is NaN.
+    # 2u − 1 in (−1, 1), without rounding: with 24 bits, float32 would round the largest value to 1, and ε = ∞ times a std of 0 is NaN.
     centred = (h >> 9).to(x.dtype).add_(0.5 - 2**22).mul_(2.0**-22)
     return x.add_(centred.erfinv_().mul_(math.sqrt(2) * std[..., None, None, None])).clamp_(0, 1)
 
 
 def _lowbias32(x: Tensor) -> Tensor:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF  # int64 overflows, but its low 32 bits are right
+        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF  # int64 overflows, but the low 32 bits are correct
     return x ^ (x >> 16)
 
 

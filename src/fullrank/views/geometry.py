@@ -12,9 +12,9 @@ from fullrank.views.config import ViewConfig
 def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: int, width: int) -> Int64[Tensor, "V n 4"]:
     """Return the crop box (top, left, height, width) of each view of each sample, for images of one size.
 
-    Each of ten attempts draws an area uniformly and a ratio log-uniformly. The first attempt whose rounded box fits is taken, at a
-    uniform integer position. If none fits, the box is the largest central box with an allowed ratio. A view without a crop takes the
-    whole image.
+    Each of ten attempts draws an area uniformly and a ratio log-uniformly. The box is the first rounded box that fits into the image,
+    at a uniform integer position. If no box fits, the result is the largest central box with an allowed ratio. Without a crop, the box is
+    the whole image.
 
     Args:
         params: Uniform numbers, (V, n).
@@ -59,7 +59,7 @@ def resize_weights(
     """Return the weights that resize the interval [start, start + length) of an axis of `full` pixels to `size` pixels.
 
     w_ij ∝ max(0, 1 - |j + ½ - c_i| / r) inside the interval, rows summing to 1, with centres
-    c_i = start + (i + ½) length / size and support r = max(1, length / size): bilinear, antialiased when it shrinks.
+    c_i = start + (i + ½) length / size and support r = max(1, length / size): bilinear, antialiased when the image shrinks.
     A flip reverses the rows.
 
     Source: the triangle filter of `torch.nn.functional.interpolate(mode="bilinear", antialias=True)` and of Pillow.
@@ -83,12 +83,12 @@ def resized_crop(
 ) -> Float[Tensor, "V n C size size"]:
     """Crop, resize (antialiased bilinear) and flip V views of each image in two batched matrix products; values in [0, 1].
 
-    Crop, resize and flip are one linear map of the rows and one of the columns: out = Wy · x · Wxᵀ.
+    Crop, resize and flip together are one linear map of the rows and one linear map of the columns: out = Wy · x · Wxᵀ.
 
     Args:
         images: Images of one size.
         box: Top, left, height, width in pixels.
-        flips: 1 where the view is flipped along x, along y.
+        flips: 1 if the view is flipped, along x and along y.
         size: Side of the views.
 
     >>> whole = torch.tensor([[[0.0, 0.0, 4.0, 4.0]]])
@@ -97,12 +97,12 @@ def resized_crop(
     """
     n, C, H, W = images.shape
     V = len(box)
-    top, left, height, width = box.transpose(0, 1).unbind(-1)  # (n, V): the views of a sample are adjacent, so that …
+    top, left, height, width = box.transpose(0, 1).unbind(-1)  # (n, V): the views of a sample are adjacent
     flip_x, flip_y = flips.transpose(0, 1).bool().unbind(-1)
     Wy = resize_weights(top, height, flip_y, size=size, full=H) / 255
     Wx = resize_weights(left, width, flip_x, size=size, full=W)
     x = images.transpose(1, 2).to(Wy.dtype, memory_format=torch.contiguous_format).view(n, H, C * W)
-    x = Wy.reshape(n, V * size, H) @ x  # … each image is read once for all of them: (n, V·size, C·W)
+    x = Wy.reshape(n, V * size, H) @ x  # (n, V·size, C·W): each image is read only once for all of its views
     x = x.view(n * V, size * C, W) @ Wx.reshape(n * V, size, W).mT
     return x.view(n, V, size, C, size).permute(1, 0, 3, 2, 4)
 
@@ -110,7 +110,7 @@ def resized_crop(
 def resized_crop_uint8(
     image: UInt8[Tensor, "H W C"], boxes: Int64[Tensor, "V 4"], flips: Bool[Tensor, "V 2"], *, size: int
 ) -> UInt8[Tensor, "V C size size"]:
-    """Crop boxes (top, left, height, width) of one image, resize them (within one grey level of Pillow) and flip them.
+    """Crop boxes (top, left, height, width) of one image, resize them (values differ from Pillow's by at most 1) and flip them.
 
     >>> image = torch.full((6, 8, 3), 7, dtype=torch.uint8)
     >>> resized_crop_uint8(image, torch.tensor([[0, 0, 6, 8]]), torch.tensor([[True, False]]), size=2).unique()
@@ -129,7 +129,7 @@ def inverse_affine_matrix(
 ) -> Float[Tensor, "*b 2 3"]:
     """Return the inverse of T(translate) · R(angle) · scale · Shear_y · Shear_x; angles in degrees.
 
-    It maps each output pixel to its place in the input, in coordinates from the image's centre.
+    The matrix maps the coordinates of each output pixel to coordinates of the input, both relative to the centre of the image.
 
     Source: torchvision, `transforms.functional._get_inverse_affine_matrix`, with the centre at the origin.
 
@@ -148,7 +148,7 @@ def inverse_affine_matrix(
 
 
 def warp(x: Float[Tensor, "m C s s"], theta: Float[Tensor, "m 2 3"]) -> Float[Tensor, "m C s s"]:
-    """Sample each image at the places given by `theta` (in pixels from the centre): bilinear, 0 outside.
+    """Warp each image: output pixel p has the value of the input at theta · (p, 1), in pixels from the centre; bilinear, 0 outside.
 
     >>> x = torch.rand(1, 3, 8, 8)
     >>> half_turn = torch.tensor([[[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]])

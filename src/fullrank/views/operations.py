@@ -1,4 +1,7 @@
-"""From uniform numbers to the parameters of the operations: one float32 table in named columns, built on the CPU and moved once."""
+"""Compute the parameters of all augmentation operations from uniform random numbers, as one float32 table with named columns.
+
+A blend expresses brightness, contrast, saturation or grayscale as a weighted sum of x, gray(x) and the mean of gray(x).
+"""
 
 from collections.abc import Callable
 from itertools import permutations
@@ -11,25 +14,25 @@ from fullrank.views.augmentation_params import AugmentationParams, column_slices
 from fullrank.views.config import ViewConfig
 from fullrank.views.geometry import inverse_affine_matrix
 
-BLENDS = 7  # three before the hue, three after it, grayscale
-COLUMNS = column_slices(flips=2, transpose=1, affine=1, theta=6, blends=3 * BLENDS, hue=1, sigma=1, threshold=1, std=1, noise_key=1)
-NO_THRESHOLD = 2.0  # above every value, so nothing is solarised
-JITTER_ORDERS = tuple(permutations(range(4)))  # brightness, contrast, saturation, hue
+NUM_BLENDS = 7  # three before the hue shift, three after the hue shift, and grayscale
+COLUMNS = column_slices(flips=2, transpose=1, affine=1, theta=6, blends=3 * NUM_BLENDS, hue=1, sigma=1, threshold=1, std=1, noise_key=1)
+NO_THRESHOLD = 2.0  # larger than every value, so no value is inverted
+JITTER_ORDERS = tuple(permutations(range(4)))  # 0: brightness, 1: contrast, 2: saturation, 3: hue
 
 
-def _blend_slots(order: tuple[int, ...], hue: bool) -> list[int]:
-    """Return the operation (3: none) of each of the six blends around the hue."""
+def _blend_operations(order: tuple[int, ...], hue: bool) -> list[int]:
+    """Return the operation of each of the six blends around the hue shift; 3 is the identity."""
     before = order.index(3) if hue else 3
     first, second = ([i for i in order if i != 3][part] for part in (slice(before), slice(before, None)))
     return first + [3] * (3 - len(first)) + second + [3] * (3 - len(second))
 
 
-SLOTS = torch.tensor([[_blend_slots(order, hue) for order in JITTER_ORDERS] for hue in (False, True)])  # (2, 24, 6)
-Field = Callable[[ViewConfig], float]
+BLEND_OPERATIONS = torch.tensor([[_blend_operations(order, hue) for order in JITTER_ORDERS] for hue in (False, True)])  # (2, 24, 6)
+ConfigGetter = Callable[[ViewConfig], float]  # returns one value of a configuration
 
 
 def build_operation_table(params: AugmentationParams, configs: list[ViewConfig]) -> Float32[Tensor, "V n P"]:
-    """Return the parameters of all operations but the crop, which depends on the size of the image.
+    """Return the parameters of all operations except the crop, which depends on the size of the image; P columns (`COLUMNS`).
 
     Args:
         params: Uniform numbers, (V, n).
@@ -40,8 +43,8 @@ def build_operation_table(params: AugmentationParams, configs: list[ViewConfig])
     torch.Size([1, 4, 1])
     """
 
-    def value_if(name: str, probability: Field, value: Tensor, otherwise: float) -> Tensor:
-        return torch.where(params[name] < _per_view(configs, probability), value, otherwise)[..., None]
+    def value_or_default(name: str, probability: ConfigGetter, value: Tensor, default: float) -> Tensor:
+        return torch.where(params[name] < _per_view(configs, probability), value, default)[..., None]
 
     flips, transpose = flips_and_transpose(params, configs)
     affine, theta = _affine(params, configs, flips)
@@ -55,18 +58,18 @@ def build_operation_table(params: AugmentationParams, configs: list[ViewConfig])
         theta.flatten(-2),
         blends.flatten(-2),
         hue[..., None],
-        value_if("blur", lambda c: c.blur.probability, sigma, 0.0),
-        value_if("solarize", lambda c: c.solarize.probability, threshold, NO_THRESHOLD),
-        value_if("noise", lambda c: c.noise.probability, std, 0.0),
+        value_or_default("blur", lambda c: c.blur.probability, sigma, 0.0),
+        value_or_default("solarize", lambda c: c.solarize.probability, threshold, NO_THRESHOLD),
+        value_or_default("noise", lambda c: c.noise.probability, std, 0.0),
         (params["noise_key"] * 2**24).floor()[..., None],
     ]
     return torch.cat([column.float() for column in columns], -1)
 
 
 def flips_and_transpose(params: AugmentationParams, configs: list[ViewConfig]) -> tuple[Bool[Tensor, "V n 2"], Bool[Tensor, "V n"]]:
-    """Return quarter turns followed by flips, as flips (along x, along y) followed by a transposition.
+    """Express a random 90° rotation followed by random flips as flips (along x, along y) followed by a transposition.
 
-    With F_x, F_y the flips and T the transposition, a turn by 90° is T F_x, by 180° F_x F_y, by 270° T F_y, and F_x T = T F_y.
+    With F_x, F_y the flips and T the transposition, a rotation by 90° is T F_x, by 180° F_x F_y, by 270° T F_y, and F_x T = T F_y.
 
     >>> from fullrank.views.augmentation_params import make_params
     >>> flips, transpose = flips_and_transpose(make_params(1, 4, seed=0, step=0), [ViewConfig(flip=1.0)])
@@ -84,18 +87,18 @@ def flips_and_transpose(params: AugmentationParams, configs: list[ViewConfig]) -
     return torch.stack(flips, -1), transpose
 
 
-def _per_view(configs: list[ViewConfig], field: Field) -> Tensor:
-    """Return one number of each view's configuration, (V, 1)."""
-    return torch.tensor([float(field(config)) for config in configs], dtype=torch.float64)[:, None]
+def _per_view(configs: list[ViewConfig], get: ConfigGetter) -> Tensor:
+    """Return one value of the configuration of each view, (V, 1)."""
+    return torch.tensor([float(get(config)) for config in configs], dtype=torch.float64)[:, None]
 
 
 def _affine(params: AugmentationParams, configs: list[ViewConfig], flips: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each view is warped, and the map (V, n, 2, 3) that acts on the flipped crop like the map before the flip.
+    """Return whether each view is warped, and the affine matrix (V, n, 2, 3), conjugated by the flip so that the flip can come first.
 
-    A flip F after the map A is F A = (F A F) F, so the flips can be part of the crop and F A F replaces A.
+    A flip F after the map A is F A = (F A F) F, so the crop includes the flip, and F A F replaces A.
     """
 
-    def symmetric(name: str, limit: Field) -> Tensor:
+    def symmetric(name: str, limit: ConfigGetter) -> Tensor:
         return (2 * params[name] - 1) * _per_view(configs, limit)
 
     translate = [symmetric(f"translate_{a}", lambda c, k=k: c.affine.translate[k] * c.size).round() for k, a in enumerate("xy")]
@@ -103,13 +106,13 @@ def _affine(params: AugmentationParams, configs: list[ViewConfig], flips: Tensor
     scale = torch.lerp(_per_view(configs, lambda c: c.affine.scale[0]), _per_view(configs, lambda c: c.affine.scale[1]), params["scale"])
     angle = symmetric("angle", lambda c: c.affine.degrees)
     theta = inverse_affine_matrix(angle, torch.stack(translate, -1), scale, torch.stack(shear, -1))
-    sign = 1 - 2 * flips.double()  # (V, n, 2): F is a diagonal of signs
+    sign = 1 - 2 * flips.double()  # (V, n, 2): the diagonal of F
     theta = theta * sign[..., None] * torch.cat([sign, torch.ones_like(sign[..., :1])], -1)[..., None, :]
     return params["affine"] < _per_view(configs, lambda c: c.affine.probability), theta
 
 
 def _color(params: AugmentationParams, configs: list[ViewConfig]) -> tuple[Tensor, Tensor]:
-    """Return the blends (V, n, 7, 3) and the hue's shift (V, n)."""
+    """Return the weights of the blends (V, n, 7, 3) and the hue shift (V, n)."""
     is_jittered = params["jitter"] < _per_view(configs, lambda c: c.jitter.probability)
 
     def factor(name: str) -> Tensor:
@@ -122,8 +125,8 @@ def _color(params: AugmentationParams, configs: list[ViewConfig]) -> tuple[Tenso
     weights = [(b, zero, zero), (c, zero, 1 - c), (s, 1 - s, zero), (one, zero, zero)]
     weights = torch.stack([torch.stack(row, -1) for row in weights], -2)  # (V, n, 4, 3)
     order = (len(JITTER_ORDERS) * params["jitter_order"]).long()
-    slots = SLOTS[(hue != 0).long(), order]  # (V, n, 6)
-    blends = weights.gather(-2, slots[..., None].expand(*slots.shape, 3))
+    operations = BLEND_OPERATIONS[(hue != 0).long(), order]  # (V, n, 6)
+    blends = weights.gather(-2, operations[..., None].expand(*operations.shape, 3))
     is_gray = params["grayscale"] < _per_view(configs, lambda c: c.grayscale)
     grayscale = torch.stack([(~is_gray).double(), is_gray.double(), zero], -1)
     return torch.cat([blends, grayscale[..., None, :]], -2), hue

@@ -1,4 +1,4 @@
-"""A picture of the views: one row per image, with the image first and its views after it."""
+"""A picture of the views: each row shows one image, followed by the views of the image."""
 
 from collections.abc import Sequence
 
@@ -21,15 +21,15 @@ def preview(
     step: int = 0,
     side: int = 96,
 ) -> Image.Image:
-    """Return a grid of images and their views, without the normalisation.
+    """Return a grid of images and their views before normalisation.
 
     Args:
         images: Decoded images with the transform's channels, one per row: Pillow images, uint8 arrays (H, W, C), or a uint8 tensor
             (n, C, H, W).
-        transform: Makes the views.
+        transform: Computes the views.
         seed: Seed of the views.
         step: Training step of the views.
-        side: Side of a cell in pixels; images are fitted into it and enlarged without smoothing.
+        side: Side of a cell in pixels; images are resized to fit into the cell, and enlarged without smoothing.
 
     >>> from fullrank.views.config import ViewConfig
     >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
@@ -52,7 +52,7 @@ def preview(
 
 def _crop(image: np.ndarray, transform: MultiViewTransform, params: AugmentationParams) -> list[Tensor]:
     pixels = torch.from_numpy(image.reshape(*image.shape[:2], -1))
-    return transform.crop_sample(pixels, transform.sample_boxes(params, *pixels.shape[:2]), params)
+    return transform.crop_image(pixels, transform.get_crop_boxes(params, *pixels.shape[:2]), params)
 
 
 def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
@@ -61,7 +61,7 @@ def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
 
 
 def _to_rgb(image: np.ndarray) -> Image.Image:
-    """Return an RGB image: grey stays grey, two channels become red and green, of more than three the first three count."""
+    """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first three are used."""
     image = image.reshape(*image.shape[:2], -1)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)

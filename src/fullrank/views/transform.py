@@ -1,4 +1,7 @@
-"""Multi-view augmentation: one set of random numbers for all processes, crops here or in a worker, the rest in batches."""
+"""Multi-view augmentation. Crops run on the device or in DataLoader workers; all other operations run batched on the device.
+
+All processes use the same random numbers.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,34 +20,34 @@ from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_uint8
 from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose
 
 CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
-CPU_CHUNK_BYTES = 2**20  # float32 pixels that a CPU processes together, about the size of a core's cache
-DEVICE_CHUNK_BYTES = 2**31  # the same on other devices: few kernel launches, and memory left for temporary results
+CPU_CHUNK_BYTES = 2**20  # size of the float32 pixels that a CPU processes together: about the cache of one core
+DEVICE_CHUNK_BYTES = 2**31  # the same for other devices: few kernel launches, with enough memory for temporary results
 
 
 @dataclass(frozen=True)
 class ViewGroup:
-    """The views of one size, which are processed together."""
+    """All views of one size; they are processed together."""
 
     size: int
     index: list[int]  # positions among all views
-    configs: list[ViewConfig]  # one for each view
+    configs: list[ViewConfig]  # one config per view
 
     @property
     def blur_radius(self) -> int:
-        """Four standard deviations, at most half the view."""
+        """Radius of the blur's kernel in pixels: four times the largest sigma, at most half the side of the view."""
         return min(self.size // 2, max(ceil(4 * config.blur.sigma[1]) for config in self.configs))
 
 
 Chunk = tuple[slice, slice]  # views, samples
-CropChunk = Callable[[Chunk], Tensor]  # returns the crops of a chunk, in [0, 1]
-MakeCropChunk = Callable[[ViewGroup, AugmentationParams, Tensor], CropChunk]
+CropFunction = Callable[[Chunk], Tensor]  # returns the crops of a chunk, in [0, 1]
+MakeCropFunction = Callable[[ViewGroup, AugmentationParams, Tensor], CropFunction]
 
 
 class MultiViewTransform:
     """Augmented views of images, as batched tensor functions with the distributions of torchvision's transforms.
 
     Images are uint8; colours are computed in float32 in [0, 1]. All random numbers of the global batch are drawn from
-    (seed, step) on the CPU, so any number of processes makes the same views, on any device.
+    (seed, step) on the CPU, so the views do not depend on the number of processes or on the device.
 
     Args:
         configs: Distribution of each view, or of `count` views each; sizes may differ.
@@ -52,11 +55,12 @@ class MultiViewTransform:
         std: Standard deviation of each channel, for the normalisation.
         channels: Number of channels of the images.
         custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and
-            a CPU generator. A process draws for its own samples, so their random numbers depend on the number of processes.
-        compile: Compile the operations with torch.compile, which pays off in long runs.
+            a CPU generator. Each process draws only for its samples, so the random numbers of these transforms depend on the number of
+            processes.
+        compile: Compile the operations with torch.compile; compilation takes time, so use this for long runs only.
 
     Raises:
-        UserError: a colour operation that the number of channels does not allow, or a mean or std of the wrong length.
+        UserError: a colour operation does not support this number of channels, or `mean` or `std` has the wrong length.
 
     >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
     >>> images = torch.zeros(4, 1, 10, 12, dtype=torch.uint8)
@@ -93,42 +97,42 @@ class MultiViewTransform:
         return make_params(self.count, n, seed=seed, step=step)
 
     def __call__(self, images: UInt8[Tensor, "n C H W"], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
-        """Return the views of images of one size, on their device.
+        """Return the views of images of one size, on the device of the images.
 
         Returns:
             For each view size, largest first, the normalised views (V_k, n, C, s, s), in the order of the configs.
         """
 
-        def make_crop_chunk(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropChunk:
+        def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
             box = to_device(crop_boxes(params, group.configs, images.shape[-2], images.shape[-1]).float(), images.device)
             flips = get_column(table, COLUMNS, "flips")
             crop = self.functions["resized_crop"]
             return lambda chunk: crop(images[chunk[1]], box[chunk].contiguous(), flips[chunk].contiguous(), size=group.size)
 
-        return self._augment(images.device, params, make_crop_chunk)
+        return self._augment(images.device, params, make_crop_function)
 
-    def sample_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
-        """Return the crop boxes (V_k, 4) of the only sample of `params`, for each view size."""
+    def get_crop_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
+        """Return the crop boxes (V_k, 4) of one image for each view size; `params` must hold exactly one sample."""
         return [crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups]
 
-    def crop_sample(
+    def crop_image(
         self, image: UInt8[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
     ) -> list[UInt8[Tensor, "_ C _ _"]]:
-        """Return the resized and flipped crops (V_k, C, s, s) of the only sample of `params`, for each view size."""
+        """Return the resized and flipped crops (V_k, C, s, s) of one image for each view size; `params` must hold exactly one sample."""
         flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
         return [resized_crop_uint8(image, box, flip, size=size) for box, flip, size in zip(boxes, flips, self.sizes, strict=True)]
 
     def augment(self, crops: list[UInt8[Tensor, "_ n C _ _"]], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
-        """Apply everything after the crop to batches of `crop_sample`, (V_k, n, C, s, s) for each size; return what `__call__` returns."""
-        crops_of = {group.size: x for group, x in zip(self.groups, crops, strict=True)}
+        """Apply all operations after the crop to batched results (V_k, n, C, s, s) of `crop_image`; return the views like `__call__`."""
+        crops_by_size = dict(zip(self.sizes, crops, strict=True))
 
-        def make_crop_chunk(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropChunk:
-            return lambda chunk: crops_of[group.size][chunk].to(torch.float32).mul_(1 / 255)
+        def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
+            return lambda chunk: crops_by_size[group.size][chunk].to(torch.float32).mul_(1 / 255)
 
-        return self._augment(crops[0].device, params, make_crop_chunk)
+        return self._augment(crops[0].device, params, make_crop_function)
 
     @torch.no_grad()
-    def _augment(self, device: torch.device, params: AugmentationParams, make_crop_chunk: MakeCropChunk) -> list[Tensor]:
+    def _augment(self, device: torch.device, params: AugmentationParams, make_crop_function: MakeCropFunction) -> list[Tensor]:
         mean, std = to_device(self.mean, device), to_device(self.std, device)
         out = []
         with torch.autocast(device.type, enabled=False):
@@ -136,11 +140,11 @@ class MultiViewTransform:
                 group_params = params.select_views(group.index)
                 host_table = build_operation_table(group_params, group.configs)
                 table = to_device(host_table, device)
-                crop_chunk = make_crop_chunk(group, group_params, table)
+                crop = make_crop_function(group, group_params, table)
                 shape = (len(group.configs), len(params), self.channels, group.size, group.size)
                 views = torch.empty(shape, dtype=torch.float32, device=device)
                 for chunk in _chunks(views):
-                    x = crop_chunk(chunk).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s)
+                    x = crop(chunk).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s)
                     tables = (host_table[chunk].flatten(0, 1), table[chunk].flatten(0, 1))
                     apply_operations_(x, *tables, blur_radius=group.blur_radius, functions=self.functions)
                     if not self.custom_transforms:
@@ -168,7 +172,7 @@ def _chunks(x: Tensor) -> Iterator[Chunk]:
 def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int):
     for name, length in (("mean", mean), ("std", std)):
         if length != channels:
-            raise UserError(f"{name} has {length} numbers and the images have {channels} channels; give one number per channel")
+            raise UserError(f"{name} has {length} values, but the images have {channels} channels; give one value per channel")
     if channels in (1, 3):
         return
     for config in configs:
@@ -176,4 +180,6 @@ def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int)
         used = {"jitter.saturation": jitter and jitter.saturation, "jitter.hue": jitter and jitter.hue, "grayscale": config.grayscale}
         for name, value in used.items():
             if value:
-                raise UserError(f"view.{name} is {value}, expected 0 for images of {channels} channels; only RGB and grey images allow it")
+                raise UserError(
+                    f"view.{name} is {value}, expected 0 for images of {channels} channels; only RGB and grayscale images support it"
+                )
