@@ -57,7 +57,7 @@ def reproduce(
     images = {figure: load_figure(figure).images for figure in names}
     paths = {figure: (out / result_path(figure, size)).with_suffix(".json") for figure in names}
     if data is not None and not any(images.values()):
-        raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
     if name in paths and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
     for figure, path in paths.items():

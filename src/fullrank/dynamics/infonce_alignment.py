@@ -65,7 +65,10 @@ def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
     eye = torch.eye(len(S), dtype=torch.bool, device=S.device)
     rounding = 8 * torch.finfo(S.dtype).eps * squares.max()
     if (gaps.abs() <= rounding).logical_and(~eye).any():
-        raise UserError("two singular values coincide, so their vectors have no velocity; use the subspace that they span together")
+        raise UserError(
+            "two singular values are equal, so the time derivatives of their singular vectors are undefined; "
+            "compute the derivative of their common subspace instead"
+        )
     if len(U) != len(V) and S.min().square() <= rounding:
         raise UserError(
             f"W of shape ({len(U)}, {len(V)}) has a singular value 0 with vectors that are not unique; drop it from the factors"

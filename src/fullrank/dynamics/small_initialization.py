@@ -29,7 +29,7 @@ def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -
         G: moments.
         shared: one network for both views: the sum of the blocks, (M, M) instead of (2M, 2M).
 
-    Source: Skean et al. 2024, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and Barlow's loss.
+    Source: Skean et al. 2024, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and Barlow Twins' loss.
 
     >>> torch.linalg.eigvalsh(frossl_growth_matrix(torch.tensor([[[[2.0]], [[1.0]]], [[[1.0]], [[2.0]]]])))
     tensor([1., 3.])
@@ -38,7 +38,7 @@ def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -
 
 
 def barlow_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
-    """Return M = [[0, G₁₂], [G₂₁, 0]] for Barlow's loss. Its eigenvalues are ± the singular values of G₁₂.
+    """Return M = [[0, G₁₂], [G₂₁, 0]] for the Barlow Twins loss. Its eigenvalues are ± the singular values of G₁₂.
 
     Args:
         G: moments.
@@ -61,10 +61,10 @@ class SmallInitialization:
     s_j(0) is the length, and column j of U the direction, of W(0) along mode j, after a projection orthogonal to the columns of earlier
     modes.
 
-    Exact as W(0) → 0 under Barlow's loss of two networks, and under FroSSL where the modes are aligned in both views with λ = γ. Otherwise
-    directions turn while a mode is learned, and they turn more if the views correlate less. FroSSL's step times are off by 5 % for crops
-    that keep 90 % of an image (half of it is Euler's error, as Barlow's shows), and not predicted for crops that keep 60 %. The prediction
-    is also worse for a mode that W(0) contains, by chance, much less of than of the others.
+    Exact as W(0) → 0 under the Barlow Twins loss of two networks, and under FroSSL where the modes are aligned in both views with λ = γ.
+    Otherwise directions turn while a mode is learned, and they turn more if the views correlate less. FroSSL's learning times are off by 5 %
+    for crops that keep 90 % of an image (half of it is Euler's error, as Barlow Twins' shows), and not predicted for crops that keep 60 %.
+    The prediction is also worse for a mode that W(0) contains, by chance, much less of than of the others.
     """
 
     modes: LogisticModes
@@ -78,9 +78,9 @@ class SmallInitialization:
     covariances: Float[Tensor, "2 D D"]
     """A₁ᵀG₁₁A₁ and A₂ᵀG₂₂A₂, diagonal where modes are aligned."""
 
-    def step_times(self, *, fraction: float = 0.5) -> Float[Tensor, " D"]:
-        """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.step_times`."""
-        return self.modes.step_times(self.s0, fraction=fraction)
+    def learning_times(self, *, fraction: float = 0.5) -> Float[Tensor, " D"]:
+        """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.learning_times`."""
+        return self.modes.learning_times(self.s0, fraction=fraction)
 
     def eigenvalues(self, t: Float[Tensor, " T"]) -> Float[Tensor, "T 2 D"]:
         """Return the eigenvalues of Z_vᵀZ_v of both views, in descending order: λ_j s_j(t)² where modes are aligned."""
@@ -127,7 +127,7 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
 
 
 def barlow_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> SmallInitialization:
-    """Return the modes that small weights learn under Barlow's loss, the leading singular triples (a, σ, b) of G₁₂: limit 1/σ, rate 4σ.
+    """Return the modes that small weights learn under Barlow Twins, the leading singular triples (a, σ, b) of G₁₂: limit 1/σ, rate 4σ.
 
     A shared network has the eigenvectors of (G₁₂ + G₂₁)/2 instead, and twice the rate.
 

@@ -196,21 +196,21 @@ def weights(
     return U * singular_values(t, s, gamma)[..., None, :] @ V.mT
 
 
-def step_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
     """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
 
     It is infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
 
     Source: Simon et al. 2023.
 
-    >>> step_times(torch.tensor([0.01, 0.01, 0.01]), torch.tensor([2.0, 1.0, -1.0]))
+    >>> learning_times(torch.tensor([0.01, 0.01, 0.01]), torch.tensor([2.0, 1.0, -1.0]))
     tensor([0.5323, 1.1513,    inf])
     """
     return torch.where(gamma > 0, -torch.log(gamma.clamp(min=0) * s.square()) / (8 * gamma), torch.inf)
 
 
 def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, level: float = 0.5) -> Float[Tensor, " R"]:
-    """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `step_times`.
+    """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `learning_times`.
 
     Args:
         t: ascending times of the records.

@@ -1,4 +1,4 @@
-"""The modes of two linear networks under FroSSL's or Barlow's loss: closed forms, step times, stability limits, counts of steps.
+"""The modes of two linear networks under FroSSL's or the Barlow Twins loss: closed forms, learning times, stability limits.
 
 Where the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂ and κ_j of G₁₂
 (`lam`, `gamma`, `kappa`). s are signed singular values. With `shared`, both views have one network. Time is learning rate × step of the
@@ -80,7 +80,7 @@ class LogisticModes:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
-    def step_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
+    def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
 
         It is negative where s₀² is above that fraction.
@@ -120,7 +120,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
 
 
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return Barlow's balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
+    """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
     Raises:
         UserError: κ is not positive.
@@ -128,11 +128,11 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two networks.
 
     >>> s0 = torch.full((1,), 0.1)
-    >>> barlow_modes(torch.ones(1)).step_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).step_times(s0)
+    >>> barlow_modes(torch.ones(1)).learning_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).learning_times(s0)
     tensor([2.])
     """
     if bool((kappa <= 0).any()):
-        raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow's loss need κ > 0, so flip the sign of one view's direction")
+        raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins' loss need κ > 0, so flip the sign of one view's direction")
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
@@ -185,14 +185,14 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
-def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
+def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
     Gradient descent is stable near a minimum up to a learning rate of 2 / curvature. `frossl_curvature` and `barlow_curvature` are the
     closed forms for aligned modes.
 
     Args:
-        objective: `FROSSL` or `BARLOW`.
+        loss: `FROSSL` or `BARLOW`.
         W: weights, float64.
         G: moments (2, 2, M, M).
 
@@ -205,7 +205,7 @@ def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor
     def hessian_vector_product(v: np.ndarray) -> np.ndarray:
         direction = torch.from_numpy(v).to(W).reshape(W.shape)
         x = W.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(objective.loss(x, G), x, create_graph=True)
+        (slope,) = torch.autograd.grad(loss.value(x, G), x, create_graph=True)
         return torch.autograd.grad(slope, x, direction)[0].cpu().flatten().numpy()
 
     size = W.numel()
@@ -215,7 +215,7 @@ def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor
 
 
 def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
-    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.step_times`.
+    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.learning_times`.
 
     A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). The same factor is used up to the limit; the result
     is off by a step or two.
@@ -234,21 +234,22 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
     >>> steps_to_fraction(barlow_modes(torch.ones(1)), torch.tensor([1e-3]), learning_rate=0.01)
     tensor([348.8302])
     """
-    return modes.step_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
+    return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
 
 
 def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
 ) -> Float[Tensor, " D"]:
-    """Return FroSSL's number of steps divided by Barlow's, from small weights, each at the same share of its own stability limit.
+    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its own stability limit.
 
-    It is the ratio of log(1 + η · rate/2), Barlow's over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends, as
-    the share tends to 0, to
+    It is the ratio of log(1 + η · rate/2), Barlow Twins' over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends,
+    as the share tends to 0, to
 
         (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
 
-    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow's steps. Where ρ differs from mode to mode, it
-    can be far below 1 for a mode that is less correlated than the others: Barlow learns it at κ, with a limit set by the largest κ.
+    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps. Where ρ differs from mode to
+    mode, it can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns it at κ, with a limit set by the
+    largest κ.
 
     Args:
         lam: eigenvalues λ of G₁₁ and G₂₂ of the learned modes.

@@ -17,7 +17,7 @@ from fullrank.reproduce.figure import Claim, Rows, load_figure
 if TYPE_CHECKING:
     import matplotlib.figure
 
-DIGITS = 6  # significant digits of stored numbers; figures need three, claims of exactness the exponent
+DIGITS = 6  # significant digits of stored numbers; figures need three of them, and claims of exactness need the exponent
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     figure = load_figure(name)
     settings = pick(size, figure.sizes, "size")
     if data is not None and not figure.images:
-        raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
     if seed < 0:
         raise UserError(f"seed {seed} is negative, expected 0 or more")
     start = time.perf_counter()

@@ -14,7 +14,7 @@ from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, tr
 from fullrank.dynamics.infonce_alignment import balanced_layers
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.spectrum.functional import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
@@ -83,24 +83,24 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     counts = {case: [count_collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
     starts, ends = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
-    def more_with_depth(case: str) -> Check:
-        return claimed(
+    def more_with_depth(case: str) -> ClaimResult:
+        return paper_claim(
             f"more eigenvalues below {COLLAPSED:g} of the largest with each layer",
             f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers",
             all(fewer < more for fewer, more in pairwise(counts[case])),
         )
 
     return {
-        "one layer does not collapse": claimed(
+        "one layer does not collapse": paper_claim(
             f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
         ),
         "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
         "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
-        "training is a cause: from one common product, the final effective rank falls with each layer": corrected(
+        "training is a cause: from one common product, the final effective rank falls with each layer": our_correction(
             f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
             ", ".join(f"{rank:.1f}" for rank in ends),
             all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
@@ -118,5 +118,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

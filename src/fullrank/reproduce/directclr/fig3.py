@@ -16,7 +16,7 @@ from fullrank.dynamics.infonce import train_infonce
 from fullrank.dynamics.infonce_alignment import svd
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
@@ -94,7 +94,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
     threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
     strong = rows["block"][-1][-AUGMENTED] / rows["block"][-1][0]
@@ -102,17 +102,17 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
     return {
-        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": claimed(
+        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": paper_claim(
             "below 0.01 of the largest", f"{strong:.2g}", strong < 0.01
         ),
-        f"weak augmentation (k = {k_weak:g}) keeps all 16": claimed("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
-        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": claimed(
+        f"weak augmentation (k = {k_weak:g}) keeps all 16": paper_claim("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
+        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": paper_claim(
             "the smallest above 0.1 of the largest", f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1
         ),
-        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": corrected(
+        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": our_correction(
             "k* = 1 ± 0.1, slope −1 ± 0.1", f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1
         ),
-        "after training, all singular values remain below k*, and the 8 vanish well above k*": corrected(
+        "after training, all singular values remain below k*, and the 8 vanish well above k*": our_correction(
             "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4", f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05
         ),
     }
@@ -128,5 +128,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -14,7 +14,7 @@ from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_inf
 from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code
@@ -101,7 +101,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     counts = {case: [sum(a > ALIGNED for a in diagonal(run)) for run in rows[case]] for case in CASES}
     counted = {case: f"{', '.join(map(str, per_start))} of {DIMENSIONS}, by start" for case, per_start in counts.items()}
     below = max(f - a for case in CASES for run in rows[case] for a, f in zip(diagonal(run), run["floor"], strict=True))
@@ -110,19 +110,19 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     smallest = min(min(diagonal(run)) for run in rows["balanced"])
     identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
     return {
-        "|A| converges to the identity": claimed(
+        "|A| converges to the identity": paper_claim(
             identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
         ),
-        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": claimed(
+        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": paper_claim(
             identity, counted["released"], min(counts["released"]) == DIMENSIONS
         ),
-        "from a balanced start |A| is the identity": corrected(
+        "from a balanced start |A| is the identity": our_correction(
             identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
         ),
-        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": corrected(
+        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": our_correction(
             "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
         ),
-        "where singular values are nearly equal, blocks align, single vectors do not": claimed(
+        "where singular values are nearly equal, blocks align, single vectors do not": paper_claim(
             "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
             f"{max(means):.2f} and {cosine:.3f} at the worst start",
             max(means) < 0.8 and cosine > 0.95,
@@ -140,5 +140,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

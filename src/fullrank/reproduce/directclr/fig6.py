@@ -15,7 +15,7 @@ from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weight
 from fullrank.dynamics.infonce_alignment import aligned_vector_field, svd
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, normal, paper_start, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 CASES = {"paper": "the paper's start", "balanced": "balanced start"}
 QUANTITIES = {"s1": "singular values of W₁", "s2": "singular values of W₂", "eigenvalues": "eigenvalues of the covariance"}
@@ -109,23 +109,23 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     worst = {case: max(rows[case]["deviation"]) for case in CASES}
     shares = [rows["paper"]["end"][name][-LOWEST] / rows["paper"]["end"][name][0] for name in QUANTITIES]
     drift, halved = rows["drift"], rows["drift of half the learning rate"]
     return {
-        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": claimed(
+        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": paper_claim(
             f"the lowest {LOWEST} below 0.1 of the largest",
             ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)",
             max(shares) < 0.1,
         ),
-        "from the paper's start eq. 10-11 describe the singular values, because its layers align": claimed(
+        "from the paper's start eq. 10-11 describe the singular values, because its layers align": paper_claim(
             "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['paper']:.2g}", worst["paper"] < 0.02
         ),
-        "from a balanced start eq. 10-11 describe the singular values": corrected(
+        "from a balanced start eq. 10-11 describe the singular values": our_correction(
             "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['balanced']:.2g}", worst["balanced"] < 0.02
         ),
-        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": corrected(
+        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": our_correction(
             "twice the drift at twice the learning rate",
             f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one",
             1.7 < drift / halved < 2.3,
@@ -143,5 +143,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -19,7 +19,7 @@ from fullrank.dynamics.flow import gradient_descent
 from fullrank.dynamics.optimum import minimum_loss
 from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, scaled_loss, trace_loss
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.spectrum.functional import effective_rank
 
 HIDDEN, OUTPUTS = 10, 2
@@ -124,7 +124,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     runs, minimum, end = rows["runs"], rows["minimum"], rows["t"][-1]
     last = {kind: [run[kind]["loss"][-1] for run in runs] for kind in (*KINDS, "theory")}
     free_rank, orthonormal_rank = ([run[kind]["rank"][-1] for run in runs] for kind in ("free", "orthonormal"))
@@ -135,28 +135,28 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     error = max(abs(a / b - 1) for a, b in zip(last["free"], last["theory"], strict=True))
     euler = -math.expm1(-4 * rows["eigenvalues"][0] ** 2 * rows["learning_rate"] * end)
     return {
-        "with orthonormal weights every start ends at the same loss": claimed(
+        "with orthonormal weights every start ends at the same loss": paper_claim(
             f"λ₁ + λ₂ = {minimum:.3f}, within 1 %", f"off by at most {orthonormal:.2%}", orthonormal < 0.01
         ),
-        "the same is true for the scaled loss, with which the paper enforces that constraint": claimed(
+        "the same is true for the scaled loss, with which the paper enforces that constraint": paper_claim(
             f"{minimum:.3f}, within 10 %", f"off by at most {scaled:.1%}", scaled < 0.1
         ),
-        "without a constraint training diverges": claimed(
+        "without a constraint training diverges": paper_claim(
             f"losses below 100 times that, {100 * minimum:.0f}",
             f"losses from {max(last['free']):.1e} to {min(last['free']):.1e} at t = {end:g}",
             all(loss < 100 * minimum for loss in last["free"]),
         ),
-        "without a constraint all outputs tend to the same fixed point (Proposition 1)": claimed(
+        "without a constraint all outputs tend to the same fixed point (Proposition 1)": paper_claim(
             "equal outputs, within 10 %",
             f"along the lowest eigenvector one output is up to {largest_ratio:.1f} times the other",
             largest_ratio < 1.1,
         ),
-        "unconstrained outputs become collinear and keep their initial ratio of sizes; constrained outputs keep their rank": corrected(
+        "unconstrained outputs become collinear and keep their initial ratio of sizes; constrained outputs keep their rank": our_correction(
             "effective ranks < 1.05 and > 1.5",
             f"at most {max(free_rank):.3f} and at least {min(orthonormal_rank):.2f}, ratios within {drift:.0e}",
             max(free_rank) < 1.05 and min(orthonormal_rank) > 1.5 and drift < 1e-4,
         ),
-        "the closed form Θ₀ exp(−2Ct) gives the unconstrained loss, up to Euler's error of 1 − exp(−4λ₁²ηt)": corrected(
+        "the closed form Θ₀ exp(−2Ct) gives the unconstrained loss, up to Euler's error of 1 − exp(−4λ₁²ηt)": our_correction(
             f"{euler:.1%}", f"{error:.1%} at t = {end:g}", error < 1.2 * euler
         ),
     }
@@ -172,5 +172,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

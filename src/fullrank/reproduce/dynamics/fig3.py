@@ -16,7 +16,7 @@ from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 POINTS = 60  # stored points per curve
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors
@@ -147,7 +147,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     runs, lowest, eta = rows["runs"], rows["eigenvalues"][0], rows["learning_rate"]
     widths = sorted({run["width"] for run in runs})
     excess = max(run["excess"][name] for run in runs for name in ("descent", "horizontal"))
@@ -164,34 +164,34 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     descent_text, polar_text = (", ".join(f"{r:.3f} at h = {w}" for w, r in ratios.items()) for ratios in (to_descent, to_polar))
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]
     return {
-        "(11) and (12) converge to the same final loss, λ₁": claimed(
+        "(11) and (12) converge to the same final loss, λ₁": paper_claim(
             "within 1e-3 of λ₁", f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3
         ),
-        "(12) decays slightly slower than (11), at all widths": claimed(
+        "(12) decays slightly slower than (11), at all widths": paper_claim(
             "time of (12) to 99 % of the way / that of (11) > 1", f"median {descent_text}", min(to_descent.values()) > 1
         ),
-        "the outputs of (11) and (12) stay close to each other": claimed(
+        "the outputs of (11) and (12) stay close to each other": paper_claim(
             "median over starts of the largest distance < 0.1", f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1
         ),
-        "the outputs of (11) and (12) converge to the same final outputs": claimed(
+        "the outputs of (11) and (12) converge to the same final outputs": paper_claim(
             "distance < 1e-3", f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3
         ),
-        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": corrected(
+        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": our_correction(
             "distances shrink 2 and 1 times",
             f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
             abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
         ),
-        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": corrected(
+        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": our_correction(
             "> 1.02 times as long at the smallest width, 1 ± 0.02 at the largest",
             polar_text,
             to_polar[widths[0]] > 1.02 > to_polar[widths[-1]] > 0.98,
         ),
-        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at the q of (11)": corrected(
+        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at (11)'s q": our_correction(
             "distance of q far above 0, of qqᵀ and of the polar flow's q about 0",
             f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
             two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
         ),
-        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": corrected(
+        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": our_correction(
             f"η between the stable steps {bound_of_sum:.2g} and {bound:.2g}", f"{eta:g}", bound_of_sum < eta < bound
         ),
     }
@@ -203,5 +203,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(widths=(10, 1000), starts=2, learning_rate=0.03, steps=300), "small": Size(), "paper": Size(starts=10)},
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

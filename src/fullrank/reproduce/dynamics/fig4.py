@@ -31,7 +31,7 @@ from fullrank.dynamics.trace import (
 )
 from fullrank.errors import UserError
 from fullrank.plot_style import subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.reproduce.pixels import load_pixels
 
 VARIANCE = 0.1  # variance of the noise of positives
@@ -226,7 +226,7 @@ def deviation(values: list[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     def mean_gap(a: str, b: str) -> tuple[float, str]:
         gaps = [100 * (score[a] - score[b]) for score in rows["scores"]]
         return fmean(gaps), f"{fmean(gaps):+.2f} ± {deviation(gaps):.2f} points"
@@ -236,18 +236,18 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     ratios = [a / b for a, b in zip(times["descent"], times["flow"], strict=True)]
     (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = (mean_gap("flow", other) for other in ("sgd", "pca", "start"))
     return {
-        "the time of (11) is linear in h": claimed("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
-        "the time of (12) does not depend on h": claimed("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
-        "a step of (12) takes less time than one of (11), at all widths": claimed(
+        "the time of (11) is linear in h": paper_claim("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
+        "the time of (12) does not depend on h": paper_claim("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
+        "a step of (12) takes less time than one of (11), at all widths": paper_claim(
             "(11) / (12) > 1", ", ".join(f"{ratio:.1f} at {width}" for width, ratio in zip(widths, ratios, strict=True)), min(ratios) > 1
         ),
-        "accuracies on embeddings by SGD and by (12) are equal": claimed(
+        "accuracies on embeddings by SGD and by (12) are equal": paper_claim(
             "difference 0, within 1 point", f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks", abs(to_sgd) < 1
         ),
-        "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": corrected(
+        "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": our_correction(
             "h < d is an error", "an error" if rows["error"] else "no error", bool(rows["error"])
         ),
-        "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": corrected(
+        "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": our_correction(
             "difference 0, within 2 points", f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2
         ),
     }
@@ -263,6 +263,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="MNIST; digits without --data",
 )

@@ -18,7 +18,7 @@ from fullrank.dynamics.flow import gradient_descent, gradient_flow
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.spectrum.functional import effective_rank
 
 INPUTS, OUTPUTS = 6, 4
@@ -138,7 +138,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     losses, fitted = rows["losses"], rows["fitted"]
     coupling = {name: result["coupling"] for name, result in losses.items()}
     lowest, highest = ({name: f(rank[-1] for rank in result["rank"]) for name, result in losses.items()} for f in (min, max))
@@ -150,35 +150,35 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         for a, b in zip(measured, theory, strict=True)
     )
     return {
-        "regression decouples: outputs learn together as each learns alone (Remark 1)": claimed(
+        "regression decouples: outputs learn together as each learns alone (Remark 1)": paper_claim(
             "share of the Hessian between outputs 0",
             f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
             rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
         ),
-        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": claimed(
+        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": paper_claim(
             "share 0, effective rank 1",
             f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
             coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
         ),
-        "InfoNCE decouples, and so collapses (Remark 2)": claimed(
+        "InfoNCE decouples, and so collapses (Remark 2)": paper_claim(
             "share 0, effective rank 1",
             f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
             coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
         ),
-        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": claimed(
+        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": paper_claim(
             "share 0",
             f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {losses['cosine']['t'][-1]:g}",
             coupling["cosine"] < 1e-9,
         ),
-        "the spectral contrastive loss keeps outputs coupled (Remark 2)": claimed(
+        "the spectral contrastive loss keeps outputs coupled (Remark 2)": paper_claim(
             "share > 0.01", f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}", coupling["spectral"] > 0.01
         ),
-        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": corrected(
+        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": our_correction(
             f"effective rank {fitted:.2f}",
             f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
             lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
         ),
-        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": corrected(
+        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": our_correction(
             f"effective rank {UNCHANGED}",
             f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
             lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
@@ -192,5 +192,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(samples=24, starts=1), "small": Size(samples=64, starts=4), "paper": Size(samples=128, starts=10)},
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -33,7 +33,7 @@ from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.plot_style import color_scale, subplots
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
@@ -224,17 +224,17 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     rates = {name: rows[name]["learning_rate"] for name in PAPERS}
     half = {name: half_saturation_step(rows[name]) for name in PAPERS}
 
-    def all_metrics(kind: str, names: Sequence[str]) -> Check:
+    def all_metrics(kind: str, names: Sequence[str]) -> ClaimResult:
         best = {key: is_best(rows, kind, key, names) for key in METRICS}
         measured = "; ".join(f"{key} {'yes' if best[key] else 'no'}: {format_means(rows, kind, key, names)}" for key in METRICS)
-        return corrected("all three, among these four", measured, all(best.values()))
+        return our_correction("all three, among these four", measured, all(best.values()))
 
     return {
-        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": claimed(
+        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": paper_claim(
             f"the {'highest' if sign > 0 else 'lowest'} of the four",
             f"{format_means(rows, 'normalized', key, PAPERS)}; "
             f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
@@ -242,12 +242,12 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         )
         for key, (description, sign) in METRICS.items()
     } | {
-        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": claimed(
+        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": paper_claim(
             "0.1 for each of the four",
             ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items()),
             set(rates.values()) == {0.1},
         ),
-        "FroSSL's λ₁₄ is the first that stays above half of its last value": corrected(
+        "FroSSL's λ₁₄ is the first that stays above half of its last value": our_correction(
             "the lowest of the four, with the first seed",
             ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
             half["frossl"] < min(half[name] for name in PAPERS[1:]),
@@ -322,6 +322,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="CIFAR-10 at size small, STL-10 with its unlabelled images as in the paper",
 )
