@@ -59,7 +59,7 @@ def start_of(G: Tensor, *, networks: int, dimensions: int, scale: float, seed: i
 
 def trained(name: str, W: Tensor, G: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of the integrated flow of the loss, and the eigenvalues of view 1."""
-    path = gradient_flow(lambda p: CASES[name][0].loss(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
+    path = gradient_flow(lambda p: CASES[name][0].value(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
     return path, torch.stack([eigenvalues(W, G)[0] for W in path])
 
 

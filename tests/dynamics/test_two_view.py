@@ -104,9 +104,9 @@ def test_principal_cosines_are_those_of_bases_of_the_embeddings(networks):
 
 def test_wrong_shapes_ranks_and_learning_rates_are_errors():
     W, G = seeded_randn(2, 3, 5), moments(seeded_randn(2, 20, 5))
-    with pytest.raises(UserError, match="weights of 3 networks"):
+    with pytest.raises(UserError, match="W has 3 networks"):
         frossl_vector_field(seeded_randn(3, 3, 5), G)
-    with pytest.raises(UserError, match="weights of 4 inputs"):
+    with pytest.raises(UserError, match="W has 4 inputs"):
         barlow_vector_field(seeded_randn(2, 3, 4), G)
     with pytest.raises(UserError, match="rank 5"):
         frossl_optimum(G, dimensions=6)

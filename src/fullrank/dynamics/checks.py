@@ -49,4 +49,4 @@ def check_output_length(q: Tensor, tolerance: float = 1e-9) -> None:
     """
     length = torch.linalg.matrix_norm(q, 2).item()
     if length > 1 + tolerance:
-        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
+        raise UserError(f"q0 has length {length:g}, but outputs of orthonormal weights have at most 1; compute q0 = VᵀW1ᵀW2")

@@ -114,11 +114,8 @@ BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
     """Return the global minimum of `frossl_loss` over two networks and its canonical correlations ρ: the loss is Σ_j (1 − ρ_j)(3 + ρ_j)/2.
 
-    W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½).
-
-    Args:
-        G: moments; G₁₁ and G₂₂ may be singular.
-        dimensions: D.
+    W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½). G₁₁ and G₂₂
+    may be singular.
 
     Raises:
         UserError: more dimensions than the rank of G₁₁ or G₂₂.
@@ -204,13 +201,7 @@ def gradient_descent(
 ) -> Trajectory:
     """Run full-batch gradient descent W ← W − η∇ℒ(W), Euler's method for the flow: its error is of first order in η.
 
-    Args:
-        loss: `FROSSL` or `BARLOW`.
-        W: weights at the start, not changed.
-        G: moments.
-        learning_rate: η; the loss is a sum over samples, so a loss with 1/n has an η that is n times larger.
-        steps: number of steps.
-        every: loss and eigenvalues are recorded at step 0, then at every multiple of this number, and at the last step.
+    Loss and eigenvalues are recorded at step 0, then at every multiple of `every`, and at the last step.
 
     Raises:
         UserError: the shapes do not match, or gradient descent diverged.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError, pick
-from fullrank.reproduce.caption import draw_with_caption
 from fullrank.reproduce.figure import Claim, Rows, load_figure
+from fullrank.reproduce.plotting import draw_with_caption
 
 if TYPE_CHECKING:
     import matplotlib.figure

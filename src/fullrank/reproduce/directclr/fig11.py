@@ -26,13 +26,10 @@ COLLAPSED = 1e-3  # a dimension is collapsed if its eigenvalue is at most this s
 class Size:
     """Data and training."""
 
-    N: int
-    """Samples per batch."""
+    N: int  # samples per batch
     steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    noise: float
-    """Standard deviation of the augmentation; the data have 1."""
+    learning_rate: float  # for the mean of the loss over the batch
+    noise: float  # standard deviation of the augmentation; the data have 1
 
 
 def init_layers(case: str, depth: int, rng: torch.Generator) -> list[Tensor]:

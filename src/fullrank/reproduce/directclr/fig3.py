@@ -26,13 +26,10 @@ VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
 class Size:
     """Data and training."""
 
-    N: int
-    """Samples per batch."""
+    N: int  # samples per batch
     steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    strengths: tuple[float, ...]
-    """Augmentation strengths k, in ascending order."""
+    learning_rate: float  # for the mean of the loss over the batch
+    strengths: tuple[float, ...]  # augmentation strengths k, in ascending order
 
 
 def second_moments(k: float, augmented: int) -> Tensor:

@@ -32,13 +32,10 @@ CASES = {
 class Size:
     """Data and training."""
 
-    N: int
-    """Samples per batch."""
+    N: int  # samples per batch
     steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    seeds: int
-    """Networks per case; the first is drawn."""
+    learning_rate: float  # for the mean of the loss over the batch
+    seeds: int  # networks per case; the first is drawn
 
 
 def measure_alignment(weights: list[Tensor]) -> dict[str, list]:

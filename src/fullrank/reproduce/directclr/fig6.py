@@ -26,13 +26,10 @@ LOWEST = 8
 class Size:
     """Data and training."""
 
-    N: int
-    """Samples in the batch."""
+    N: int  # samples in the batch
     steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    recorded: int
-    """Steps at which the theory computes a_k, evenly spaced in the logarithm."""
+    learning_rate: float  # for the mean of the loss over the batch
+    recorded: int  # steps at which the theory computes a_k, evenly spaced in the logarithm
 
 
 def make_batch(N: int, rng: torch.Generator) -> Tensor:

@@ -53,12 +53,9 @@ class Size:
     recipe: Recipe
     """Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of dimensions that DirectCLR sees."""
     seeds: int
-    sweep: tuple[int, ...]
-    """Values of d0 in Fig. 12, besides the recipe's own and D_b."""
-    probe_images: int
-    """Labelled training images of the linear probe, a random choice; 0: all."""
-    runs: str = ""
-    """Folder in which runs are stored and shared between figures; empty: runs are not stored."""
+    sweep: tuple[int, ...]  # values of d0 in Fig. 12, besides the recipe's own and D_b
+    probe_images: int  # labelled training images of the linear probe, a random choice; 0: all
+    runs: str = ""  # folder in which runs are stored and shared between figures; empty: runs are not stored
 
 
 def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:

@@ -31,15 +31,11 @@ KINDS = {"free": "no constraint", "scaled": "scaled loss", "orthonormal": "ortho
 class Size:
     """Data and training."""
 
-    samples: int
-    """Anchors n."""
-    starts: int
-    """Number of random initialisations."""
-    learning_rate: float
-    """η of gradient descent on the mean loss over the samples."""
+    samples: int  # anchors n
+    starts: int  # number of random initialisations
+    learning_rate: float  # η of gradient descent on the mean loss over the samples
     steps: int
-    every: int
-    """Steps between two recorded points."""
+    every: int  # steps between two recorded points
 
 
 def half_moons(samples: int, *, seed: int) -> Float[Tensor, "3 n 2"]:

@@ -31,19 +31,13 @@ CURVATURE = 4 / math.sqrt(27)  # the largest |φ″| of tanh
 class Size:
     """Data and training."""
 
-    widths: tuple[int, ...]
-    """Hidden units h."""
-    starts: int
-    """Trained networks per width and activation."""
-    draws: int
-    """Random weights over which the initial difference is averaged."""
-    samples: int
-    """Number of anchors."""
-    learning_rate: float
-    """η of gradient descent on the mean loss over the samples."""
+    widths: tuple[int, ...]  # hidden units h
+    starts: int  # trained networks per width and activation
+    draws: int  # random weights over which the initial difference is averaged
+    samples: int  # number of anchors
+    learning_rate: float  # η of gradient descent on the mean loss over the samples
     steps: int
-    every: int
-    """Steps between two recorded points."""
+    every: int  # steps between two recorded points
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

@@ -26,16 +26,11 @@ ORDER_TOLERANCE = 0.3  # for a ratio of two errors
 class Size:
     """Data and training."""
 
-    widths: tuple[int, ...] = (10, 100, 1000)
-    """Hidden units h."""
-    starts: int = 5
-    """Random initialisations per width."""
-    samples: int = 200
-    """Number of half-moon samples."""
-    learning_rate: float = 0.01
-    """η, for C averaged over the samples."""
-    steps: int = 1200
-    """Number of steps of (11) and of (12)."""
+    widths: tuple[int, ...] = (10, 100, 1000)  # hidden units h
+    starts: int = 5  # random initialisations per width
+    samples: int = 200  # number of half-moon samples
+    learning_rate: float = 0.01  # η, for C averaged over the samples
+    steps: int = 1200  # number of steps of (11) and of (12)
 
 
 def projected_descent(

@@ -44,28 +44,17 @@ NAMES = {"sgd": "SGD (11)", "flow": "flow (12)", "pca": "PCA", "start": "untrain
 class Size:
     """Sizes for timing and for training."""
 
-    widths: tuple[int, ...] = (10, 32, 100, 316, 1000, 3162, 10000)
-    """Hidden units h of the timed steps."""
-    inputs: int = 10
-    """Principal components d of the timed steps, at most the smallest width."""
-    repeats: int = 300
-    """Number of timings per step."""
-    classes: tuple[tuple[int, int], ...] = ((0, 1), (4, 9))
-    """Pairs of classes to classify."""
-    train: int = 100
-    """Training images per class."""
-    test: int = 34
-    """Held-out images per class."""
-    components: int = 40
-    """Principal components d of the images."""
-    hidden: int = 100
-    """Hidden units h of the trained networks."""
-    outputs: tuple[int, ...] = (1, 2, 4, 8)
-    """Embedding dimensions z."""
-    steps: int = 1000
-    """Steps of SGD and of (12), at a fifth of the stable step."""
-    seeds: int = 5
-    """Random choices of images, noise and weights."""
+    widths: tuple[int, ...] = (10, 32, 100, 316, 1000, 3162, 10000)  # hidden units h of the timed steps
+    inputs: int = 10  # principal components d of the timed steps, at most the smallest width
+    repeats: int = 300  # number of timings per step
+    classes: tuple[tuple[int, int], ...] = ((0, 1), (4, 9))  # pairs of classes to classify
+    train: int = 100  # training images per class
+    test: int = 34  # held-out images per class
+    components: int = 40  # principal components d of the images
+    hidden: int = 100  # hidden units h of the trained networks
+    outputs: tuple[int, ...] = (1, 2, 4, 8)  # embedding dimensions z
+    steps: int = 1000  # steps of SGD and of (12), at a fifth of the stable step
+    seeds: int = 5  # random choices of images, noise and weights
 
 
 def median_times(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

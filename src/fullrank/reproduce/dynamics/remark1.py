@@ -36,10 +36,8 @@ Loss = Callable[[tuple[Tensor, ...]], Tensor]
 class Size:
     """Data and training."""
 
-    samples: int
-    """Number of anchors n; losses are means over them."""
-    starts: int
-    """Number of random initialisations of Θ."""
+    samples: int  # number of anchors n; losses are means over them
+    starts: int  # number of random initialisations of Θ
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

@@ -52,16 +52,11 @@ class Size:
 
     inputs: int = 8
     """d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is stronger than the data."""
-    rank: int = 3
-    """k of the projector."""
-    samples: int = 64
-    """Number of pairs n."""
-    draws: int = 1
-    """Number of random choices of data, starts and projectors; each cell is their mean."""
-    steps: int = 600
-    """Steps of gradient descent."""
-    learning_rate: float = 0.05
-    """For the mean of the loss over the samples."""
+    rank: int = 3  # k of the projector
+    samples: int = 64  # number of pairs n
+    draws: int = 1  # number of random choices of data, starts and projectors; each cell is their mean
+    steps: int = 600  # steps of gradient descent
+    learning_rate: float = 0.05  # for the mean of the loss over the samples
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 
@@ -69,8 +64,7 @@ class Size:
 class Problem:
     """Data, a projector, and the initial weights of each network."""
 
-    x: Float[Tensor, "3 n d"]
-    """Anchors, positives, negatives."""
+    x: Float[Tensor, "3 n d"]  # anchors, positives, negatives
     A: Float[Tensor, "k h"]
     starts: dict[str, Weights]
 

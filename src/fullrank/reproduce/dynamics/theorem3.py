@@ -40,12 +40,9 @@ END_TIME, POINTS = 12.0, 60
 class Size:
     """Numbers of starts and networks."""
 
-    starts: int = 8
-    """Random starts per plane; half of them are opposite to the others."""
-    networks: int = 10
-    """Trained networks with h = d, and with several outputs."""
-    factors: int = 21
-    """Number of steps between 0.8 and 1.2 of each stable bound."""
+    starts: int = 8  # random starts per plane; half of them are opposite to the others
+    networks: int = 10  # trained networks with h = d, and with several outputs
+    factors: int = 21  # number of steps between 0.8 and 1.2 of each stable bound
 
 
 def float64(*values: int | float) -> Tensor:

@@ -44,20 +44,13 @@ NAMES = {"frossl": "FroSSL", "barlow": "Barlow Twins"}
 class Size:
     """Data and training."""
 
-    images: int
-    """Number of images, two views of each."""
-    area: float
-    """Smallest area of a crop, as a share of the image's area."""
-    learning_rate: float
-    """The learning rate of both, in units of 1/λ₁; FroSSL's stability limit is about 1/6."""
-    scale: float
-    """Initial norm of a row of the weights, times √λ₁."""
-    points: int
-    """Stored points per curve."""
-    dimensions: int = 10
-    """D of the embedding; the paper shows as many eigenvalues."""
-    side: int = 32
-    """Larger images are resized to this number of pixels per side."""
+    images: int  # number of images, two views of each
+    area: float  # smallest area of a crop, as a share of the image's area
+    learning_rate: float  # the learning rate of both, in units of 1/λ₁; FroSSL's stability limit is about 1/6
+    scale: float  # initial norm of a row of the weights, times √λ₁
+    points: int  # stored points per curve
+    dimensions: int = 10  # D of the embedding; the paper shows as many eigenvalues
+    side: int = 32  # larger images are resized to this number of pixels per side
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

@@ -47,10 +47,8 @@ class ObjectiveSettings:
     label: str
     objective: str
     hyper: dict[str, float]
-    share: float
-    """Output width of the projector, as a share of the recipe's (the paper's d = 1024)."""
-    normalize: Callable[[Float[Tensor, "n D"]], Float[Tensor, "n D"]]
-    """The normalisation that the objective applies to embeddings."""
+    share: float  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
+    normalize: Callable[[Float[Tensor, "n D"]], Float[Tensor, "n D"]]  # the normalisation that the objective applies to embeddings
 
 
 def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
@@ -80,17 +78,12 @@ METRICS = {
 class Size:
     """Data and training."""
 
-    recipe: Recipe
-    """Images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used."""
-    images: int
-    """Number of training images; the linear probe is trained on those with labels."""
-    held_out: int
-    """Number of test images of the probe; 0: all."""
-    samples: int
-    """Number of test images for a spectrum."""
+    recipe: Recipe  # images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used
+    images: int  # number of training images; the linear probe is trained on those with labels
+    held_out: int  # number of test images of the probe; 0: all
+    samples: int  # number of test images for a spectrum
     steps: int
-    spectra: int
-    """Number of spectra during the run, plus one before it."""
+    spectra: int  # number of spectra during the run, plus one before it
     learning_rates: tuple[float, ...]
     seeds: int
 

@@ -28,18 +28,12 @@ LAST = 3
 class Size:
     """Data and training."""
 
-    images: int = 512
-    """Images of the linear network, a pair of views each."""
-    points: int = 150
-    """Images of the kernel machine."""
-    side: int = 8
-    """Pixels per side; larger images are resized."""
-    dimensions: int = 10
-    """D of the embedding, and number of learned modes."""
-    start: float = 1e-4
-    """Initial size of the weights, √γ₁‖w‖ for a row w."""
-    rate: float = 0.005
-    """Learning rate × γ₁."""
+    images: int = 512  # images of the linear network, a pair of views each
+    points: int = 150  # images of the kernel machine
+    side: int = 8  # pixels per side; larger images are resized
+    dimensions: int = 10  # D of the embedding, and number of learned modes
+    start: float = 1e-4  # initial size of the weights, √γ₁‖w‖ for a row w
+    rate: float = 0.005  # learning rate × γ₁
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

@@ -1,10 +1,11 @@
-"""Titles and captions of figures."""
+"""Parts of plots that several figures share, and their titles and captions."""
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from fullrank.plot_style import MATPLOTLIB_STYLE
+from fullrank.plot_style import MATPLOTLIB_STYLE, THEORY_LINE
 from fullrank.reproduce.figure import MplFigure, Rows
 
 
@@ -28,3 +29,17 @@ def use_no_break_spaces(line: str) -> str:
     ['n\xa0=\xa03']
     """
     return re.sub(" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", line)
+
+
+def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:
+    """Draw one line, or several lines (points, lines), per run in the same style, with one label for all."""
+    for values in runs:
+        first, *_ = axis.plot(x, values, **style)
+        first.set_label(label)
+        label = None
+
+
+def add_theory_legend(axis: Any, label: str, **position: Any) -> None:
+    """Draw the legend of an axis, with an entry for the theoretical curves."""
+    axis.plot([], [], **THEORY_LINE, label=label)
+    axis.legend(**position)
