@@ -10,12 +10,7 @@ from fullrank.errors import UserError
 
 
 def check_symmetric(A: Tensor, name: str, remedy: str) -> None:
-    """Check that A is square and equal to its transpose, up to rounding.
-
-    Args:
-        A: the matrix.
-        name: the name of A in an error message.
-        remedy: the end of an error message.
+    """Check that A is square and equal to its transpose, up to rounding; `name` and `remedy` are parts of the error message.
 
     Raises:
         UserError: A is not symmetric or not finite.

@@ -128,16 +128,9 @@ def balanced_singular_values(
 
         ṡ = L a s^{3−2/L},    s(t) = s(0)/(1 − (2L − 2) a s(0)^{2−2/L} t)^{L/(2L−2)},    or s(0)e^{at} for L = 1
 
-    In one layer, modes of equal a grow at the same rate ṡ/s. In deeper networks ṡ/s increases with s, so that large modes dominate.
-
-    Args:
-        s: singular values of W_L…W₁ at t = 0.
-        a: vᵀXv of each mode, its right singular vector v an eigenvector of a fixed X.
-        t: times, learning rate × step.
-        depth: L.
-
-    Returns:
-        s(t), infinite from t* = s(0)^{2/L−2}/((2L − 2)a) on if a > 0 and L > 1.
+    a is vᵀXv of each mode, with its right singular vector v an eigenvector of a fixed X. For a > 0 and L > 1, s is infinite from
+    t* = s(0)^{2/L−2}/((2L − 2)a) on. In one layer, modes of equal a grow at the same rate ṡ/s. In deeper networks ṡ/s increases with s, so
+    that large modes dominate.
 
     Raises:
         UserError: a depth below 1.

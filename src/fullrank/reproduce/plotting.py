@@ -17,18 +17,10 @@ def draw_with_caption(plot: Callable[[Rows], MplFigure], rows: Rows, *, title: s
         figure = plot(rows)
         width = int(figure.get_figwidth() * 16.5)  # in characters of the caption's font
         figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        caption = "\n".join(textwrap.fill(use_no_break_spaces(line), width, subsequent_indent="    ") for line in lines)
+        unbroken = (re.sub(" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", line) for line in lines)  # "n = 3" stays on one line
+        caption = "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in unbroken)
         figure.text(0.01, -0.02, caption, ha="left", va="top", fontsize=8, linespacing=1.4)
     return figure
-
-
-def use_no_break_spaces(line: str) -> str:
-    r"""Return a line with no-break spaces around = and ±, so that "n = 3" is not broken.
-
-    >>> use_no_break_spaces("n = 3").split(" ")
-    ['n\xa0=\xa03']
-    """
-    return re.sub(" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", line)
 
 
 def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:

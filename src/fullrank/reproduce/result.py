@@ -65,11 +65,7 @@ class Result:
 
 
 def result_path(name: str, size: str) -> Path:
-    """Return the path of a result in its folder, without the file extension.
-
-    >>> result_path("frossl/fig2", "small").as_posix()
-    'frossl/fig2-small'
-    """
+    """Return the path of a result in its folder, PAPER/FIGURE-SIZE, without the file extension."""
     return Path(f"{name}-{size}")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fullrank.reproduce.directclr.study import LABELS, values_per_seed
 from fullrank.reproduce.figure import ClaimResult, Rows, paper_claim
+from fullrank.reproduce.plotting import plot_runs
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -112,10 +113,8 @@ def plot_accuracies(axis: "matplotlib.axes.Axes", rows: Rows, paper: Mapping[str
 def plot_spectra(axis: "matplotlib.axes.Axes", spectra: Mapping[str, Sequence[Rows]]) -> None:
     """Draw eigenvalues of covariances as shares of the largest, one line per seed: label → spectra."""
     for number, (label, runs) in enumerate(spectra.items()):
-        for seed, spectrum in enumerate(runs):
-            shares = [value / spectrum["eigenvalues"][0] for value in spectrum["eigenvalues"]]
-            style = {"color": f"C{number}", "linestyle": LINE_STYLES[number], "label": None if seed else label}
-            axis.plot(spectrum["index"], shares, alpha=0.7, **style)
+        shares = [[value / spectrum["eigenvalues"][0] for value in spectrum["eigenvalues"]] for spectrum in runs]
+        plot_runs(axis, runs[0]["index"], shares, color=f"C{number}", linestyle=LINE_STYLES[number], alpha=0.7, label=label)
     axis.set_yscale("log", nonpositive="mask")
     axis.set(xlabel="index j", ylabel="λⱼ/λ₁ of the covariance")
     axis.locator_params(axis="x", integer=True)

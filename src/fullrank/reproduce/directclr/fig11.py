@@ -13,8 +13,9 @@ from torch import Tensor
 from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import balanced_layers
 from fullrank.plot_style import subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 from fullrank.spectrum.functional import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
@@ -23,12 +24,7 @@ COLLAPSED = 1e-3  # a dimension is collapsed if its eigenvalue is at most this s
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int  # samples per batch
-    steps: int
-    learning_rate: float  # for the mean of the loss over the batch
+class Size(ToySize):
     noise: float  # standard deviation of the augmentation; the data have 1
 
 
@@ -51,20 +47,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng = seeded_generator(seed, 1)
         start, k = init_layers(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
         flow = relu_vector_field if case == "relu" else linear_vector_field
-        path = train_infonce(
-            start, sample_batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], vector_field=flow
-        )
-        ends = zip(*path, strict=True)
+        batches = sample_batches(size.N, k, rng=rng)
+        ends = zip(*train_infonce(start, batches, learning_rate=size.rate, steps=[0, size.steps], vector_field=flow), strict=True)
         return {
             moment: torch.linalg.eigvalsh(torch.cov(embed(case, list(weights), x).mT)).flip(0).clamp(min=0).tolist()
             for moment, weights in zip(("start", "end"), ends, strict=True)
         }
 
-    return {"t": size.learning_rate / size.N * size.steps} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
-
-
-def count_collapsed(eigenvalues: list[float]) -> int:
-    return sum(value <= COLLAPSED * eigenvalues[0] for value in eigenvalues)
+    return {"t": size.end} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -81,7 +71,7 @@ def plot(rows: Rows) -> MplFigure:
 
 
 def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    counts = {case: [count_collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
+    counts = {case: [sum(value <= COLLAPSED * s["end"][0] for value in s["end"]) for s in rows[case]] for case in CASES}
     starts, ends = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
     def more_with_depth(case: str) -> ClaimResult:

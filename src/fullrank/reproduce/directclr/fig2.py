@@ -6,14 +6,14 @@ the authors' code divides each by its length first. At size small the projector'
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import plot_spectra
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_projectors
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
 
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {"two layers": size.recipe}, data=data, seed=seed)
+    return run_projectors(size, ["two layers"], data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:

@@ -15,20 +15,16 @@ from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce import train_infonce
 from fullrank.dynamics.infonce_alignment import svd
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int  # samples per batch
-    steps: int
-    learning_rate: float  # for the mean of the loss over the batch
+class Size(ToySize):
     strengths: tuple[float, ...]  # augmentation strengths k, in ascending order
 
 
@@ -42,7 +38,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng = seeded_generator(seed, 1)
         start = [normal(DIMENSIONS, DIMENSIONS, rng=rng) / DIMENSIONS**0.5]
         pairs = sample_batches(size.N, second_moments(k, augmented), rng=rng, variance=variance)
-        (W,) = train_infonce(start, pairs, learning_rate=size.learning_rate / size.N, steps=[size.steps])
+        (W,) = train_infonce(start, pairs, learning_rate=size.rate, steps=[size.steps])
         return svd(W[0]).S.tolist()
 
     def growth_rate(k: float) -> float:
@@ -56,7 +52,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     grid = torch.linspace(size.strengths[0], size.strengths[-1], 200, dtype=torch.float64)
     return {
         "N": size.N,
-        "t": size.learning_rate / size.N * size.steps,
+        "t": size.end,
         "k": list(size.strengths),
         "block": [train_spectrum(k, AUGMENTED) for k in size.strengths],
         "all": [train_spectrum(k, DIMENSIONS) for k in size.strengths],

@@ -13,7 +13,15 @@ from torch import Tensor
 from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
+from fullrank.reproduce.directclr.toy_models import (
+    DIMENSIONS,
+    ToySize,
+    balanced_start,
+    paper_start,
+    released_flow,
+    sample_batches,
+    seeded_generator,
+)
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
@@ -29,12 +37,7 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int  # samples per batch
-    steps: int
-    learning_rate: float  # for the mean of the loss over the batch
+class Size(ToySize):
     seeds: int  # networks per case; the first is drawn
 
 
@@ -56,14 +59,11 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng, k = seeded_generator(seed, number), CASES[case][1]
         start = balanced_start(rng) if case == "balanced" else paper_start(rng)
         pairs = sample_batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
-        flow, rate = (released_flow, RELEASED_RATE) if case == "released" else (linear_vector_field, size.learning_rate)
-        return measure_alignment(
-            [W[0] for W in train_infonce(start, pairs, learning_rate=rate / size.N, steps=[size.steps], vector_field=flow)]
-        )
+        flow, rate = (released_flow, RELEASED_RATE / size.N) if case == "released" else (linear_vector_field, size.rate)
+        path = train_infonce(start, pairs, learning_rate=rate, steps=[size.steps], vector_field=flow)
+        return measure_alignment([W[0] for W in path])
 
-    return {"t": size.learning_rate / size.N * size.steps} | {
-        case: [train_case(case, number) for number in range(size.seeds)] for case in CASES
-    }
+    return {"t": size.end} | {case: [train_case(case, number) for number in range(size.seeds)] for case in CASES}
 
 
 def diagonal(run: dict) -> list[float]:
@@ -79,14 +79,8 @@ def plot(rows: Rows) -> MplFigure:
         image = top.imshow(run["A"], vmin=0, vmax=1, cmap="gray_r", extent=(0.5, DIMENSIONS + 0.5, DIMENSIONS + 0.5, 0.5))
         top.set(title=CASES[case][0], xlabel="left vector of W₁", ylabel="right vector of W₂")
         bottom.plot(index, diagonal(run), "o", markersize=4, label="|A_kk|")
-        bottom.plot(
-            range(1, len(run["cosines"]) + 1),
-            run["cosines"],
-            "x",
-            markersize=5,
-            color="C1",
-            label="cosines of the subspaces of grown modes",
-        )
+        label = "cosines of the subspaces of grown modes"
+        bottom.plot(index[: len(run["cosines"])], run["cosines"], "x", markersize=5, color="C1", label=label)
         bottom.plot(index, run["floor"], **THEORY_LINE, label="lower bound of |A_kk| (theory)")
         bottom.set(xlabel="index of the singular value k", ylim=(-0.05, 1.08))
         for axis in (top, bottom):

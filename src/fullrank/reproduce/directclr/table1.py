@@ -6,7 +6,7 @@ count collapsed dimensions, and compare projectors by the effective rank of r.
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, check_higher, plot_accuracies, plot_spectra
-from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_study, values_per_seed, with_projector
+from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_projectors, values_per_seed
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
 
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
@@ -15,7 +15,7 @@ ORDER = (("two layers", "DirectCLR"), ("DirectCLR", "linear"), ("linear", "none"
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
+    return run_projectors(size, PAPER, data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:

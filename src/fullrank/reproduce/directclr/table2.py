@@ -5,7 +5,7 @@ The paper trains each network once, and concludes that a projector only needs to
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, equal, plot_accuracies
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_projectors, values_per_seed
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction
 
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3, "low-rank-diagonal": 62.7, "dropout": 43.0}
@@ -22,7 +22,7 @@ ORDER = (
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
+    return run_projectors(size, PAPER, data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:

@@ -20,7 +20,8 @@ from fullrank.dynamics.optimum import minimum_loss
 from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_descent, scaled_loss, trace_loss
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.spectrum.functional import effective_rank
+from fullrank.reproduce.numerics import normal, uncentered_rank
+from fullrank.reproduce.plotting import plot_runs
 
 HIDDEN, OUTPUTS = 10, 2
 VARIANCE = 0.1  # variance of the augmentation
@@ -43,7 +44,7 @@ def half_moons(samples: int, *, seed: int) -> Float[Tensor, "3 n 2"]:
     from sklearn.datasets import make_moons
 
     anchors, negatives = (torch.from_numpy(make_moons(samples, random_state=2 * seed + k)[0]) for k in range(2))
-    noise = torch.randn(samples, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    noise = normal(samples, 2, rng=torch.Generator().manual_seed(seed))
     return torch.stack([anchors, anchors + math.sqrt(VARIANCE) * noise, negatives])
 
 
@@ -57,18 +58,18 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     rng = torch.Generator().manual_seed(seed)
     runs = []
     for _ in range(size.starts):
-        free = torch.randn(OUTPUTS, 2, dtype=torch.float64, generator=rng) / 2
-        gaussian = tuple(torch.randn(HIDDEN, k, dtype=torch.float64, generator=rng) / math.sqrt(HIDDEN) for k in (2, OUTPUTS))
+        free = normal(OUTPUTS, 2, rng=rng) / 2
+        gaussian = tuple(normal(HIDDEN, k, rng=rng) / math.sqrt(HIDDEN) for k in (2, OUTPUTS))
         orthonormal = orthonormal_weights(2, hidden=HIDDEN, outputs=OUTPUTS, generator=rng)
         (Theta,) = gradient_descent(lambda W: ((W[0] @ C) * W[0]).sum(), (free,), learning_rate=size.learning_rate, steps=recorded)
         scaled = gradient_descent(lambda W: scaled_loss(W[0], W[1], C), gaussian, learning_rate=size.learning_rate, steps=recorded)
         path = projected_gradient_descent(lambda W: trace_loss(W[0], W[1], C), orthonormal, learning_rate=size.learning_rate)
-        recorded_weights = islice(path, 0, size.steps + 1, size.every)
+        norm1, norm2 = (torch.linalg.matrix_norm(W, 2, keepdim=True) for W in scaled)  # the scaled loss divides the outputs by them
         maps = {
             "free": Theta.mT,
             "theory": unconstrained_weights(free, C, t).mT,
-            "scaled": scaled[0].mT @ scaled[1] / spectral_norms(*scaled),
-            "orthonormal": torch.stack([W1.mT @ W2 for W1, W2 in recorded_weights]),
+            "scaled": scaled[0].mT @ scaled[1] / (norm1 * norm2),
+            "orthonormal": torch.stack([W1.mT @ W2 for W1, W2 in islice(path, 0, size.steps + 1, size.every)]),
         }
         runs.append({kind: measure_outputs(A, X, C, V[:, 0]) for kind, A in maps.items()})
     return {
@@ -80,18 +81,13 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     }
 
 
-def spectral_norms(W1: Float[Tensor, "T h d"], W2: Float[Tensor, "T h z"]) -> Float[Tensor, "T 1 1"]:
-    """Return ‖W1‖ ‖W2‖, by which the scaled loss divides the outputs."""
-    return torch.linalg.matrix_norm(W1, 2, keepdim=True) * torch.linalg.matrix_norm(W2, 2, keepdim=True)
-
-
 def measure_outputs(A: Float[Tensor, "T d z"], X: Float[Tensor, "n d"], C: Float[Tensor, "d d"], v: Float[Tensor, " d"]) -> Rows:
     """Return the loss, the outputs of one sample and of v, and the effective rank of all outputs u = Aᵀx."""
     return {
         "loss": (A * (C @ A)).sum((1, 2)).tolist(),
         "outputs": (X[0] @ A).mT.tolist(),
         "lowest": (v @ A).mT.tolist(),
-        "rank": effective_rank(torch.linalg.svdvals(X @ A).square()).tolist(),
+        "rank": uncentered_rank(X @ A).tolist(),
     }
 
 
@@ -99,18 +95,12 @@ def plot(rows: Rows) -> MplFigure:
     """Draw loss, outputs of one sample, and effective rank."""
     figure, ((left, middle, right),) = subplots(1, 3)
     t = rows["t"]
-    for number, run in enumerate(rows["runs"]):
-        for color, (kind, label) in enumerate(KINDS.items()):
-            width = 2.5 if kind == "free" else 1.2  # visible below the theory
-            style = {"color": f"C{color}", "alpha": 0.7, "linewidth": width, "label": label if number == 0 else None}
-            left.plot(t, run[kind]["loss"], **style)
-            right.plot(t, run[kind]["rank"], **style)
-            for output in run[kind]["outputs"]:
-                middle.plot(t, output, **style)
-        left.plot(t, run["theory"]["loss"], **THEORY_LINE, label="closed form" if number == 0 else None)
-        right.plot(t, run["theory"]["rank"], **THEORY_LINE)
-        for output in run["theory"]["outputs"]:
-            middle.plot(t, output, **THEORY_LINE)
+    for color, (kind, label) in enumerate({**KINDS, "theory": "closed form"}.items()):
+        width = 2.5 if kind == "free" else 1.2  # visible below the theory
+        style = THEORY_LINE if kind == "theory" else {"color": f"C{color}", "alpha": 0.7, "linewidth": width}
+        plot_runs(left, t, [run[kind]["loss"] for run in rows["runs"]], label=label, **style)
+        plot_runs(middle, t, [output for run in rows["runs"] for output in run[kind]["outputs"]], **style)
+        plot_runs(right, t, [run[kind]["rank"] for run in rows["runs"]], **style)
     minimum = rows["minimum"]
     left.axhline(minimum, color="0.6", linewidth=0.8, zorder=0)
     left.set(title="Loss", xlabel="t = learning rate × step", ylabel="loss (mean over samples)", ylim=(2 * minimum, -0.4 * minimum))

@@ -20,6 +20,8 @@ from fullrank.objectives import contrastive_linear, total
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import log_slope, ratios
+from fullrank.reproduce.plotting import add_theory_legend
 
 INPUTS, OUTPUTS = 2, 2
 ACTIVATIONS = {"sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh"}
@@ -104,13 +106,9 @@ def values_by_width(rows: Rows, network: str, key: str) -> list[float]:
     return [row[network][key] for row in rows["widths"]]
 
 
-def ratios(first: list[float], second: list[float]) -> list[float]:
-    return [a / b for a, b in zip(first, second, strict=True)]
-
-
 def exponent(rows: Rows, network: str, key: str) -> float:
     """Return the exponent a of numbers that scale as width^a."""
-    return float(np.polyfit(np.log([row["width"] for row in rows["widths"]]), np.log(values_by_width(rows, network, key)), 1)[0])
+    return log_slope([row["width"] for row in rows["widths"]], values_by_width(rows, network, key))
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -126,12 +124,11 @@ def plot(rows: Rows) -> MplFigure:
             below.plot(widths, values_by_width(rows, activation, f"theory_{key}"), **THEORY_LINE)
         above.set(title=ACTIVATIONS[activation], xlabel="t = learning rate × step", yscale="log")
         below.set(xscale="log", yscale="log", xlabel="width h")
-    axes[1, 0].plot(
-        widths, values_by_width(rows, "sigmoid", "equal_means"), "^", color="C2", markersize=4, label="end, pairs of equal means"
-    )
-    axes[1, 2].plot([], **THEORY_LINE, label="theory (end: of aligned layers)")
-    for below in axes[1]:
+    equal_means = values_by_width(rows, "sigmoid", "equal_means")
+    axes[1, 0].plot(widths, equal_means, "^", color="C2", markersize=4, label="end, pairs of equal means")
+    for below in axes[1, :2]:
         below.legend(loc="lower left")
+    add_theory_legend(axes[1, 2], "theory (end: of aligned layers)", loc="lower left")
     axes[0, 0].legend(loc="lower left", ncols=2)
     for panel in axes[:, 0]:
         panel.set(ylabel="$|u^\\phi - u^I|$, root mean square")

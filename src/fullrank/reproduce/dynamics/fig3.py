@@ -17,6 +17,7 @@ from fullrank.dynamics.trace import euler_outputs, orthonormal_weights, projecte
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.plotting import add_theory_legend, plot_runs
 
 POINTS = 60  # stored points per curve
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors
@@ -42,11 +43,6 @@ def projected_descent(
         W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=step)
         q.append(V.mT @ W1.mT @ W2)
     return torch.stack(q)
-
-
-def losses(q: Float[Tensor, "T d z"], eigenvalues: Float[Tensor, " d"]) -> Float[Tensor, " T"]:
-    """Return the loss tr(qᵀΛq) at each time."""
-    return (eigenvalues[:, None] * q.square()).sum((1, 2))
 
 
 def convergence_step(loss: Float[Tensor, " T"], end: Tensor, *, fraction: float = 0.99) -> float:
@@ -79,7 +75,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     for width in size.widths:
         for start in range(size.starts):
             q = train_paths(width, 1, start)
-            loss = {name: losses(path, eigenvalues) for name, path in q.items()}
+            loss = {name: (eigenvalues[:, None] * path.square()).sum((1, 2)) for name, path in q.items()}  # tr(qᵀΛq)
             gap = {flow: distance(q[flow], q["descent"]) for flow in ("horizontal", "polar")}
             runs.append(
                 {
@@ -118,17 +114,15 @@ def plot(rows: Rows) -> MplFigure:
     losses, outputs, gaps = axes[0]
     widths = sorted({run["width"] for run in rows["runs"]})
     for k, width in enumerate(widths):
-        for run in [run for run in rows["runs"] if run["width"] == width][:2]:
-            losses.plot(rows["t"], run["loss"]["descent"], color=f"C{k}", label=f"(11), h = {width}")
-            losses.plot(rows["t"], run["loss"]["horizontal"], **THEORY_LINE)
-        for run in (run for run in rows["runs"] if run["width"] == width):
+        runs = [run for run in rows["runs"] if run["width"] == width]
+        plot_runs(losses, rows["t"], [run["loss"]["descent"] for run in runs[:2]], color=f"C{k}", label=f"(11), h = {width}")
+        plot_runs(losses, rows["t"], [run["loss"]["horizontal"] for run in runs[:2]], **THEORY_LINE)
+        for run in runs:
             outputs.plot(*zip(*run["q"]["descent"], strict=True), color=f"C{k}")
             outputs.plot(*zip(*run["q"]["horizontal"], strict=True), **THEORY_LINE)
             outputs.plot(*run["q"]["descent"][0], "o", color=f"C{k}", markersize=3)
     outputs.plot([-1, 1], [0, 0], "k*", markersize=8, linestyle="none", zorder=4)
-    losses.plot([], [], **THEORY_LINE, label="(12)")
-    lines = dict(zip(*reversed(losses.get_legend_handles_labels()), strict=True))
-    losses.legend(lines.values(), lines.keys())
+    add_theory_legend(losses, "(12)")
     losses.set(xlabel="t = learning rate × step", ylabel="loss", title="Loss", xlim=(0, 6))
     outputs.set(xlabel="q₁, along the lowest eigenvector", ylabel="q₂", title="Outputs, from o to ∗", xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
     outputs.set_aspect("equal")

@@ -19,7 +19,8 @@ from fullrank.objectives import contrastive_linear, infonce_squared, spectral_co
 from fullrank.objectives.terms import total
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.spectrum.functional import effective_rank
+from fullrank.reproduce.numerics import normal, uncentered_rank
+from fullrank.reproduce.plotting import plot_runs
 
 INPUTS, OUTPUTS = 6, 4
 DATA_STD = (2.0, 1.2, 1.1, 1.0, 0.9, 0.8)  # standard deviations of the data
@@ -42,18 +43,13 @@ class Size:
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     """Train with every loss from the same starts: as a flow if there is a closed form, else by gradient descent."""
-    rng = torch.Generator().manual_seed(seed)
-
-    def normal(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, dtype=torch.float64, generator=rng)
-
-    n = size.samples
-    X, noise, X_neg = (normal(n, INPUTS) * torch.tensor(DATA_STD) for _ in range(3))
+    n, rng = size.samples, torch.Generator().manual_seed(seed)
+    X, noise, X_neg = (normal(n, INPUTS, rng=rng) * torch.tensor(DATA_STD) for _ in range(3))
     X, X_neg = X - X.mean(0), X_neg - X_neg.mean(0)
     weak = torch.stack([X, X + WEAK * noise])
     strong = torch.stack([X, X + torch.tensor([WEAK] * UNCHANGED + [STRONG] * (INPUTS - UNCHANGED)) * noise])
-    Y = X @ normal(INPUTS, OUTPUTS) + normal(n, OUTPUTS)
-    starts = [normal(OUTPUTS, INPUTS) / 5 for _ in range(size.starts)]
+    Y = X @ normal(INPUTS, OUTPUTS, rng=rng) + normal(n, OUTPUTS, rng=rng)
+    starts = [normal(OUTPUTS, INPUTS, rng=rng) / 5 for _ in range(size.starts)]
 
     fit, G, C = torch.linalg.lstsq(X, Y).solution.mT, X.mT @ X / n, pair_matrix(weak[0], weak[1], X_neg, average=True)
     with_closed_form: dict[str, tuple[Loss, Callable[[Tensor, Tensor], Tensor]]] = {
@@ -74,12 +70,10 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     for name, (loss, closed) in with_closed_form.items():
         paths = [gradient_flow(loss, (W,), t)[0] for W in starts]
         losses[name] = measure_ranks(t, paths, X, loss) | {"theory": ranks([closed(W, t) for W in starts], X)}
-    t_long = LEARNING_RATE * torch.arange(0, POINTS * EVERY + 1, EVERY, dtype=torch.float64)
+    steps = range(0, POINTS * EVERY + 1, EVERY)
     for name, loss in without_closed_form.items():
-        steps = range(0, POINTS * EVERY + 1, EVERY)
-        losses[name] = measure_ranks(
-            t_long, [gradient_descent(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts], X, loss
-        )
+        paths = [gradient_descent(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts]
+        losses[name] = measure_ranks(LEARNING_RATE * torch.tensor(steps, dtype=torch.float64), paths, X, loss)
     joint = gradient_flow(with_closed_form["regression"][0], (starts[0],), t)[0]
     separate = torch.cat([gradient_flow(regression(X, Y[:, [k]]), (starts[0][[k]],), t)[0] for k in range(OUTPUTS)], 1)
     return {"losses": losses, "separate": (joint - separate).abs().max().item(), "fitted": ranks([fit[None]], X)[0][0]}
@@ -97,7 +91,7 @@ def measure_ranks(t: Float[Tensor, " T"], paths: list[Float[Tensor, "T z d"]], X
 
 def ranks(paths: Sequence[Float[Tensor, "T z d"]], X: Float[Tensor, "n d"]) -> list[list[float]]:
     """Return the effective rank of the outputs XΘᵀ for each start and time."""
-    return [effective_rank(torch.linalg.svdvals(X @ path.mT).square()).tolist() for path in paths]
+    return [uncentered_rank(X @ path.mT).tolist() for path in paths]
 
 
 def coupling(loss: Loss, Theta: Float[Tensor, "z d"]) -> float:
@@ -125,10 +119,8 @@ def plot(rows: Rows) -> MplFigure:
         for k, (name, label) in enumerate(losses.items()):
             result = rows["losses"][name]
             width = 2.5 if "theory" in result else 1.2  # visible below the theory
-            for number, rank in enumerate(result["rank"]):
-                panel.plot(result["t"], rank, color=f"C{k}", alpha=0.7, linewidth=width, label=label if number == 0 else None)
-            for number, rank in enumerate(result.get("theory", ())):
-                panel.plot(result["t"], rank, **THEORY_LINE, label="closed form" if number == 0 else None)
+            plot_runs(panel, result["t"], result["rank"], color=f"C{k}", alpha=0.7, linewidth=width, label=label)
+            plot_runs(panel, result["t"], result.get("theory", ()), **THEORY_LINE, label="closed form")
         panel.set(title=title, xlabel="t = learning rate × step", ylim=(0.4, OUTPUTS + 0.1))
         panel.legend(loc={"Regression": "lower right", "Loss (1)": "upper right"}.get(title, "lower left"))
     axes[0].axhline(rows["fitted"], color="0.6", linewidth=0.8, zorder=0)

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.fixed_projector import collapsed_weights, projected_weights
-from fullrank.dynamics.flow import gradient, gradient_descent_iterates
+from fullrank.dynamics.flow import gradient, gradient_descent, gradient_descent_iterates
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.spectrum.functional import effective_rank
+from fullrank.reproduce.numerics import normal, uncentered_rank
+from fullrank.reproduce.plotting import add_theory_legend
 
 Weights = dict[str, Tensor]
 
@@ -71,23 +72,18 @@ class Problem:
     @staticmethod
     def sample(size: Size, seed: int) -> "Problem":
         """Return a random problem."""
-        rng = torch.Generator().manual_seed(seed)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-        n, d = size.samples, size.inputs
-        images = normal(n, d) * torch.linspace(1.4, 0.7, d, dtype=torch.float64)
+        n, d, rng = size.samples, size.inputs, torch.Generator().manual_seed(seed)
+        images = normal(n, d, rng=rng) * torch.linspace(1.4, 0.7, d, dtype=torch.float64)
         noise = torch.where(torch.arange(d) % 2 == 0, 0.1, 2.0)
-        x = torch.stack([images, images + noise * normal(n, d), images[torch.randperm(n, generator=rng)]])
+        x = torch.stack([images, images + noise * normal(n, d, rng=rng), images[torch.randperm(n, generator=rng)]])
         x -= images.mean(0)
-        W1, W2, W3 = 0.5 * normal(d, d) / d**0.5, 0.5 * normal(d, d) / d**0.5, 0.5 * normal(d, 2 * d) / (2 * d) ** 0.5
+        W1, W2, W3 = (0.5 * normal(d, width, rng=rng) / width**0.5 for width in (d, d, 2 * d))
         starts = {
             "linear": {"Theta": W1},
             "residual": {"W1": W1, "W2": W2},
-            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d) / d**0.5, "W3": W3},
+            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d, rng=rng) / d**0.5, "W3": W3},
         }
-        return Problem(x, torch.linalg.qr(normal(d, size.rank))[0].mT, starts)
+        return Problem(x, torch.linalg.qr(normal(d, size.rank, rng=rng))[0].mT, starts)
 
     def projector(self, name: str) -> Float[Tensor, "k h"]:
         """Return the matrix A of a projector of `PROJECTORS`."""
@@ -115,10 +111,9 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 def train_cell(problem: Problem, size: Size, loss: str, constraint: str, network: str, projector: str) -> dict[str, float]:
     """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of augmentation noise."""
     A, start, forward, constrain = problem.projector(projector), problem.starts[network], NETWORKS[network], CONSTRAINTS[constraint]
+    path = gradient_descent_iterates(make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate)
     end = start
-    for step, weights in enumerate(
-        gradient_descent_iterates(make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate)
-    ):
+    for step, weights in enumerate(path):
         end = weights
         if step == size.steps or max(w.abs().max() for w in weights.values()) > 1e8:  # the losses (1) and (2) have no minimum
             break
@@ -141,7 +136,7 @@ def make_loss(problem: Problem, A: Tensor, loss: str, constraint: str, network: 
 
 
 def centered_rank(Z: Float[Tensor, "n D"]) -> float:
-    return effective_rank(torch.linalg.svdvals((Z - Z.mean(0)) / Z.abs().max()).square()).item()
+    return uncentered_rank((Z - Z.mean(0)) / Z.abs().max()).item()
 
 
 def noise_share(r: Float[Tensor, "3 n h"]) -> float:
@@ -151,16 +146,13 @@ def noise_share(r: Float[Tensor, "3 n h"]) -> float:
 
 def train_free(problem: Problem) -> dict[str, list[float]]:
     """Return the ranks by gradient descent and by the closed form, for loss (1), free, linear, low rank."""
-    rate, every = 0.002, 25
-    path = gradient_descent_iterates(
-        make_loss(problem, problem.A, "contrastive (1)", "free", "linear"), problem.starts["linear"], learning_rate=rate
-    )
-    Theta = torch.stack([p["Theta"] for step, p in zip(range(2001), path, strict=False) if step % every == 0])
-    t = torch.arange(len(Theta), dtype=torch.float64) * rate * every
+    rate, steps = 0.002, range(0, 2001, 25)
+    loss = make_loss(problem, problem.A, "contrastive (1)", "free", "linear")
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
+    t = rate * torch.tensor(steps, dtype=torch.float64)
     theory = projected_weights(Theta[0], problem.A, -2 * pair_matrix(*problem.x, average=True), t)
-    return (
-        {"t": t.tolist()} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
-    )
+    expected = {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
+    return {"t": t.tolist()} | output_ranks(problem, Theta) | expected
 
 
 def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
@@ -171,13 +163,10 @@ def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
         W = problem.A @ p["Theta"]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    path = gradient_descent_iterates(loss, problem.starts["linear"], learning_rate=rate)
-    steps = 10 * size.steps
-    every = steps // 50
-    Theta = torch.stack([p["Theta"] for step, p in zip(range(steps + 1), path, strict=False) if step % every == 0])
+    steps = range(0, 10 * size.steps + 1, size.steps // 5)
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
     end = output_ranks(problem, collapsed_weights(Theta[0], problem.A, -2 * C)[None])
-    t = (torch.arange(len(Theta)) * rate * every).tolist()
-    return {"t": t} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
+    return {"t": [rate * step for step in steps]} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
 
 
 def output_ranks(problem: Problem, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
@@ -225,8 +214,7 @@ def plot(rows: Rows) -> MplFigure:
     for key in ("r", "u"):
         axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY_LINE)
         axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY_LINE)
-    axes[0, 0].plot([], [], **THEORY_LINE, label="closed form; on the right, its limit")
-    axes[0, 0].legend(loc="upper right")
+    add_theory_legend(axes[0, 0], "closed form; on the right, its limit", loc="upper right")
 
     shares = rows["shares"]
     names = list(shares["r"])
@@ -237,10 +225,8 @@ def plot(rows: Rows) -> MplFigure:
     axes[0, 2].invert_yaxis()
     axes[0, 2].legend(loc="upper right")
 
-    for ax, key in ((axes[1, 0], "u"), (axes[1, 1], "r")):
-        plot_table(ax, rows, key)
-        ax.set_title(f"final effective rank of {key}")
-    axes[1, 0].set_title(f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+    plot_table(axes[1, 0], rows, "u", title=f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+    plot_table(axes[1, 1], rows, "r", title="final effective rank of r")
     axes[1, 1].set_yticks([])
 
     networks = list(dict.fromkeys(cell["network"] for cell in rows["cells"]))
@@ -250,9 +236,8 @@ def plot(rows: Rows) -> MplFigure:
         ("noise after", "free", "trained, free"),
     )
     for offset, (key, constraint, label) in zip((-0.27, 0, 0.27), bars, strict=True):
-        heights = [
-            mean_of_cells(rows, key, network=network, loss="InfoNCE", constraint=constraint, projector="low rank") for network in networks
-        ]
+        levels = {"loss": "InfoNCE", "constraint": constraint, "projector": "low rank"}
+        heights = [mean_of_cells(rows, key, network=network, **levels) for network in networks]
         axes[1, 2].bar([i + offset for i in range(len(networks))], heights, 0.25, label=label)
     axes[1, 2].set(title="r outside A's rows, under InfoNCE", ylabel="share of the augmentation's noise")
     axes[1, 2].margins(y=0.3)
@@ -261,7 +246,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def plot_table(ax: Any, rows: Rows, key: str) -> None:
+def plot_table(ax: Any, rows: Rows, key: str, *, title: str) -> None:
     """Draw a table of mean values: losses and constraints as rows, networks and projectors as columns."""
     columns = list(dict.fromkeys((cell["network"], cell["projector"]) for cell in rows["cells"]))
     lines = list(dict.fromkeys((cell["loss"], cell["constraint"]) for cell in rows["cells"]))
@@ -269,6 +254,7 @@ def plot_table(ax: Any, rows: Rows, key: str) -> None:
         [mean_of_cells(rows, key, loss=loss, constraint=constraint, network=network, projector=projector) for network, projector in columns]
         for loss, constraint in lines
     ]
+    ax.set_title(title)
     ax.imshow(values, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
     for i, line in enumerate(values):
         for j, value in enumerate(line):

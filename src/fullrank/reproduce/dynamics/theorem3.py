@@ -17,6 +17,7 @@ from fullrank.dynamics.optimum import output_limit, output_limit_projector
 from fullrank.dynamics.trace import integrate_outputs, orthonormal_weights, output_vector_field, projected_gradient_step, stability_limit
 from fullrank.plot_style import subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
 """Eigenvalues of C in each plane."""
@@ -102,7 +103,7 @@ def final_distance(eigenvalues: Tensor, outputs: int, factor: float, noise: Tens
 
 def expected_pair_matrix(generator: torch.Generator) -> dict[str, float]:
     """Return distances of the exact E[C] / n from both formulas, and its largest eigenvalue: 50 samples, mean ≠ 0, in 2 of 3 dimensions."""
-    X = torch.randn(50, 2, dtype=torch.float64, generator=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
+    X = normal(50, 2, rng=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
     C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)  # each sample is a negative of each anchor; the noise of positives has mean 0
     printed, ours = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
     return {
@@ -116,10 +117,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     del data
     generator = torch.Generator().manual_seed(seed)
 
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-    directions = torch.nn.functional.normalize(random(size.starts // 2, 2))
+    directions = torch.nn.functional.normalize(normal(size.starts // 2, 2, rng=generator))
     lengths = 0.2 + 0.7 * torch.rand(size.starts // 2, 1, dtype=torch.float64, generator=generator)
     inside = torch.cat([lengths * directions, -lengths.flip(0) * directions])
     planes = {name: integrate_plane(float64(*spectrum), inside) for name, spectrum in SPECTRA.items()}
@@ -135,7 +133,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     factors = torch.linspace(0.8, 1.2, size.factors).tolist()
     steps = {}
     for name, (spectrum, z) in BOUNDS.items():
-        noise = random(len(spectrum), z)
+        noise = normal(len(spectrum), z, rng=generator)
         steps[name] = [final_distance(float64(*spectrum), z, factor, noise) for factor in factors]
     return {
         "planes": planes,

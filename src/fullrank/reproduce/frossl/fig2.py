@@ -32,7 +32,9 @@ from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import ratios
 from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plotting import add_theory_legend
 
 LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
 LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature
@@ -59,10 +61,8 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     W = small_random_weights(
         torch.Generator().manual_seed(seed), networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale
     )
-    (best, rho), starts = (
-        frossl_optimum(G, dimensions=size.dimensions),
-        {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()},
-    )
+    best, rho = frossl_optimum(G, dimensions=size.dimensions)
+    starts = {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()}
     rows: Rows = {name: train(objective, starts[name], W, G, size) for name, (objective, _) in OBJECTIVES.items()}
     t = torch.tensor(rows["frossl"]["t"], dtype=torch.float64)
     lam, gamma = (torch.linalg.eigvalsh(G[v, v]).flip(0)[: size.dimensions] for v in (0, 1))
@@ -144,8 +144,7 @@ def plot(rows: Rows) -> MplFigure:
         axes[0, column].set_ylim(0, None)
         axes[1, column].set_ylim(0, 1.4)
     axes[1, 0].plot([], [], color="grey", label="training")
-    axes[1, 0].plot([], [], **THEORY_LINE, label="theory, from W(0)")
-    axes[1, 0].legend(loc="center right")
+    add_theory_legend(axes[1, 0], "theory, from W(0)", loc="center right")
     at_limit, printed = axes[:, 2]
     for name, color in zip(OBJECTIVES, ("C0", "C1"), strict=True):
         last, loss = rows[name]["limit_steps"][-1], rows[name]["limit_loss"]
@@ -169,16 +168,13 @@ def plot(rows: Rows) -> MplFigure:
 
 
 def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    def ratios(a: str, b: str, key: str) -> list[float]:
-        return [x / y for x, y in zip(rows[a][key], rows[b][key], strict=True)]
-
     frossl, barlow = rows["frossl"], rows["barlow"]
-    speedup, predicted = ratios("barlow", "frossl", "learning_times"), ratios("barlow", "frossl", "predicted_learning_times")
-    slowdown, expected = ratios("frossl", "barlow", "limit_steps")[-1], ratios("frossl", "barlow", "predicted_limit_steps")[-1]
+    speedup, predicted = (ratios(barlow[key], frossl[key]) for key in ("learning_times", "predicted_learning_times"))
+    slowdown, expected = (frossl[key][-1] / barlow[key][-1] for key in ("limit_steps", "predicted_limit_steps"))
     errors = {name: time_errors(rows[name], rows["learning_rate"]) for name in OBJECTIVES}
     percent = {name: 100 * max(abs(error) / time for error, _, time in errors[name]) for name in OBJECTIVES}
-    distance = mean_distance(frossl["eigenvalues"], frossl["predicted_eigenvalues"])
-    printed = mean_distance(frossl["eigenvalues"], rows["printed_eigenvalues"])
+    curves, theory, paper = map(torch.tensor, (frossl["eigenvalues"], frossl["predicted_eigenvalues"], rows["printed_eigenvalues"]))
+    distance, printed = (curves - theory).abs().mean().item(), (curves - paper).abs().mean().item()
     spacing = {name: rows[name]["learning_times"][-1] / rows[name]["learning_times"][0] for name in OBJECTIVES}
     shared = {name: sum(cosine**2 for cosine in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES}
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
@@ -232,11 +228,6 @@ def time_errors(row: Rows, learning_rate: float) -> list[tuple[float, float, flo
     """
     pairs = zip(row["learning_times"], row["predicted_learning_times"], sorted(row["rates"], reverse=True), strict=True)
     return [(time - guess, 1 / rate + learning_rate * rate / 4 * guess, guess) for time, guess, rate in pairs]
-
-
-def mean_distance(curves: list[list[float]], others: list[list[float]]) -> float:
-    """Return the mean distance between two sets of curves."""
-    return (torch.tensor(curves) - torch.tensor(others)).abs().mean().item()
 
 
 def format_range(numbers: list[float]) -> str:

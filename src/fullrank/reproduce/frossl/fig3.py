@@ -276,12 +276,12 @@ def count_wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:
 
 def format_means(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
     """Return the mean ± standard deviation of each objective as text."""
-    by_label = {SETTINGS[name].label: metric_values(rows, kind, key, name) for name in names}
-    return ", ".join(f"{label} {format_number(statistics.fmean(v))}{format_deviation(v)}" for label, v in by_label.items())
-
-
-def format_deviation(numbers: list[float]) -> str:
-    return f" ± {format_number(statistics.stdev(numbers))}" if len(numbers) > 1 and all(map(math.isfinite, numbers)) else ""
+    texts = []
+    for name in names:
+        values = metric_values(rows, kind, key, name)
+        deviation = f" ± {format_number(statistics.stdev(values))}" if len(values) > 1 and all(map(math.isfinite, values)) else ""
+        texts.append(f"{SETTINGS[name].label} {format_number(statistics.fmean(values))}{deviation}")
+    return ", ".join(texts)
 
 
 def format_number(value: float | None) -> str:

@@ -18,7 +18,9 @@ from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import contrastive_kernel
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plotting import add_theory_legend
 
 LAST = 3
 """Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""
@@ -69,7 +71,7 @@ def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) 
     gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
-    W = torch.randn(size.dimensions, len(G), generator=rng, dtype=torch.float64) * start / (len(G) * gamma[0]).sqrt()
+    W = normal(size.dimensions, len(G), rng=rng) * start / (len(G) * gamma[0]).sqrt()
     s = stepwise.aligned_initialization(W, V)[1]
     predicted, rate = stepwise.learning_times(s, gamma), size.rate / gamma[0].item()
     first, last = predicted.min().item() / rate / 2, predicted.max().item() / rate * 1.3
@@ -128,8 +130,7 @@ def plot(rows: Rows) -> MplFigure:
         ax.plot(run["t"], run["eigenvalues"])
         ax.plot(run["t"], run["theory"], **THEORY_LINE)
         ax.set(title=title, xlabel="t = learning rate × step", ylabel="eigenvalues of the embedding", ylim=(-0.02, 1.12))
-        ax.plot([], [], **THEORY_LINE, label="closed form")
-        ax.legend(loc="upper left")
+        add_theory_legend(ax, "closed form", loc="upper left")
     for ax in axes[0]:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -141,9 +142,8 @@ def plot(rows: Rows) -> MplFigure:
         run = rows[name]
         ax.plot(run["predicted"], [100 * error for error in time_errors(run)], marker, ms=4, label=name)
         ax.plot(run["predicted"], [100 * (x - 1) for x in euler_factors(run)], **THEORY_LINE)
-    ax.plot([], [], **THEORY_LINE, label="effect of finite steps")
+    add_theory_legend(ax, "effect of finite steps")
     ax.set(title="learning times, measured against predicted", xlabel="predicted τ", ylabel="error in %")
-    ax.legend()
     return figure
 
 
