@@ -43,7 +43,7 @@ def reproduce(
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small minutes; paper has the paper's own numbers where it gives them.
+        size: smoke takes seconds, small minutes; paper has the paper's values if it gives them.
         data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
         seed: seed of all random numbers.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.

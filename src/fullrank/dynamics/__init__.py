@@ -1,6 +1,6 @@
 """The dynamics of learning under joint-embedding objectives: vector fields, closed forms and discretisations, in float64.
 
-Import the modules by name (`from fullrank.dynamics import two_view`), since several have functions such as `gradient_descent`.
+Import the modules by name (`from fullrank.dynamics import two_view`), since several define the same names, for example `gradient_descent`.
 
     flow                     gradient flow and gradient descent of any loss
     two_view, two_view_modes FroSSL's and the Barlow Twins loss of two linear networks, and its modes

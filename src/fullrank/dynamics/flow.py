@@ -50,7 +50,7 @@ def gradient_flow(
         loss: a scalar function of the parameters.
         params: θ(0), a dict or tuple of float64 tensors.
         t: ascending times ≥ 0, in units of learning rate × step.
-        rtol: allowed error of a step, relative to each number of θ.
+        rtol: allowed error of a step, relative to each entry of θ.
         atol: allowed absolute error of a step, in addition.
 
     Returns:
@@ -163,7 +163,7 @@ def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
 
 
 def _flatten(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
-    """Return all numbers of the parameters in one row."""
+    """Return all parameters as one vector."""
     return torch.cat([x.reshape(-1) for x in parameter_tensors(params)])
 
 

@@ -175,7 +175,7 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
     It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: the further apart two singular values, the closer to orthogonal their
     vectors. For D = 0, vectors of different singular values are orthogonal; those of equal ones have no bound.
 
-    Source: in place of Theorem 2, whose W₁W₁ᵀ = W₂ᵀW₂ holds relative to the largest singular values only.
+    Source: in place of Theorem 2: its W₁W₁ᵀ = W₂ᵀW₂ holds relative to the largest singular values only.
 
     >>> alignment_upper_bound(torch.tensor([2.0, 1.0]), torch.tensor([2.0, 0.0]), torch.eye(2))
     tensor([[1.0000, 0.3333],
@@ -215,7 +215,9 @@ def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     [2, 1, 1]
     """
     if not ratio > 1:
-        raise UserError(f"ratio is {ratio}, expected more than 1; a group ends if neighbours differ by more than this factor, such as 1.1")
+        raise UserError(
+            f"ratio is {ratio}, expected more than 1, the factor between neighbours at which a group ends; give for example 1.1"
+        )
     ends = (S[:-1] > ratio * S[1:]).nonzero()[:, 0] + 1
     return [end - start for start, end in pairwise([0, *ends.tolist(), len(S)])]
 

@@ -109,7 +109,7 @@ def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
 
         tanh     |x|²/(h + 2) to leading order: after training the rate is h^{−1}, no longer h^{−3/2}
         ReLU     ½, at every width: never near the linear network
-        sigmoid  ¾ as h → ∞, besides the constant W2ᵀφ(0)1
+        sigmoid  ¾ as h → ∞, in addition to the constant W2ᵀφ(0)1
 
     Raises:
         UserError: an unknown activation, or fewer than 2 hidden units.

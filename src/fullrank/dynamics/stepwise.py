@@ -111,7 +111,7 @@ def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tens
 
 
 def aligned_initialization(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
-    """Return U and s(0) of the aligned initialisation U diag(s) Vᵀ, whose flow a small generic W follows.
+    """Return U and s(0) of the aligned initialisation U diag(s) Vᵀ; its flow is that of a small generic W.
 
     V has the K ≤ D modes of largest γ, descending, and γ_j s_j(0)² ≪ 1. WV = QR, s_j(0) = |R_jj|, U = Q with R's signs. Modes are learned
     in order, each in the part of the embedding space that earlier modes left free: a Gram-Schmidt process. It is exact as W → 0, with

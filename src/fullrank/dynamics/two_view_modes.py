@@ -220,7 +220,7 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
 def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
 ) -> Float[Tensor, " D"]:
-    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its own stability limit.
+    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its stability limit.
 
     It is the ratio of log(1 + η · rate/2), Barlow Twins' over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends,
     as the share tends to 0, to

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
-"""The numbers that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
+"""The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Claim:
     holds: bool | None
     """None: too few runs to decide."""
     corrected: bool = False
-    """Whether this is our claim, from a derivation or a control, where the paper is silent or misprinted."""
+    """Whether this is our claim, from a derivation or a control, on a point on which the paper is silent or misprinted."""
 
     @property
     def verdict(self) -> str:
@@ -96,7 +96,7 @@ class Figure:
     claim: str
     """The paper's main claim about the figure, in one sentence."""
     sizes: Mapping[str, Any]
-    """smoke (seconds, no data needed), small (the committed results), paper (the paper's own numbers, where it gives them)."""
+    """smoke (seconds, no data needed), small (the committed results), paper (the paper's values, if it gives them)."""
     compute: Callable[..., Rows]
     plot: Callable[[Rows], MplFigure]
     evaluate_claims: Callable[[Rows], Mapping[str, ClaimResult]]

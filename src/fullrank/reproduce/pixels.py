@@ -54,7 +54,7 @@ def random_crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: floa
     """Return two random crops of each image, resized to the image's size, as rows of pixels in [0, 1].
 
     Args:
-        X: square images, grey or RGB, as `load_pixels` returns them.
+        X: square images, grayscale or RGB, as `load_pixels` returns them.
         area: smallest area of a crop, as a share of the image's area.
         seed: seed of the crops and the noise.
         noise: standard deviation of the Gaussian noise that is added to each crop.

@@ -1,4 +1,4 @@
-"""The result of a figure: its rows, where they come from, its file, and its drawing."""
+"""The result of a figure: its rows, their origin, its file, and its drawing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Result:
         except FileNotFoundError:
             raise UserError(f"{path} does not exist; compute it with fullrank reproduce, without --redraw") from None
         except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{path} does not hold the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
+            raise UserError(f"{path} does not contain the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
 
 
 def result_path(name: str, size: str) -> Path:
@@ -74,7 +74,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     Args:
         name: PAPER/FIGURE, one of `FIGURES`.
-        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's own numbers, where it gives
+        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's values, if it gives
             them).
         data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
         seed: seed of all random numbers.
@@ -105,7 +105,7 @@ def round_numbers(value: Any) -> Any:
     """Return rows with all floats rounded to `DIGITS` significant digits.
 
     Raises:
-        AssertionError: a value that JSON cannot hold, such as infinity; rows hold None instead.
+        AssertionError: a value that JSON cannot represent, for example infinity; rows contain None instead.
 
     >>> round_numbers({"t": [1 / 3, 2], "name": "a"})
     {'t': [0.333333, 2], 'name': 'a'}

@@ -26,7 +26,7 @@ from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code
-GROUP_RATIO = 2.0  # a group of singular values ends where the next is smaller by more than this factor
+GROUP_RATIO = 2.0  # a group of singular values ends if the next is smaller by more than this factor
 CASES = {
     "paper": ("the paper's start", 1e-6),
     "balanced": ("balanced start", 1e-6),
@@ -113,7 +113,7 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": our_correction(
             "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
         ),
-        "where singular values are nearly equal, blocks align, single vectors do not": paper_claim(
+        "if singular values are nearly equal, blocks align, single vectors do not": paper_claim(
             "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
             f"{max(means):.2f} and {cosine:.3f} at the worst start",
             max(means) < 0.8 and cosine > 0.95,

@@ -1,7 +1,7 @@
 """Fig. 6: singular values of two linear layers and eigenvalues of the embeddings' covariance over time, with the theory of aligned layers.
 
 The theory is eq. 10-11 with a_k = v₁ᵀXv₁ and the other layer's singular values at each time. It is exact from a balanced start, but not
-from the paper's start, where the low modes never align. Training uses one batch throughout, so that there is one X from which to compute
+from the paper's start: there the low modes never align. Training uses one batch throughout, so that there is one X from which to compute
 a_k.
 """
 

@@ -53,7 +53,7 @@ class Size:
     recipe: Recipe
     """Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of dimensions that DirectCLR sees."""
     seeds: int
-    sweep: tuple[int, ...]  # values of d0 in Fig. 12, besides the recipe's own and D_b
+    sweep: tuple[int, ...]  # values of d0 in Fig. 12, in addition to the recipe's d0 and D_b
     probe_images: int  # labelled training images of the linear probe, a random choice; 0: all
     runs: str = ""  # folder in which runs are stored and shared between figures; empty: runs are not stored
 
@@ -89,7 +89,8 @@ SIZES = {
 
 
 def with_projector(recipe: Recipe, name: str) -> Recipe:
-    """Return a two-layer recipe with another projector, one of `LABELS`; 'DirectCLR' has its own objective, as in the authors' code.
+    """Return a two-layer recipe with another projector, one of `LABELS`; 'DirectCLR' changes the objective instead, as in the authors'
+    code.
 
     >>> with_projector(SIZES["paper"].recipe, "linear").projector.widths
     (128,)

@@ -2,7 +2,7 @@
 
 The paper gives neither the sizes of data and networks nor the learning rate; those here are ours. We read 𝒩(0, 0.1 𝕀) as a variance of 0.1,
 average the loss over the samples, and also draw the effective rank of the outputs, which shows how the unconstrained network fails. Under
-the scaled loss gradient descent stays near the minimum without reaching it, because spectral norms have a kink where singular values are
+the scaled loss gradient descent stays near the minimum without reaching it, because spectral norms have a kink if singular values are
 equal.
 """
 
@@ -49,7 +49,7 @@ def half_moons(samples: int, *, seed: int) -> Float[Tensor, "3 n 2"]:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    """Train from several starts: an unconstrained linear map, two layers under the scaled loss, and two layers kept orthonormal."""
+    """Train from several starts: an unconstrained linear map, two layers under the scaled loss, and two orthonormal layers."""
     X, X_pos, X_neg = half_moons(size.samples, seed=seed)
     C = pair_matrix(X, X_pos, X_neg, average=True)
     eigenvalues, V = eigenbasis(C)

@@ -80,7 +80,7 @@ def initial_outputs(starts: list[Weights], X: Float[Tensor, "3 n d"], activation
 
 
 def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, size: Size) -> Float[Tensor, "S T n z"]:
-    """Return the anchors' outputs while both layers, kept orthonormal, descend the contrastive loss."""
+    """Return the anchors' outputs while both layers, with orthonormal columns, descend the contrastive loss."""
 
     def loss(W: Weights) -> Tensor:
         terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))

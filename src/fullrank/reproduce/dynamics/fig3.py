@@ -61,7 +61,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     del data
     C = pair_matrix(*half_moons(size.samples, seed=seed), average=True)
     eigenvalues, V = eigenbasis(C)
-    stored_steps = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points where outputs change quickly
+    stored_steps = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points at the start
 
     def train_paths(hidden: int, outputs: int, start: int, *, finer: int = 1) -> dict[str, Tensor]:
         """Return the outputs by (11), and by (12) for two flows, from the same start."""

@@ -77,7 +77,7 @@ def train_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float
 
 
 def integrate_several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
-    """Return eigenvalues of qqᵀ over time with three outputs, where two eigenvalues of C are negative."""
+    """Return eigenvalues of qqᵀ over time with three outputs, for a C with two negative eigenvalues."""
     eigenvalues = float64(*SEVERAL_OUTPUTS)
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2

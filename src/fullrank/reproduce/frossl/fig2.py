@@ -1,8 +1,8 @@
 """Fig. 2: FroSSL's loss (8) and the Barlow Twins loss, two linear layers, full batch: loss and top eigenvalues, with theory over training.
 
 The paper does not say how its two views were made; ours are random crops. Pixels are scaled so that view 1's largest eigenvalue λ₁ is 1;
-other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train both at the same share of their own
-stability limit, where FroSSL is not faster. The closed form (18) is drawn as printed, too.
+other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train both at the same share of their
+stability limits: there FroSSL is not faster. The closed form (18) is drawn as printed, too.
 
 Crops are mild, at least 90 % of the area, because the theory of FroSSL's steps is approximate, and less exact the more views differ. On
 digits its learning times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10 %. With 60 %, some eigenvalues reach
@@ -143,7 +143,7 @@ def plot(rows: Rows) -> MplFigure:
         axes[1, column].set(xlabel="t = learning rate × step (1/λ₁)", ylabel="eigenvalues of Z₁ᵀZ₁")
         axes[0, column].set_ylim(0, None)
         axes[1, column].set_ylim(0, 1.4)
-    axes[1, 0].plot([], [], color="grey", label="training")
+    axes[1, 0].plot([], [], color="gray", label="training")
     add_theory_legend(axes[1, 0], "theory, from W(0)", loc="center right")
     at_limit, printed = axes[:, 2]
     for name, color in zip(OBJECTIVES, ("C0", "C1"), strict=True):
