@@ -163,7 +163,7 @@ def test_after_training_the_rate_of_tanh_is_one_and_the_gain_of_relu_is_a_half()
 def test_unknown_activations_and_too_few_units_are_errors():
     with pytest.raises(UserError, match="unknown activation 'tang'"):
         outputs(torch.eye(2), torch.eye(2), torch.eye(2), activation="tang")
-    with pytest.raises(UserError, match="1 hidden units"):
+    with pytest.raises(UserError, match="hidden = 1"):
         initial_difference("tanh", norm=1.0, hidden=1, outputs=1)
     with pytest.raises(UserError, match="no 3 orthonormal columns"):
         initial_difference("tanh", norm=1.0, hidden=2, outputs=3)

@@ -59,14 +59,14 @@ def start_of(G: Tensor, *, networks: int, dimensions: int, scale: float, seed: i
 
 def trained(name: str, W: Tensor, G: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of the integrated flow of the loss, and the eigenvalues of view 1."""
-    path = gradient_flow(lambda p: CASES[name][0].loss(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
+    path = gradient_flow(lambda p: CASES[name][0].value(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
     return path, torch.stack([eigenvalues(W, G)[0] for W in path])
 
 
 def predicted_and_measured(name: str, W: Tensor, G: Tensor) -> tuple[SmallInitialization, Tensor, Tensor]:
     """The times at which each eigenvalue of view 1, in descending order, reaches 0.4."""
     start = CASES[name][3](W, G)
-    t = torch.linspace(0, 1.3 * start.step_times().max().item(), 400, dtype=torch.float64)
+    t = torch.linspace(0, 1.3 * start.learning_times().max().item(), 400, dtype=torch.float64)
     return start, crossing_times(t, start.eigenvalues(t)[:, 0], level=0.4), crossing_times(t, trained(name, W, G, t)[1], level=0.4)
 
 
@@ -109,7 +109,7 @@ def test_modes_of_aligned_moments_are_those_of_the_closed_forms(networks):
 
 @both_objectives
 @separate_and_shared
-def test_the_smaller_the_start_the_better_the_predicted_step_times(name, networks):
+def test_the_smaller_the_start_the_better_the_predicted_learning_times(name, networks):
     G, errors = aligned_moments(vector(1, 0.5, 0.25, 0.1), vector(0.9, 0.9, 0.8, 0.8)), []
     for scale in (1e-1, 1e-5):
         _, predicted, measured = predicted_and_measured(name, start_of(G, networks=networks, dimensions=3, scale=scale), G)
@@ -123,7 +123,7 @@ def test_the_whole_trajectory_and_the_last_subspace_are_predicted(name):
     G = aligned_moments(vector(1, 0.5, 0.25, 0.05), vector(0.9, 0.9, 0.9, 0.5))
     W = start_of(G, networks=2, dimensions=3, scale=1e-6)
     start = CASES[name][3](W, G)
-    t = torch.linspace(0, 1.3 * start.step_times().max().item(), 60, dtype=torch.float64)
+    t = torch.linspace(0, 1.3 * start.learning_times().max().item(), 60, dtype=torch.float64)
     path, values = trained(name, W, G, t)
     torch.testing.assert_close(values, start.eigenvalues(t)[:, 0], rtol=0, atol=0.02)
     torch.testing.assert_close(path, start.weights(t), rtol=0, atol=0.05)

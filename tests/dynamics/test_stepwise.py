@@ -133,23 +133,23 @@ def test_the_eigenvalues_give_the_loss(G, aligned):
     close_absolute(stepwise.barlow_loss(W, G), (1 - values).square().sum(), 1e-13)
 
 
-def test_step_times_are_where_the_eigenvalue_is_a_half():
+def test_learning_times_are_where_the_eigenvalue_is_a_half():
     gamma = torch.tensor([1.5, 0.3, 0.1], dtype=torch.float64)
     s = torch.tensor([0.1, 1e-3, 1e-6], dtype=torch.float64)
-    at = stepwise.eigenvalues(stepwise.step_times(s, gamma), s, gamma).diagonal()
+    at = stepwise.eigenvalues(stepwise.learning_times(s, gamma), s, gamma).diagonal()
     close_absolute(at, 1 / (2 - gamma * s**2), 1e-12)
 
 
 def test_modes_that_are_not_learned_have_no_step_time():
-    times = stepwise.step_times(torch.tensor([0.1, 0.1, 0.0]), torch.tensor([0.0, -1.0, 1.0]))
+    times = stepwise.learning_times(torch.tensor([0.1, 0.1, 0.0]), torch.tensor([0.0, -1.0, 1.0]))
     assert times.tolist() == [math.inf] * 3
 
 
-def test_step_times_measured_on_the_closed_form_are_those_predicted():
+def test_learning_times_measured_on_the_closed_form_are_those_predicted():
     gamma = torch.tensor([1.5, 0.3, 0.1, -1.0], dtype=torch.float64)
     s = torch.full((4,), 1e-4, dtype=torch.float64)
     t = torch.linspace(0, 30, 10001, dtype=torch.float64)
-    close_absolute(stepwise.crossing_times(t, stepwise.eigenvalues(t, s, gamma)), stepwise.step_times(s, gamma), 1e-5)
+    close_absolute(stepwise.crossing_times(t, stepwise.eigenvalues(t, s, gamma)), stepwise.learning_times(s, gamma), 1e-5)
 
 
 def test_crossing_times_are_interpolated_and_the_first_record_counts():
@@ -162,7 +162,7 @@ def test_crossing_times_are_interpolated_and_the_first_record_counts():
 @pytest.mark.parametrize("seed", range(5))
 def test_modes_are_learned_when_predicted(seed):
     path = trained(start(seed))
-    predicted = stepwise.step_times(stepwise.aligned_initialization(start(seed), FIRST)[1], HARMONIC[:8])
+    predicted = stepwise.learning_times(stepwise.aligned_initialization(start(seed), FIRST)[1], HARMONIC[:8])
     measured = stepwise.crossing_times(LONG, torch.linalg.eigvalsh(path @ torch.diag(HARMONIC) @ path.mT).flip(-1))
     error = (measured / predicted - 1).abs()
     assert error[:5].max() < 0.002

@@ -318,7 +318,7 @@ def test_impossible_widths_learning_rates_outputs_and_flows_are_errors(rng):
         lambda q: integrate_outputs(q, vector(1), vector(1)),
         lambda q: euler_outputs(q, vector(-1), learning_rate=0.1, steps=1),
     ):
-        with pytest.raises(UserError, match="outputs of length 2"):
+        with pytest.raises(UserError, match="q0 has length 2"):
             refused(vector(2)[:, None])
     with pytest.raises(UserError, match="unknown flow 'polr'"):
         output_vector_field(vector(0.5)[:, None], vector(-1), flow="polr")

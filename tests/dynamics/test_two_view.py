@@ -37,7 +37,7 @@ def test_loss_and_vector_field_from_moments_are_those_of_the_embeddings(name, ne
     X, W = seeded_randn(2, 20, 6) / 4, seeded_randn(networks, 3, 6, seed=1).requires_grad_()
     loss = sum(actual(X @ W.mT).values())
     (gradient,) = torch.autograd.grad(loss, W)
-    torch.testing.assert_close(objective.loss(W.detach(), moments(X)), loss.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(objective.value(W.detach(), moments(X)), loss.detach(), rtol=1e-12, atol=0)
     torch.testing.assert_close(objective.vector_field(W.detach(), moments(X)), -gradient, rtol=1e-12, atol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_the_printed_flow_of_frossl_is_not_the_gradient_and_lets_weights_decay()
 
 def test_barlow_conserves_the_difference_of_norms_of_any_weights():
     G, W = moments(seeded_randn(2, 20, 5) / 4), seeded_randn(2, 3, 5, seed=1)
-    trajectory = gradient_flow(lambda p: BARLOW.loss(p["W"], G), {"W": W}, vector(0, 0.5, 1), rtol=1e-12)["W"]
+    trajectory = gradient_flow(lambda p: BARLOW.value(p["W"], G), {"W": W}, vector(0, 0.5, 1), rtol=1e-12)["W"]
     difference = trajectory.square().sum((2, 3)).diff(dim=1)
     torch.testing.assert_close(difference, difference[:1].expand(3, 1), rtol=0, atol=1e-10)
 
@@ -104,9 +104,9 @@ def test_principal_cosines_are_those_of_bases_of_the_embeddings(networks):
 
 def test_wrong_shapes_ranks_and_learning_rates_are_errors():
     W, G = seeded_randn(2, 3, 5), moments(seeded_randn(2, 20, 5))
-    with pytest.raises(UserError, match="weights of 3 networks"):
+    with pytest.raises(UserError, match="W has 3 networks"):
         frossl_vector_field(seeded_randn(3, 3, 5), G)
-    with pytest.raises(UserError, match="weights of 4 inputs"):
+    with pytest.raises(UserError, match="W has 4 inputs"):
         barlow_vector_field(seeded_randn(2, 3, 4), G)
     with pytest.raises(UserError, match="rank 5"):
         frossl_optimum(G, dimensions=6)

@@ -57,7 +57,7 @@ def aligned_weights(s: Tensor, modes: int) -> Tensor:
 
 
 def hessian(objective: TwoViewLoss, W: Tensor, G: Tensor) -> Tensor:
-    return torch.autograd.functional.hessian(lambda W: objective.loss(W, G), W).reshape(W.numel(), W.numel())
+    return torch.autograd.functional.hessian(lambda W: objective.value(W, G), W).reshape(W.numel(), W.numel())
 
 
 def closed_form(name: str, lam: Tensor, kappa: Tensor, *, shared: bool = False) -> tuple[LogisticModes, float]:
@@ -125,10 +125,10 @@ def test_without_noise_the_closed_form_is_the_one_of_the_true_equation_and_not_t
 
 
 @pytest.mark.parametrize("make", [lambda: frossl_modes(vector(3, 1), vector(2, 1)), lambda: barlow_modes(vector(2, 1))])
-def test_step_times_are_when_the_fraction_is_reached(make):
+def test_learning_times_are_when_the_fraction_is_reached(make):
     mode: LogisticModes = make()
     for fraction in (0.1, 0.5, 0.9):
-        T = mode.step_times(vector(0.05, 0.1), fraction=fraction)
+        T = mode.learning_times(vector(0.05, 0.1), fraction=fraction)
         reached = mode.singular_values(T, vector(0.05, 0.1)).diagonal() ** 2
         torch.testing.assert_close(reached, fraction * mode.limit)
 
@@ -138,7 +138,7 @@ def test_barlow_takes_exactly_twice_the_time_without_noise(shared):
     lam, s0 = vector(5, 1, 0.1), vector(0.3, 0.1, 1e-4)
     for fraction in (0.1, 0.9):
         slow, fast = (
-            mode.step_times(s0, fraction=fraction) for mode in (barlow_modes(lam, shared=shared), frossl_modes(lam, lam, shared=shared))
+            mode.learning_times(s0, fraction=fraction) for mode in (barlow_modes(lam, shared=shared), frossl_modes(lam, lam, shared=shared))
         )
         torch.testing.assert_close(slow / fast, 2 * torch.ones(3, dtype=torch.float64), rtol=1e-12, atol=0)
 
@@ -146,7 +146,7 @@ def test_barlow_takes_exactly_twice_the_time_without_noise(shared):
 def test_the_speed_up_tends_to_one_plus_one_over_rho_for_small_weights():
     rho, lam = 0.5, vector(2)
     ratios = [
-        (barlow_modes(rho * lam).step_times(vector(s0)) / frossl_modes(lam, rho * lam).step_times(vector(s0))).item()
+        (barlow_modes(rho * lam).learning_times(vector(s0)) / frossl_modes(lam, rho * lam).learning_times(vector(s0))).item()
         for s0 in (1e-3, 1e-12, 1e-120)
     ]
     errors = [abs(ratio - (1 + 1 / rho)) for ratio in ratios]
@@ -303,13 +303,13 @@ def test_impossible_modes_fractions_and_shares_are_errors():
         frossl_modes(one, 2 * one)
     with pytest.raises(UserError, match="κ = -1"):
         barlow_modes(-one)
-    with pytest.raises(UserError, match="fraction 1"):
-        barlow_modes(one).step_times(0.1 * one, fraction=1.0)
+    with pytest.raises(UserError, match="fraction is 1"):
+        barlow_modes(one).learning_times(0.1 * one, fraction=1.0)
     with pytest.raises(UserError, match="above its fixed point"):
-        barlow_modes(one).step_times(2 * one)
-    with pytest.raises(UserError, match="2 dimensions and 1 modes"):
+        barlow_modes(one).learning_times(2 * one)
+    with pytest.raises(UserError, match="exceeds the 1 modes"):
         frossl_curvature(one, one, dimensions=2)
-    with pytest.raises(UserError, match="share 1"):
+    with pytest.raises(UserError, match="share is 1"):
         frossl_barlow_step_ratio(one, one, share=1.0)
 
 
@@ -354,12 +354,12 @@ def test_steps_to_fraction_are_those_of_gradient_descent(name, share):
     measured = steps_measured(LOSSES[name], W, G, learning_rate=eta, levels=lam * mode.limit / 2, most=most)
     assert ((measured - predicted).abs() < 2).all()
     if share > 0.1:
-        assert ((measured - mode.step_times(s0) / eta).abs() > 2).any()  # what the flow alone would say
+        assert ((measured - mode.learning_times(s0) / eta).abs() > 2).any()  # what the flow alone would say
 
 
 def test_steps_at_small_learning_rates_are_the_time_of_the_flow():
     mode, s0 = frossl_modes(vector(2, 1), vector(1, 1)), vector(1e-3, 1e-2)
-    torch.testing.assert_close(1e-6 * steps_to_fraction(mode, s0, learning_rate=1e-6), mode.step_times(s0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(1e-6 * steps_to_fraction(mode, s0, learning_rate=1e-6), mode.learning_times(s0), rtol=1e-5, atol=0)
 
 
 @separate_and_shared

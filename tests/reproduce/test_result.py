@@ -10,7 +10,7 @@ from fullrank.errors import UserError
 from fullrank.plot_style import subplots, to_svg
 from fullrank.reproduce import Figure, Result, load_committed, reproduce, summarize_claims
 from fullrank.reproduce import figure as figure_module
-from fullrank.reproduce.figure import claimed, corrected
+from fullrank.reproduce.figure import our_correction, paper_claim
 from fullrank.reproduce.result import round_numbers, save_drawing
 
 
@@ -29,18 +29,18 @@ def plot(rows):
     return figure
 
 
-def check_claims(rows):
+def evaluate_claims(rows):
     x = rows["x"][0]
     return {
-        "x is a third": claimed("0.333", f"{x:.3f}", abs(x - 1 / 3) < 1e-5),
-        "x is a seventh": claimed("0.143", "0.333", False),
-        "x is a ninth": claimed("0.111", "0.333", None),
-        "x is seed / 3": corrected("0.333", "0.333", True),
+        "x is a third": paper_claim("0.333", f"{x:.3f}", abs(x - 1 / 3) < 1e-5),
+        "x is a seventh": paper_claim("0.143", "0.333", False),
+        "x is a ninth": paper_claim("0.111", "0.333", None),
+        "x is seed / 3": our_correction("0.333", "0.333", True),
     }
 
 
 SIZES = {"smoke": Size(2), "small": Size(3), "paper": Size(4)}
-TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, check_claims=check_claims)
+TOY = Figure(title="Fig. 0", claim="x is a third", sizes=SIZES, compute=compute, plot=plot, evaluate_claims=evaluate_claims)
 
 
 @pytest.fixture(autouse=True)

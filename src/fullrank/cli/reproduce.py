@@ -43,7 +43,7 @@ def reproduce(
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small minutes; paper has the paper's own numbers where it gives them.
+        size: smoke takes seconds, small minutes; paper has the paper's values if it gives them.
         data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
         seed: seed of all random numbers.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
@@ -57,7 +57,7 @@ def reproduce(
     images = {figure: load_figure(figure).images for figure in names}
     paths = {figure: (out / result_path(figure, size)).with_suffix(".json") for figure in names}
     if data is not None and not any(images.values()):
-        raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
     if name in paths and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
     for figure, path in paths.items():

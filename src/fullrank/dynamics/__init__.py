@@ -1,11 +1,11 @@
 """The dynamics of learning under joint-embedding objectives: vector fields, closed forms and discretisations, in float64.
 
-Import the modules by name (`from fullrank.dynamics import two_view`), since several have functions such as `gradient_descent`.
+Import the modules by name (`from fullrank.dynamics import two_view`), since several define the same names, for example `gradient_descent`.
 
     flow                     gradient flow and gradient descent of any loss
-    two_view, two_view_modes FroSSL's and Barlow's loss of two linear networks, and its modes
+    two_view, two_view_modes FroSSL's and the Barlow Twins loss of two linear networks, and its modes
     small_initialization     the same from small random weights
-    stepwise                 Barlow's loss of one linear network or kernel machine, learned in steps
+    stepwise                 the Barlow Twins loss of one linear network or kernel machine, learned in steps
     contrastive_pairs        trace losses over pairs without constraints
     trace, optimum           trace losses under orthogonality constraints, and their minima and limits
     nonlinear                two layers with an activation, compared with linear ones

@@ -13,17 +13,11 @@ from fullrank.errors import UserError
 
 
 def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
-    """Return the factors k_j on the augmentation's second moments above which small weights vanish, one factor for each direction.
+    """Return the factors k_j on the augmentation's second moments above which small weights vanish: one per direction, ascending.
 
     For W → 0 the softmax weights are 1/N, and X = 2N Cov(x) − (N − 1) Σ_i(x′_i − x_i)(x′_i − x_i)ᵀ/N. With the second moments times k, X
-    has as many negative eigenvalues as there are k_j < k, where Σ̂₀v = k_jΣ̂₁v. For isotropic data of variance v and an augmentation with
-    unit second moments, k* = 2v N/(N − 1).
-
-    Args:
-        x: inputs of N anchors and of their positives.
-
-    Returns:
-        The thresholds in ascending order, infinite for directions without augmentation.
+    has as many negative eigenvalues as there are k_j < k with Σ̂₀v = k_jΣ̂₁v. For isotropic data of variance v and an augmentation with
+    unit second moments, k* = 2v N/(N − 1). Directions without augmentation have an infinite threshold.
 
     Raises:
         UserError: the anchors do not span the m dimensions.
@@ -46,7 +40,7 @@ def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
 
 
 def gaussian_equilibrium(k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Float[Tensor, "*S"]:
-    """Return the singular value w* where growth ends for an isotropic Gaussian: w*² = ((v + √(v² + 4vk))/(2k) − 1)/v, or 0 for k ≥ 2v.
+    """Return the singular value w* at which growth ends for an isotropic Gaussian: w*² = ((v + √(v² + 4vk))/(2k) − 1)/v, or 0 for k ≥ 2v.
 
     It is the root of ẇ/(wN) = v(2 + ω²)/(1 + ω²)² − k, ω² = w²v, for infinitely many samples: the softmax weights tilt the density of the
     other samples towards each anchor, and the weight of the positive itself vanishes as N → ∞. The rate decreases with w, so w converges
@@ -54,10 +48,6 @@ def gaussian_equilibrium(k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Fl
 
     With finitely many samples, or with directions without augmentation, the equilibrium is lower, since α_ii grows with the separation of
     the samples; the threshold is the same.
-
-    Args:
-        k: second moments of the shifts x′ − x in that direction, above 0.
-        variance: v of the data.
 
     Source: Lemma 2 in expectation; not in the paper.
 

@@ -10,12 +10,7 @@ from fullrank.errors import UserError
 
 
 def check_symmetric(A: Tensor, name: str, remedy: str) -> None:
-    """Check that A is square and equal to its transpose, up to rounding.
-
-    Args:
-        A: the matrix.
-        name: the name of A in an error message.
-        remedy: the end of an error message.
+    """Check that A is square and equal to its transpose, up to rounding; `name` and `remedy` are parts of the error message.
 
     Raises:
         UserError: A is not symmetric or not finite.
@@ -49,4 +44,4 @@ def check_output_length(q: Tensor, tolerance: float = 1e-9) -> None:
     """
     length = torch.linalg.matrix_norm(q, 2).item()
     if length > 1 + tolerance:
-        raise UserError(f"outputs of length {length:g} cannot come from orthonormal weights; give q0 = VᵀW1ᵀW2, of length at most 1")
+        raise UserError(f"q0 has length {length:g}, but outputs of orthonormal weights have at most 1; compute q0 = VᵀW1ᵀW2")

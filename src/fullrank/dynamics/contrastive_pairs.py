@@ -1,6 +1,6 @@
 """The symmetric matrix C of a loss over pairs, and the unconstrained gradient flow under it, which collapses to one dimension.
 
-Shapes: n anchors with p positives and q negatives each, d inputs, z outputs. Time is learning rate × step of the loss exactly as given: C
+Shapes: n anchors with p positives and q negatives each, d inputs, z outputs. Time t is learning rate × step of the loss exactly as given: C
 is a sum over n unless it is averaged, and every rate scales with C. Use float64.
 """
 
@@ -71,11 +71,6 @@ def unconstrained_weights(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"],
 
     With X = −2C this is W(t) = W(0)e^{Xt}, the solution of Ẇ = WX for one layer under InfoNCE with a fixed driving matrix X. As many
     singular values decay as X has negative eigenvalues (for W(0) of full column rank), and the others diverge.
-
-    Args:
-        Theta0: weights at t = 0.
-        C: symmetric matrix of the loss.
-        t: times, learning rate × step.
 
     Raises:
         UserError: C is not symmetric.

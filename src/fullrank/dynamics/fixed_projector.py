@@ -1,10 +1,10 @@
 """A fixed projector A, which is not trained: embeddings u = Ar of the representation r = Θx.
 
 X is the symmetric matrix that drives the layers, Θ̇ = AᵀAΘX: X = −2C for the losses of `contrastive_pairs`, the `driving_matrix` of
-`infonce` for InfoNCE, which changes with the weights. Time is learning rate × step of the loss exactly as given, a sum over the samples
-unless C is averaged. Use float64.
+`infonce` for InfoNCE, which changes with the weights; closed forms are for a constant X and start at Theta0. Time t is learning rate × step
+of the loss exactly as given, a sum over the samples unless C is averaged. Use float64.
 
-Even where u loses dimensions, r can keep them: training does not change the part of r that A maps to zero.
+Even if u loses dimensions, r can keep them: training does not change the part of r that A maps to zero.
 """
 
 import torch
@@ -33,12 +33,6 @@ def projected_weights(
     """Return Θ(t) = Q (QᵀΘ₀V ∘ e^{a_i ξ_j t}) Vᵀ, the solution of Θ̇ = AᵀAΘX for a fixed X.
 
     Here AᵀA = Q diag(a) Qᵀ and X = V diag(ξ) Vᵀ.
-
-    Args:
-        Theta0: weights at t = 0.
-        A: the projector.
-        X: the driving matrix, constant in time: −2C.
-        t: times, learning rate × step.
 
     Raises:
         UserError: X is not symmetric.
@@ -97,11 +91,6 @@ def collapsed_weights(Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: 
 
     for W₀ = AΘ₀ with W₀v ≠ 0. The flow is that of `projected_weights` without the growth: W moves along W₀e^{Xs}, where s is a rescaled
     time, and keeps its norm. So u ends with one dimension, and r with one more than is frozen, min(h − k, d) + 1 (d at most).
-
-    Args:
-        Theta0: weights at t = 0.
-        A: the projector, orthonormal rows.
-        X: the driving matrix, constant in time.
 
     Raises:
         UserError: X is not symmetric, its largest eigenvalue is not simple, or A's rows are not orthonormal.

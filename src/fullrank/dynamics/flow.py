@@ -21,14 +21,7 @@ Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
 
 
 def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
-    """Return ∇loss(θ), computed by autograd. It is zero for parameters that the loss does not use.
-
-    Args:
-        loss: a scalar function of the parameters.
-        params: θ, a dict or tuple of tensors.
-
-    Returns:
-        The gradient, with the names and shapes of `params`.
+    """Return ∇loss(θ), computed by autograd, like `params` (θ). It is zero for parameters that the loss does not use.
 
     Raises:
         UserError: the loss is not a scalar tensor.
@@ -57,7 +50,7 @@ def gradient_flow(
         loss: a scalar function of the parameters.
         params: θ(0), a dict or tuple of float64 tensors.
         t: ascending times ≥ 0, in units of learning rate × step.
-        rtol: allowed error of a step, relative to each number of θ.
+        rtol: allowed error of a step, relative to each entry of θ.
         atol: allowed absolute error of a step, in addition.
 
     Returns:
@@ -81,14 +74,7 @@ def gradient_flow(
 def solve_ode(
     velocity: Callable[[Tensor], Tensor], start: Float[Tensor, "..."], t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
 ) -> Float[Tensor, "T ..."]:
-    """Solve x′ = velocity(x), x(0) = start, with the solver of `gradient_flow`, and return x at the times t.
-
-    Args:
-        velocity: x′ as a function of x, a tensor shaped like `start`.
-        start: x(0), float64.
-        t: ascending times ≥ 0.
-        rtol: allowed error of a step, relative to each number of x.
-        atol: allowed absolute error of a step, in addition.
+    """Solve x′ = velocity(x), x(0) = start, with the solver and tolerances of `gradient_flow`, and return x at the times t.
 
     Raises:
         UserError: the times do not ascend from 0 on, the velocity is not finite at the start, or x diverges before the last time.
@@ -120,16 +106,8 @@ def solve_ode(
 def gradient_descent(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, steps: Sequence[int]) -> Params:
     """Run full-batch gradient descent θ_{k+1} = θ_k − η ∇loss(θ_k), θ_0 = params, and return θ at the chosen steps.
 
-    This is Euler's method for `gradient_flow`: step k is at time t = ηk, and at a fixed time the two differ by O(η).
-
-    Args:
-        loss: a scalar function of the parameters.
-        params: θ_0, a dict or tuple of float64 tensors.
-        learning_rate: η.
-        steps: ascending numbers ≥ 0 of the steps to record.
-
-    Returns:
-        θ at those steps, named like `params`, each tensor with a first dimension of len(steps).
+    This is Euler's method for `gradient_flow`: step k is at time t = ηk, and at a fixed time the two differ by O(η). `steps` are ascending
+    numbers ≥ 0; the tensors of the result have a first dimension of len(steps).
 
     Raises:
         UserError: the parameters are not float64, the steps do not ascend from 0 on, or gradient descent diverges.
@@ -151,12 +129,14 @@ def gradient_descent(loss: Callable[[Params], Tensor], params: Params, *, learni
     return rebuild_parameters(params, [torch.stack(column) for column in zip(*rows, strict=True)])
 
 
-def gradient_descent_iterates(loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float) -> Iterator[Params]:
-    """Yield θ_0, θ_1, … of gradient descent without end. A gradient is computed only when the next θ is requested."""
+def gradient_descent_iterates(
+    loss: Callable[[Params], Tensor], params: Params, *, learning_rate: float, project: Callable[[Tensor], Tensor] = lambda x: x
+) -> Iterator[Params]:
+    """Yield θ_0, θ_1, … of gradient descent without end, each tensor of a step passed through `project`; gradients are computed lazily."""
     while True:
         yield params
         pairs = zip(parameter_tensors(params), parameter_tensors(gradient(loss, params)), strict=True)
-        params = rebuild_parameters(params, [x - learning_rate * slope for x, slope in pairs])
+        params = rebuild_parameters(params, [project(x - learning_rate * slope) for x, slope in pairs])
 
 
 def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
@@ -183,7 +163,7 @@ def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
 
 
 def _flatten(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
-    """Return all numbers of the parameters in one row."""
+    """Return all parameters as one vector."""
     return torch.cat([x.reshape(-1) for x in parameter_tensors(params)])
 
 

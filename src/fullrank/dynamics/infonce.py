@@ -53,11 +53,7 @@ def weighted_covariances(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"])
     """Return Σ̂₀ = Σ_ij α_ij(x_i − x_j)(x_i − x_j)ᵀ of the data and Σ̂₁ = Σ_i (1 − α_ii)(x′_i − x_i)(x′_i − x_i)ᵀ of the augmentation.
 
     Both are positive semidefinite. They are sums, not covariances: for uniform α = 1/N, Σ̂₀ is 2N times the covariance of the data (so X ≈
-    N(2 Cov − Cov_augmentation)).
-
-    Args:
-        x: inputs of N anchors and of their positives.
-        alpha: `softmax_weights` of their embeddings.
+    N(2 Cov − Cov_augmentation)). α are the `softmax_weights` of the embeddings.
 
     Source: Lemma 2, eq. 7.
 
@@ -187,16 +183,15 @@ def train_infonce(
     tensor([1.0000, 1.0954])
     """
     check_steps(steps)
-    wanted, recorded, current = set(steps), [], list(weights)
-    if 0 in wanted:
-        recorded.append(current)
-    for step, x in enumerate(islice(batches, steps[-1]), start=1):
-        current = [W + learning_rate * W_dot for W, W_dot in zip(current, vector_field(current, x), strict=True)]
-        if step in wanted:
-            recorded.append(current)
+
+    def take_step(weights: list[Tensor], x: Tensor) -> list[Tensor]:
+        return [W + learning_rate * W_dot for W, W_dot in zip(weights, vector_field(weights, x), strict=True)]
+
+    path, wanted = accumulate(islice(batches, steps[-1]), take_step, initial=list(weights)), set(steps)
+    recorded = [current for step, current in enumerate(path) if step in wanted]
     if len(recorded) < len(wanted):
         raise UserError(f"the batches ended before step {steps[-1]}; give one batch for each step, or itertools.repeat(x)")
-    if not all(W.isfinite().all() for W in current):
+    if not all(W.isfinite().all() for W in recorded[-1]):
         raise UserError(f"the weights diverge at a learning rate of {learning_rate:g}; lower it")
     return [torch.stack(layer) for layer in zip(*recorded, strict=True)]
 

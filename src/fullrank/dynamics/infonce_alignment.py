@@ -1,8 +1,9 @@
 """Singular values and vectors of linear layers in training, and the alignment of neighbouring layers.
 
 Balanced layers, W_{l+1}ᵀW_{l+1} = W_lW_lᵀ, stay aligned, so that each mode evolves independently. Other layers align as far as their modes
-outgrow the imbalance. Time is learning rate × step of gradient descent on the loss of `infonce`, a sum over the samples.
-Source of all: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
+outgrow the imbalance. In arguments, s1 and s2 are the singular values of W₁ and W₂, and D is their imbalance (`imbalances`). Time is
+learning rate × step of gradient descent on the loss of `infonce`, a sum over the samples. Source of all: Jing et al. 2022, Understanding
+Dimensional Collapse in Contrastive Self-supervised Learning.
 """
 
 from collections.abc import Sequence
@@ -38,17 +39,13 @@ def svd(W: Float[Tensor, "h m"]) -> Svd:
 
 
 def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
-    """Return the velocities U̇, Ṡ, V̇ of the singular values and vectors of W for the velocity Ẇ:
+    """Return the velocities U̇, Ṡ, V̇ of the singular values and vectors of W (its `svd`) for the velocity Ẇ:
 
         σ̇_k = u_kᵀẆv_k
         U̇ = U(H ⊙ (UᵀẆVS + SVᵀẆᵀU)) + (I − UUᵀ)ẆVS⁻¹,    V̇ = V(H ⊙ (VᵀẆᵀUS + SUᵀẆV)) + (I − VVᵀ)ẆᵀUS⁻¹
         H_kk′ = 1/(σ_k′² − σ_k²), 0 on the diagonal
 
     The last terms turn the vectors out of their span. That of U̇ is zero for h = k, that of V̇ for m = k.
-
-    Args:
-        factors: `svd` of W.
-        W_dot: the velocity of W.
 
     Raises:
         UserError: two singular values coincide, so that their vectors are not unique, or the last terms would divide by zero.
@@ -65,7 +62,10 @@ def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
     eye = torch.eye(len(S), dtype=torch.bool, device=S.device)
     rounding = 8 * torch.finfo(S.dtype).eps * squares.max()
     if (gaps.abs() <= rounding).logical_and(~eye).any():
-        raise UserError("two singular values coincide, so their vectors have no velocity; use the subspace that they span together")
+        raise UserError(
+            "two singular values are equal, so the time derivatives of their singular vectors are undefined; "
+            "compute the derivative of their common subspace instead"
+        )
     if len(U) != len(V) and S.min().square() <= rounding:
         raise UserError(
             f"W of shape ({len(U)}, {len(V)}) has a singular value 0 with vectors that are not unique; drop it from the factors"
@@ -102,14 +102,8 @@ def aligned_vector_field(
 def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     """Return L layers with product W = USVᵀ and zero `imbalances`: W₁ = S^{1/L}Vᵀ, W_l = S^{1/L}, W_L = US^{1/L}.
 
-    As the imbalances are conserved, the layers stay aligned: the papers' alignment is exact from this initialisation.
-
-    Args:
-        W: the product.
-        depth: L.
-
-    Returns:
-        W₁, …, W_L; the width of the hidden layers is the number of singular values of W.
+    As the imbalances are conserved, the layers stay aligned: the papers' alignment is exact from this initialisation. Hidden layers are as
+    wide as W has singular values.
 
     Raises:
         UserError: a depth below 1.
@@ -134,16 +128,9 @@ def balanced_singular_values(
 
         ṡ = L a s^{3−2/L},    s(t) = s(0)/(1 − (2L − 2) a s(0)^{2−2/L} t)^{L/(2L−2)},    or s(0)e^{at} for L = 1
 
-    In one layer, modes of equal a grow at the same rate ṡ/s. In deeper networks ṡ/s increases with s, so that large modes dominate.
-
-    Args:
-        s: singular values of W_L…W₁ at t = 0.
-        a: vᵀXv of each mode, its right singular vector v an eigenvector of a fixed X.
-        t: times, learning rate × step.
-        depth: L.
-
-    Returns:
-        s(t), infinite from t* = s(0)^{2/L−2}/((2L − 2)a) on where a > 0 and L > 1.
+    a is vᵀXv of each mode, with its right singular vector v an eigenvector of a fixed X. For a > 0 and L > 1, s is infinite from
+    t* = s(0)^{2/L−2}/((2L − 2)a) on. In one layer, modes of equal a grow at the same rate ṡ/s. In deeper networks ṡ/s increases with s, so
+    that large modes dominate.
 
     Raises:
         UserError: a depth below 1.
@@ -163,7 +150,7 @@ def balanced_singular_values(
 
 def _check_depth(depth: int) -> None:
     if depth < 1:
-        raise UserError(f"a depth of {depth} has no layers; give 1 or more")
+        raise UserError(f"depth is {depth}, expected 1 or more layers")
 
 
 def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
@@ -188,15 +175,7 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
     It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: the further apart two singular values, the closer to orthogonal their
     vectors. For D = 0, vectors of different singular values are orthogonal; those of equal ones have no bound.
 
-    Args:
-        s1: singular values of W₁, k in A_jk.
-        s2: singular values of W₂, j in A_jk.
-        D: the imbalance of the two layers, at any time (`imbalances`).
-
-    Returns:
-        The bounds, from 0 to 1.
-
-    Source: in place of Theorem 2, whose W₁W₁ᵀ = W₂ᵀW₂ holds relative to the largest singular values only.
+    Source: in place of Theorem 2: its W₁W₁ᵀ = W₂ᵀW₂ holds relative to the largest singular values only.
 
     >>> alignment_upper_bound(torch.tensor([2.0, 1.0]), torch.tensor([2.0, 0.0]), torch.eye(2))
     tensor([[1.0000, 0.3333],
@@ -210,16 +189,8 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
 def alignment_lower_bound(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
     """Return lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance is aligned.
 
-    It sums the identity of `alignment_upper_bound` over the j of a column. The squares of the column add up to one where the hidden layer
+    It sums the identity of `alignment_upper_bound` over the j of a column. The squares of the column add up to one if the hidden layer
     is no wider than the number of singular values of either matrix. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
-
-    Args:
-        s1: singular values of W₁, as many as the layer has units.
-        s2: singular values of W₂.
-        D: the imbalance of the two layers, at any time (`imbalances`).
-
-    Returns:
-        The bounds, from 0 (no information) to 1 (D = 0 and no other equal singular value).
 
     Source: in place of Theorem 2; Davis and Kahan 1970, The Rotation of Eigenvectors by a Perturbation III.
 
@@ -233,14 +204,7 @@ def alignment_lower_bound(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: F
 
 
 def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
-    """Return the sizes of the groups of nearly equal singular values: a new group begins where σ_k exceeds `ratio` times σ_{k+1}.
-
-    Args:
-        S: singular values in descending order.
-        ratio: of neighbours, above 1.
-
-    Returns:
-        Sizes that add up to k.
+    """Return the sizes of the groups of nearly equal singular values: a new group begins if σ_k exceeds `ratio` times σ_{k+1}.
 
     Raises:
         UserError: the ratio is not above 1.
@@ -251,24 +215,19 @@ def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     [2, 1, 1]
     """
     if not ratio > 1:
-        raise UserError(f"ratio is {ratio}, but a group ends where neighbours differ by a factor above 1; give one, such as 1.1")
+        raise UserError(
+            f"ratio is {ratio}, expected more than 1, the factor between neighbours at which a group ends; give for example 1.1"
+        )
     ends = (S[:-1] > ratio * S[1:]).nonzero()[:, 0] + 1
     return [end - start for start, end in pairwise([0, *ends.tolist(), len(S)])]
 
 
 def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tensor]:
-    """Return the alignment of each group: the singular values of A's diagonal blocks.
+    """Return the alignment of each group: the singular values of A's diagonal blocks, of the `sizes` that `degenerate_groups` returns.
 
     They are the cosines of the principal angles between the spans of the right singular vectors of W₂ and the left ones of W₁. Inside a
     group of equal singular values the vectors are not unique, and |A| is not the identity even for aligned layers. These cosines do not
-    depend on the choice of the vectors. For groups of one they are |A_kk|.
-
-    Args:
-        A: `layer_alignment` of two layers.
-        sizes: of the groups, in order of descending singular values (`degenerate_groups`).
-
-    Returns:
-        For each group its cosines in descending order, all 1 where the subspaces coincide.
+    depend on the choice of the vectors, and are 1 if the subspaces coincide. For groups of one they are |A_kk|.
 
     Raises:
         UserError: the sizes do not add up to k.
@@ -280,6 +239,8 @@ def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tens
     [tensor([1., 1.]), tensor([1.])]
     """
     if sum(sizes) != len(A):
-        raise UserError(f"groups of {list(sizes)} have {sum(sizes)} members, but A has {len(A)} rows; take degenerate_groups(S, ratio=…)")
+        raise UserError(
+            f"sizes {list(sizes)} add up to {sum(sizes)}, but A has {len(A)} rows; take the sizes from degenerate_groups(S, ratio=…)"
+        )
     rows = A.split(list(sizes))
     return [torch.linalg.svdvals(row.split(list(sizes), 1)[k]) for k, row in enumerate(rows)]

@@ -1,6 +1,7 @@
 """Two-layer networks u = W2ᵀφ(W1x) with orthonormal weights, compared with linear ones, u = W2ᵀW1x, as the width grows.
 
 Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), both with orthonormal columns, which are *not* scaled with the width.
+In arguments, `norm` is |x|, `activation` a name in `ACTIVATIONS`, and `curvature` is c, the largest |φ″| (tanh: 4/√27).
 The input of a unit is then of size |x|h^{−½}: as the width grows, only φ's value and slope at 0 matter.
 The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start, so read a difference relative to that.
 Source of all: Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models.
@@ -34,12 +35,6 @@ def outputs(
 ) -> Float[Tensor, "*n z"]:
     """Return the outputs u(x) = W2ᵀφ(W1x) of each row x.
 
-    Args:
-        W1: first layer.
-        W2: second layer.
-        X: inputs.
-        activation: a name in `ACTIVATIONS`.
-
     Raises:
         UserError: an unknown activation.
 
@@ -62,13 +57,6 @@ def tangent_kernel(
 
     The first part is that of W1. For φ linear it is (W2ᵀW2)_lj xᵀy. It vanishes across outputs because the columns of W2 are orthogonal,
     not because W1 is constant. With orthonormal weights both parts are equal, and K_lj = 2δ_lj xᵀy at every width.
-
-    Args:
-        W1: first layer.
-        W2: second layer.
-        X: n points.
-        Y: m points.
-        activation: a name in `ACTIVATIONS`.
 
     Raises:
         UserError: an unknown activation.
@@ -98,13 +86,7 @@ def initial_difference(activation: str, *, norm: float, hidden: int, outputs: in
         φ(0) = 0, φ″(0) = 0      √(15z)/6 |φ‴(0)| |x|³ h^{−3/2}     (tanh: φ‴(0) = −2)
         ReLU                     √(z/2) |x| h^{−½}              1/√2 of the linear outputs' size, at every width
 
-    where the last three have φ′(0) = 1 (ReLU: on one side).
-
-    Args:
-        activation: a name in `ACTIVATIONS`.
-        norm: |x|.
-        hidden: h, at least 2.
-        outputs: z.
+    and the last three have φ′(0) = 1 (ReLU: on one side).
 
     Raises:
         UserError: an unknown activation, or fewer than 2 hidden units or than outputs.
@@ -116,7 +98,7 @@ def initial_difference(activation: str, *, norm: float, hidden: int, outputs: in
     """
     phi = pick(activation, ACTIVATIONS, "activation")
     if hidden < outputs:
-        raise UserError(f"{hidden} hidden units have no {outputs} orthonormal columns; take at least {outputs}")
+        raise UserError(f"hidden = {hidden} units have no {outputs} orthonormal columns; choose hidden ≥ {outputs}")
     return math.sqrt(outputs * _mean_over_sphere(lambda g: (phi(g) - g).square(), norm, hidden))
 
 
@@ -127,12 +109,7 @@ def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
 
         tanh     |x|²/(h + 2) to leading order: after training the rate is h^{−1}, no longer h^{−3/2}
         ReLU     ½, at every width: never near the linear network
-        sigmoid  ¾ as h → ∞, besides the constant W2ᵀφ(0)1
-
-    Args:
-        activation: a name in `ACTIVATIONS`.
-        norm: |x| > 0.
-        hidden: h, at least 2.
+        sigmoid  ¾ as h → ∞, in addition to the constant W2ᵀφ(0)1
 
     Raises:
         UserError: an unknown activation, or fewer than 2 hidden units.
@@ -152,12 +129,6 @@ def curvature_bound(*, norm: float, hidden: int, outputs: int, curvature: float)
     It follows from |φ(g) − g| ≤ cg²/2 and E g⁴ = 3|x|⁴/(h(h+2)). Divided by the linear outputs' size |x|√(z/h) it still vanishes, as
     h^{−½}. Theorem 1 claims this, but does not prove it.
 
-    Args:
-        norm: |x|.
-        hidden: h.
-        outputs: z.
-        curvature: c, the largest |φ″| (tanh: 4/√27).
-
     Source: not in the paper.
 
     >>> curvature_bound(norm=1.0, hidden=1, outputs=1, curvature=2.0)
@@ -169,14 +140,8 @@ def curvature_bound(*, norm: float, hidden: int, outputs: int, curvature: float)
 def theorem1_bound(*, norm: float, inputs: int, hidden: int, curvature: float, constant: float = 1.0) -> float:
     """Return Theorem 1's bound on |u^φ − u^I|, K c |x|² d log²h / √h, with high probability.
 
-    It is true but not sufficient: divided by the size |x|√(z/h) of the outputs it *grows*, as log²h. Compare `curvature_bound`.
-
-    Args:
-        norm: |x|.
-        inputs: d.
-        hidden: h.
-        curvature: c, the largest |φ″|.
-        constant: K, a universal constant that the paper does not give.
+    K is a universal constant that the paper does not give. The bound is true but not sufficient: divided by the size |x|√(z/h) of the
+    outputs it *grows*, as log²h. Compare `curvature_bound`.
 
     Source: Theorem 1.
 
@@ -192,7 +157,7 @@ def _mean_over_sphere(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -
     Gauss-Legendre quadrature on each side of 0, where ReLU has its kink; beyond 12/√h there is less than 1e-25 of the mass.
     """
     if hidden < 2:
-        raise UserError(f"{hidden} hidden units are too few for an average; take at least 2")
+        raise UserError(f"hidden = {hidden} units are too few for an average; choose hidden ≥ 2")
     nodes, weights = np.polynomial.legendre.leggauss(100)
     half = min(math.pi / 2, 12 / math.sqrt(hidden)) / 2 * torch.from_numpy(nodes + 1)
     angles = torch.cat([-half, half])

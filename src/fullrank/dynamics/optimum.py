@@ -1,6 +1,6 @@
 """The minimum of the constrained trace loss under each of four constraints, weights that attain it, and the limits of its flows.
 
-Shapes and symbols as in `fullrank.dynamics.trace`; λ are the eigenvalues of C in ascending order.
+Shapes and symbols are those of `fullrank.dynamics.trace`: h hidden units, z outputs, and λ the eigenvalues of C in ascending order.
 """
 
 import math
@@ -45,12 +45,6 @@ def minimum_loss(
         orthonormal  W1ᵀW1 = I and W2ᵀW2 = I       Σ_{i ≤ k} λ_i + Σ_{k < i ≤ min(d,z)} min(λ_i, 0)
 
     since k singular values of W1ᵀW2 are forced to 1. With fewer negative eigenvalues than outputs the rank at the minimum is their number.
-
-    Args:
-        eigenvalues: of C, ascending.
-        hidden: h.
-        outputs: z.
-        formulation: one of the four.
 
     Raises:
         UserError: an unknown formulation; orthonormal columns with h < d or h < z.
@@ -133,7 +127,7 @@ def output_limit(
         tolerance: components and differences below it, and eigenvalues below it times the largest |λ|, count as zero.
 
     Raises:
-        UserError: |q₀| > 1, where the flow may not converge.
+        UserError: |q₀| > 1: the flow may not converge.
 
     Source: Esser et al. 2023, Theorem 3 (corrected: |q₀| = 1, q₀ orthogonal to e₁, multiple and zero eigenvalues).
 
@@ -172,13 +166,8 @@ def output_limit_projector(
 ) -> Float[Tensor, "d d"]:
     """Return the limit of qqᵀ from generic orthonormal weights: the projector on the min(z, #negative) lowest eigenvectors.
 
-    It projects on at least the k = max(0, d + z − h) eigenvectors that the weights force.
-
-    Args:
-        eigenvalues: of C, ascending.
-        hidden: h.
-        outputs: z.
-        tolerance: eigenvalues and differences below it times the largest |λ| count as zero.
+    It projects on at least the k = max(0, d + z − h) eigenvectors that the weights force. Eigenvalues and differences below `tolerance`
+    times the largest |λ| count as zero.
 
     Raises:
         UserError: h < d or h < z; the last eigenvalue included is zero or multiple, so that the limit depends on the start.

@@ -2,7 +2,8 @@
 
 While weights are small, the flow is linear in them, [W₁ W₂]′ = 2 [W₁ W₂] M with a symmetric matrix M of moments. The components along its
 eigenvectors separate by orders of magnitude, so they reach their limits one after the other. Time is learning rate × step of the losses of
-`two_view`, sums over the samples; weights are (2, D, M) of two networks or (1, D, M) of a shared one, as in `two_view`.
+`two_view`, sums over the samples; weights W(0) are (2, D, M) of two networks or (1, D, M) of a shared one, and moments G (2, 2, M, M), as
+in `two_view`. Small means s(0)² ≪ the limits.
 """
 
 from collections.abc import Callable
@@ -23,13 +24,10 @@ CANDIDATES = 5
 def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
     """Return M = [[G₁₁, G₁₂], [G₂₁, G₂₂]] for FroSSL: the Gram matrix of the concatenated views, [X₁ X₂]ᵀ[X₁ X₂].
 
-    Where one basis diagonalises all blocks and λ = γ, its eigenvalues are λ_j(1 ± ρ_j), with v_j of equal or opposite sign in the networks.
+    If one basis diagonalises all blocks and λ = γ, its eigenvalues are λ_j(1 ± ρ_j), with v_j of equal or opposite sign in the networks.
+    A shared network has the sum of the blocks, (M, M) instead of (2M, 2M).
 
-    Args:
-        G: moments.
-        shared: one network for both views: the sum of the blocks, (M, M) instead of (2M, 2M).
-
-    Source: Skean et al. 2024, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and Barlow's loss.
+    Source: Skean et al. 2024, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and Barlow Twins' loss.
 
     >>> torch.linalg.eigvalsh(frossl_growth_matrix(torch.tensor([[[[2.0]], [[1.0]]], [[[1.0]], [[2.0]]]])))
     tensor([1., 3.])
@@ -38,11 +36,9 @@ def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -
 
 
 def barlow_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
-    """Return M = [[0, G₁₂], [G₂₁, 0]] for Barlow's loss. Its eigenvalues are ± the singular values of G₁₂.
+    """Return M = [[0, G₁₂], [G₂₁, 0]] for the Barlow Twins loss. Its eigenvalues are ± the singular values of G₁₂.
 
-    Args:
-        G: moments.
-        shared: one network for both views: G₁₂ + G₂₁, (M, M) instead of (2M, 2M).
+    A shared network has G₁₂ + G₂₁.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared), for two networks.
 
@@ -61,10 +57,10 @@ class SmallInitialization:
     s_j(0) is the length, and column j of U the direction, of W(0) along mode j, after a projection orthogonal to the columns of earlier
     modes.
 
-    Exact as W(0) → 0 under Barlow's loss of two networks, and under FroSSL where the modes are aligned in both views with λ = γ. Otherwise
-    directions turn while a mode is learned, and they turn more if the views correlate less. FroSSL's step times are off by 5 % for crops
-    that keep 90 % of an image (half of it is Euler's error, as Barlow's shows), and not predicted for crops that keep 60 %. The prediction
-    is also worse for a mode that W(0) contains, by chance, much less of than of the others.
+    Exact as W(0) → 0 under the Barlow Twins loss of two networks, and under FroSSL if the modes are aligned in both views with λ = γ.
+    Otherwise directions turn while a mode is learned, and they turn more if the views correlate less. FroSSL's learning times differ
+    by 5 % for crops that keep 90 % of an image (half of it is Euler's error), and are not predicted for crops of 60 %.
+    The prediction is also worse for a mode of which W(0) contains, by chance, much less than of the others.
     """
 
     modes: LogisticModes
@@ -76,14 +72,14 @@ class SmallInitialization:
     A: Float[Tensor, "B M D"]
     """Directions a_j, b_j in the inputs of each network; ‖a_j‖² + ‖b_j‖² = 2, or ‖a_j‖ = 1 for a shared network."""
     covariances: Float[Tensor, "2 D D"]
-    """A₁ᵀG₁₁A₁ and A₂ᵀG₂₂A₂, diagonal where modes are aligned."""
+    """A₁ᵀG₁₁A₁ and A₂ᵀG₂₂A₂, diagonal if modes are aligned."""
 
-    def step_times(self, *, fraction: float = 0.5) -> Float[Tensor, " D"]:
-        """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.step_times`."""
-        return self.modes.step_times(self.s0, fraction=fraction)
+    def learning_times(self, *, fraction: float = 0.5) -> Float[Tensor, " D"]:
+        """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.learning_times`."""
+        return self.modes.learning_times(self.s0, fraction=fraction)
 
     def eigenvalues(self, t: Float[Tensor, " T"]) -> Float[Tensor, "T 2 D"]:
-        """Return the eigenvalues of Z_vᵀZ_v of both views, in descending order: λ_j s_j(t)² where modes are aligned."""
+        """Return the eigenvalues of Z_vᵀZ_v of both views, in descending order: λ_j s_j(t)² if modes are aligned."""
         s = self.modes.singular_values(t, self.s0)[:, None]
         return torch.linalg.eigvalsh(s[..., None] * self.covariances * s[..., None, :]).flip(-1)
 
@@ -97,13 +93,9 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
 
     The first mode is the leading eigenvector (a, b) of `frossl_growth_matrix`, with eigenvalue μ; p = aᵀG₁₁a, q = bᵀG₂₂b, r = aᵀG₁₂b. Once
     learned, it subtracts 2s²G₁₁aaᵀG₁₁ from G₁₁ and 2s²G₂₂bbᵀG₂₂ from G₂₂ for all other directions of the embedding space. The next mode is
-    the leading eigenvector of the remaining matrix. So the modes need not be the first D eigenvectors of M: where modes are aligned and
+    the leading eigenvector of the remaining matrix. So the modes need not be the first D eigenvectors of M: if modes are aligned and
     ρ_j > 0, (v_j, −v_j) stops growing when (v_j, v_j) is learned, even if its eigenvalue was the second. Limit and rate are those of s
     with constant directions a and b.
-
-    Args:
-        W: weights at t = 0, small: s(0)² ≪ the limits.
-        G: moments (2, 2, M, M).
 
     Raises:
         UserError: fewer than D modes grow.
@@ -127,13 +119,9 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
 
 
 def barlow_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> SmallInitialization:
-    """Return the modes that small weights learn under Barlow's loss, the leading singular triples (a, σ, b) of G₁₂: limit 1/σ, rate 4σ.
+    """Return the modes that small weights learn under Barlow Twins, the leading singular triples (a, σ, b) of G₁₂: limit 1/σ, rate 4σ.
 
     A shared network has the eigenvectors of (G₁₂ + G₂₁)/2 instead, and twice the rate.
-
-    Args:
-        W: weights at t = 0, small: s(0)² ≪ the limits.
-        G: moments (2, 2, M, M).
 
     Raises:
         UserError: fewer than D modes grow.
@@ -165,7 +153,7 @@ def _saddle_to_saddle(
         mu, A = _leading_eigenvectors(growth_matrix(remaining_G, shared=networks == 1), networks=networks, count=CANDIDATES)
         grows = mu > 1e-9 * (found[0][0] if found else 0)  # smaller ones are rounding errors
         if not bool(grows.any()):
-            raise UserError(f"{dimensions} dimensions, but {len(found)} modes grow; take at most as many, since others stay small")
+            raise UserError(f"W has {dimensions} dimensions, but only {len(found)} modes grow; choose at most {len(found)} dimensions")
         limit, Y = compute_limit(mu, A), remaining_W @ A.flatten(0, 1) / networks
         s0 = Y.norm(dim=0)
         k = torch.where(grows, (limit / s0**2).log() / mu, torch.inf).argmin()

@@ -22,10 +22,7 @@ from fullrank.errors import UserError
 
 
 def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]:
-    """Return Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ). The dynamics depend on the data through Γ alone.
-
-    Args:
-        X: N pairs of views with M features; they are not centred.
+    """Return Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ). The dynamics depend on the data through Γ alone; X is not centred.
 
     Source: Simon et al. 2023, the feature cross-correlation matrix.
 
@@ -63,13 +60,7 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
 def gradient_descent(
     W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]
 ) -> Float[Tensor, "S D M"]:
-    """Run full-batch gradient descent on ℒ from W, and return W at the chosen steps: step k is at time t = learning rate × k.
-
-    Args:
-        W: weights at step 0, float64.
-        G: Γ.
-        learning_rate: below `stability_limit`.
-        steps: ascending numbers ≥ 0 of the steps to record.
+    """Run full-batch gradient descent on ℒ from W, and return W at the chosen ascending steps: step k is at time t = ηk.
 
     Raises:
         UserError: the learning rate is at or above the stability limit, or an error of `flow.gradient_descent`.
@@ -89,9 +80,6 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
 
     The largest curvature of ℒ there is 8γ₁, that of the singular value of the first mode, and a step of 2/curvature only oscillates.
 
-    Args:
-        gamma: eigenvalues of Γ in descending order. The first alone matters.
-
     Raises:
         UserError: no eigenvalue is positive, so nothing is learned at any learning rate.
 
@@ -110,12 +98,6 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
 def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
     """Return γ and V of Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are not learned.
 
-    Args:
-        G: Γ, or the kernel form K_Γ.
-
-    Returns:
-        γ, and V with a mode in each column.
-
     Raises:
         UserError: Γ is not symmetric.
 
@@ -129,19 +111,13 @@ def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tens
 
 
 def aligned_initialization(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> tuple[Float[Tensor, "D R"], Float[Tensor, " R"]]:
-    """Return U and s(0) of the aligned initialisation U diag(s) Vᵀ whose flow a small generic W follows.
+    """Return U and s(0) of the aligned initialisation U diag(s) Vᵀ; its flow is that of a small generic W.
 
-    WV = QR, s_j(0) = |R_jj|, U = Q with R's signs. Modes are learned in order, each in the part of the embedding space that earlier modes
-    left free: a Gram-Schmidt process. It is exact as W → 0, with distinct γ_j. The last mode converges most slowly: mode D + 1 grows as
-    well until mode D is learned, which causes an error of order ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For γ_j = 1/j and D = 8 of 20, measured step
-    times differ from predicted ones by up to 1 % at W(0) ~ 10⁻³ (the last mode: 9 %), and by 0.1 % at 10⁻⁶ (2 %).
-
-    Args:
-        W: weights at t = 0, small: γ_j s_j(0)² ≪ 1.
-        V: the K ≤ D modes with the largest γ, in descending order: `eigenmodes(G)[1][:, :D]`.
-
-    Returns:
-        U with orthonormal columns, and s(0) ≥ 0, of R = min(D, K) modes.
+    V has the K ≤ D modes of largest γ, descending, and γ_j s_j(0)² ≪ 1. WV = QR, s_j(0) = |R_jj|, U = Q with R's signs. Modes are learned
+    in order, each in the part of the embedding space that earlier modes left free: a Gram-Schmidt process. It is exact as W → 0, with
+    distinct γ_j. The last mode converges most slowly: mode D + 1 grows as well until mode D is learned, which causes an error of order
+    ‖W(0)‖^{1 − γ_{D+1}/γ_D}. For γ_j = 1/j and D = 8 of 20, measured learning times differ from predicted ones by up to 1 % at W(0) ~ 10⁻³
+    (the last mode: 9 %), and by 0.1 % at 10⁻⁶ (2 %).
 
     Source: Simon et al. 2023, small generic initialisation.
 
@@ -156,7 +132,7 @@ def aligned_initialization(W: Float[Tensor, "D M"], V: Float[Tensor, "M K"]) -> 
 def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
     """Return s_j(t) = e^{4γ_j t} / √(s_j(0)⁻² + (e^{8γ_j t} − 1) γ_j), the singular values of W from an aligned initialisation.
 
-    They solve ds_j/dt = 4γ_j s_j (1 − γ_j s_j²). As t → ∞: 1/√γ_j for γ_j > 0; 0 for γ_j < 0; s_j(0) where either is zero.
+    They solve ds_j/dt = 4γ_j s_j (1 − γ_j s_j²). As t → ∞: 1/√γ_j for γ_j > 0; 0 for γ_j < 0; s_j(0) if either is zero.
 
     Source: Simon et al. 2023, aligned initialisation.
 
@@ -196,29 +172,23 @@ def weights(
     return U * singular_values(t, s, gamma)[..., None, :] @ V.mT
 
 
-def step_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
     """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
 
     It is infinite for modes that are not learned, γ_j ≤ 0 or s_j(0) = 0.
 
     Source: Simon et al. 2023.
 
-    >>> step_times(torch.tensor([0.01, 0.01, 0.01]), torch.tensor([2.0, 1.0, -1.0]))
+    >>> learning_times(torch.tensor([0.01, 0.01, 0.01]), torch.tensor([2.0, 1.0, -1.0]))
     tensor([0.5323, 1.1513,    inf])
     """
     return torch.where(gamma > 0, -torch.log(gamma.clamp(min=0) * s.square()) / (8 * gamma), torch.inf)
 
 
 def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, level: float = 0.5) -> Float[Tensor, " R"]:
-    """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `step_times`.
+    """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `learning_times`.
 
-    Args:
-        t: ascending times of the records.
-        values: such as the eigenvalues of WΓWᵀ, in descending order at each time.
-        level: the value that counts as learned.
-
-    Returns:
-        The times; t[0] for a column that starts at the level or above, infinite for a column that never reaches it.
+    It is t[0] for a column that starts at the level or above, and infinite for a column that never reaches it.
 
     >>> crossing_times(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([[0.0, 0.0], [0.4, 0.1], [0.8, 0.2]]))
     tensor([1.2500,    inf])
@@ -234,11 +204,10 @@ def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, leve
 def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """Return K_Γ = (1/2n) K̃^{½} P K̃^{½}, where P swaps the two views of each pair: Γ of a kernel machine, with Γ's nonzero eigenvalues.
 
+    K is K̃, the kernel of M = 2n points: all first views, then all second views, in the same order.
+
     With Γ = K_Γ and W = `kernel_features(Zᵀ, K)`, the least weights with embeddings Z (2n, D), all functions of this module apply to a
     kernel machine that is trained by gradient flow on its weights in feature space.
-
-    Args:
-        K: K̃, the kernel of M = 2n points: all first views, then all second views, in the same order.
 
     Raises:
         UserError: K̃ is not symmetric and positive semidefinite, or M is odd.
@@ -258,9 +227,7 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
 def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[Tensor, "B M"]:
     """Return k K̃^{−½}, the features of any points in a kernel machine: their embeddings are `kernel_features(k, K) @ W.mT`.
 
-    Args:
-        k: kernel of B points with the M training points; K̃ itself for these.
-        K: K̃. Its null space is left out.
+    k is the kernel of B points with the M training points. The null space of K̃ is omitted.
 
     Raises:
         UserError: K̃ is not symmetric and positive semidefinite.
@@ -276,7 +243,7 @@ def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor,
 
 
 def _matrix_power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
-    """Return K^exponent on the range of K, where an eigenvalue within rounding of zero counts as zero."""
+    """Return K^exponent on the range of K, with eigenvalues within rounding of zero counted as zero."""
     check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
     values, B = torch.linalg.eigh(K)
     noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()

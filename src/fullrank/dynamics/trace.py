@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics.checks import check_output_length, check_symmetric
-from fullrank.dynamics.flow import Params, check_float64, gradient, parameter_tensors, rebuild_parameters, solve_ode
+from fullrank.dynamics.flow import Params, check_float64, gradient_descent_iterates, parameter_tensors, solve_ode
 from fullrank.dynamics.optimum import forced_rank
 from fullrank.errors import UserError, pick
 
@@ -78,7 +78,7 @@ def orthonormal_weights(
     >>> W1.shape, W2.shape
     (torch.Size([5, 2]), torch.Size([5, 3]))
     """
-    forced_rank(d, hidden=hidden, outputs=outputs)  # raises where such weights do not exist
+    forced_rank(d, hidden=hidden, outputs=outputs)  # raises if such weights do not exist
     gaussians = (torch.randn(hidden, columns, dtype=torch.float64, generator=generator) for columns in (d, outputs))
     W1, W2 = (polar_factor(G) for G in gaussians)
     return W1, W2
@@ -149,12 +149,7 @@ def projected_gradient_descent(loss: Callable[[Params], Tensor], weights: Params
     """Yield the weights at steps 0, 1, … without end: each layer W ← the nearest matrix with orthonormal columns to W − η∇ℒ(W).
 
     This is `projected_gradient_step` for any loss, so the network can be nonlinear. To first order in η it follows the gradient flow on
-    the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ. Step k is at time ηk of the loss exactly as given.
-
-    Args:
-        loss: a scalar function of the weights.
-        weights: at the start, a dict or tuple of float64 matrices, each with orthonormal columns.
-        learning_rate: η.
+    the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ. Weights are float64 matrices with orthonormal columns.
 
     Raises:
         UserError: weights that are not float64, or a matrix with more columns than rows.
@@ -170,15 +165,7 @@ def projected_gradient_descent(loss: Callable[[Params], Tensor], weights: Params
     for W in parameter_tensors(weights):
         if W.shape[-2] < W.shape[-1]:
             raise UserError(f"a matrix of shape {tuple(W.shape)} cannot have orthonormal columns; take at least {W.shape[-1]} rows")
-    return _projected_iterates(loss, weights, learning_rate)
-
-
-def _projected_iterates(loss: Callable[[Params], Tensor], weights: Params, learning_rate: float) -> Iterator[Params]:
-    """Yield the weights; a generator of its own so that `projected_gradient_descent` checks them before the first step."""
-    while True:
-        yield weights
-        pairs = zip(parameter_tensors(weights), parameter_tensors(gradient(loss, weights)), strict=True)
-        weights = rebuild_parameters(weights, [polar_factor(W - learning_rate * G) for W, G in pairs])
+    return gradient_descent_iterates(loss, weights, learning_rate=learning_rate, project=polar_factor)
 
 
 def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
@@ -199,7 +186,9 @@ def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"
     """
     a, b = pick(flow, FLOWS, "flow")
     if len(q) != len(eigenvalues):
-        raise UserError(f"outputs {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row of q for each eigenvalue")
+        raise UserError(
+            f"q of shape {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row of q for each eigenvalue"
+        )
     Lq = eigenvalues[:, None] * q
     return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
 
@@ -209,15 +198,8 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
 
         q(t) = E q₀ (I − q₀ᵀq₀ + q₀ᵀE²q₀)^{−½}
 
-    It is exact for one output. For more it is exact up to a rotation of the outputs, which changes neither qqᵀ nor the loss.
-
-    Args:
-        q0: outputs at t = 0, of singular values at most 1 (as all W1ᵀW2 with orthonormal columns).
-        eigenvalues: of C, ascending: then rows of decreasing size keep the small ones exact for large t.
-        t: times t ≥ 0, learning rate × step.
-
-    Returns:
-        The outputs at each time, without overflow.
+    It is exact for one output. For more it is exact up to a rotation of the outputs, which changes neither qqᵀ nor the loss. Singular
+    values of q₀ are at most 1, as those of all W1ᵀW2 with orthonormal columns. Ascending λ keep small rows exact for large t.
 
     Raises:
         UserError: times so late that fewer directions than outputs are above the smallest float.
@@ -269,13 +251,6 @@ def euler_outputs(
 ) -> Float[Tensor, "T d z"]:
     """Return the outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_vector_field`: Euler's method, at a cost without h.
 
-    Args:
-        q0: outputs at the start.
-        eigenvalues: of C.
-        learning_rate: η.
-        steps: number of steps, T − 1.
-        flow: a name in `FLOWS`.
-
     Raises:
         UserError: a learning rate at or above `stability_limit`, outputs longer than 1.
 
@@ -306,14 +281,6 @@ def integrate_outputs(
     atol: float = 1e-12,
 ) -> Float[Tensor, "T d z"]:
     """Integrate q′ = `output_vector_field`, q(0) = q₀, with `flow.solve_ode`, and return the outputs at the times t.
-
-    Args:
-        q0: outputs at t = 0.
-        eigenvalues: of C.
-        t: ascending times ≥ 0, learning rate × step.
-        flow: a name in `FLOWS`.
-        rtol: allowed error of a step, relative to each number of q.
-        atol: allowed absolute error of a step, in addition.
 
     Raises:
         UserError: outputs longer than 1, which can diverge; times that do not ascend from 0 on; an unknown flow; eigenvalues that do not

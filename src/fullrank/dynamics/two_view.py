@@ -1,6 +1,6 @@
-"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's or Barlow's loss: losses, vector fields, gradient descent.
+"""Two linear networks Z_v = X_v W_vᵀ, one for each view, under FroSSL's or the Barlow Twins loss: losses, vector fields, gradient descent.
 
-Weights are one tensor (B, D, M): B = 2 where the networks are separate, B = 1 where they share their weights. The loss depends on the data
+Weights are one tensor (B, D, M): B = 2 for separate networks, B = 1 for networks that share their weights. The loss depends on the data
 only through the moments G (2, 2, M, M), G_vw = X_vᵀX_w. These are sums over samples, without 1/n; time is learning rate × step of these
 losses, so it scales as 1/n. A vector field is dW/dt = −∇ℒ. Shapes of W and G that do not match are a `UserError`.
 """
@@ -30,9 +30,9 @@ def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
 def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights of the two views, after a check of the shapes."""
     if W.shape[0] not in (1, 2):
-        raise UserError(f"weights of {W.shape[0]} networks; give a tensor (2, D, M), or (1, D, M) where both views share the weights")
+        raise UserError(f"W has {W.shape[0]} networks on axis 0, expected 1 (shared by both views) or 2; give W as (networks, D, M)")
     if W.shape[-1] != G.shape[-1]:
-        raise UserError(f"weights of {W.shape[-1]} inputs and moments of {G.shape[-1]}; the last dimensions of both must be equal")
+        raise UserError(f"W has {W.shape[-1]} inputs, but G has {G.shape[-1]}; compute both from the same data")
     return W[0], W[-1]
 
 
@@ -55,7 +55,7 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
-    """Return Barlow's loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
+    """Return the Barlow Twins loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning.
 
@@ -71,7 +71,7 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
 
         dW₁/dt = 2 (W₁G₁₁ + W₂G₂₁ − 2 W₁G₁₁W₁ᵀW₁G₁₁),   dW₂/dt = 2 (W₂G₂₂ + W₁G₁₂ − 2 W₂G₂₂W₂ᵀW₂G₂₂)
 
-    and the sum of both where the weights are shared.
+    and the sum of both if the weights are shared.
 
     Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the descent, which changes the
     signs of the linear terms; with its equations every W would decay to 0.
@@ -101,9 +101,9 @@ def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
 
 @dataclass(frozen=True)
 class TwoViewLoss:
-    """A loss of weights and moments, and minus its gradient."""
+    """A loss of weights W and moments G: its value, and minus its gradient."""
 
-    loss: Callable[[Tensor, Tensor], Tensor]
+    value: Callable[[Tensor, Tensor], Tensor]
     vector_field: Callable[[Tensor, Tensor], Tensor]
 
 
@@ -114,11 +114,8 @@ BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
     """Return the global minimum of `frossl_loss` over two networks and its canonical correlations ρ: the loss is Σ_j (1 − ρ_j)(3 + ρ_j)/2.
 
-    W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½).
-
-    Args:
-        G: moments; G₁₁ and G₂₂ may be singular.
-        dimensions: D.
+    W_v = diag √((1+ρ)/2) A_vᵀ G_vv^(−½), where A₁ diag(ρ) A₂ᵀ are the D leading singular triples of G₁₁^(−½) G₁₂ G₂₂^(−½). G₁₁ and G₂₂
+    may be singular.
 
     Raises:
         UserError: more dimensions than the rank of G₁₁ or G₂₂.
@@ -131,7 +128,9 @@ def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Flo
     """
     (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
-        raise UserError(f"{dimensions} dimensions for data of rank {min(rank1, rank2)}, so some stay 0; take at most as many as the rank")
+        raise UserError(
+            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose dimensions ≤ {min(rank1, rank2)}"
+        )
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
     return ((1 + rho) / 2).sqrt()[:, None] * torch.stack([A1.mT @ whiten1, A2 @ whiten2]), rho
@@ -147,7 +146,8 @@ def _pseudo_inverse_sqrt(G: Tensor) -> tuple[Tensor, int]:
 def small_random_weights(
     generator: torch.Generator, *, networks: int, dimensions: int, inputs: int, scale: float
 ) -> Float[Tensor, "B D M"]:
-    """Draw normal weights (B, D, M) in float64 with rows of norm `scale` on average. From small weights, modes align by themselves.
+    """Draw normal weights (B, D, M) in float64 with rows of norm `scale` on average. With small initial weights, the singular vectors align
+    with the data's eigenmodes during training.
 
     >>> small_random_weights(torch.Generator().manual_seed(0), networks=2, dimensions=3, inputs=5, scale=1e-3).shape
     torch.Size([2, 3, 5])
@@ -167,7 +167,7 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
 
 
 def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
-    """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 where they span the same space.
+    """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 if they span the same space.
 
     Either W or V may be shared.
 
@@ -185,7 +185,7 @@ def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: F
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The record of a run of gradient descent at T times."""
+    """Loss and eigenvalues recorded during gradient descent at T times."""
 
     t: Float[Tensor, " T"]
     """Learning rate × step."""
@@ -197,17 +197,11 @@ class Trajectory:
 
 
 def gradient_descent(
-    objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
+    loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
 ) -> Trajectory:
     """Run full-batch gradient descent W ← W − η∇ℒ(W), Euler's method for the flow: its error is of first order in η.
 
-    Args:
-        objective: `FROSSL` or `BARLOW`.
-        W: weights at the start, not changed.
-        G: moments.
-        learning_rate: η; the loss is a sum over samples, so a loss with 1/n has an η that is n times larger.
-        steps: number of steps.
-        every: loss and eigenvalues are recorded at step 0, then at every multiple of this number, and at the last step.
+    Loss and eigenvalues are recorded at step 0, then at every multiple of `every`, and at the last step.
 
     Raises:
         UserError: the shapes do not match, or gradient descent diverged.
@@ -221,12 +215,12 @@ def gradient_descent(
     t, losses, spectra = [], [], []
     for step in range(steps + 1):
         if step % every == 0 or step == steps:
-            loss = objective.loss(W, G)
-            if not bool(loss.isfinite()):
+            value = loss.value(W, G)
+            if not bool(value.isfinite()):
                 raise UserError(f"gradient descent diverged by step {step} at learning rate {learning_rate}; take one below 2 / curvature")
             t.append(step * learning_rate)
-            losses.append(loss)
+            losses.append(value)
             spectra.append(eigenvalues(W, G))
         if step < steps:
-            W = W + learning_rate * objective.vector_field(W, G)
+            W = W + learning_rate * loss.vector_field(W, G)
     return Trajectory(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)

@@ -1,7 +1,8 @@
-"""The modes of two linear networks under FroSSL's or Barlow's loss: closed forms, step times, stability limits, counts of steps.
+"""The modes of two linear networks under FroSSL's or the Barlow Twins loss: closed forms, learning times, stability limits.
 
-Where the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂ and κ_j of G₁₂
-(`lam`, `gamma`, `kappa`). s are signed singular values. With `shared`, both views have one network. Time is learning rate × step of the
+If the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂ and κ_j of G₁₂
+(`lam`, `gamma`, `kappa`), those of the D learned modes first. s are signed singular values, s0 those at t = 0. With `shared`, both views
+have one network. η is the learning rate, `fraction` f a share of the limit, between 0 and 1. Time is learning rate × step of the
 losses of `two_view`, which are sums over the samples.
 
 The curvature that drives a flow also limits the learning rate to 2 / curvature, so a faster flow may need more steps.
@@ -24,7 +25,7 @@ def frossl_mode_vector_field(
 ) -> Float[Tensor, "2 K"]:
     """Return s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), the vector field of aligned singular values.
 
-    It holds where G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁ = s₂ is
+    It holds if G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁ = s₂ is
     conserved only if λ = γ.
 
     Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
@@ -56,7 +57,7 @@ def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]
 class LogisticModes:
     """K balanced aligned singular values s₁ = s₂ = s with logistic squares: y = s², y′ = rate · y (1 − y/limit).
 
-    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0 where λ = γ.
+    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0 if λ = γ.
 
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> frossl_modes(one, one).singular_values(torch.tensor([0.0, 0.5, float("inf")], dtype=torch.float64), 0.1 * one)
@@ -71,7 +72,7 @@ class LogisticModes:
     """The growth rate of a small s²."""
 
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
-        """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)).
+        """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)); s₀ is not 0, and t = ∞ gives the fixed point.
 
         Args:
             t: times, learning rate × step; ∞ gives the fixed point.
@@ -80,20 +81,16 @@ class LogisticModes:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
-    def step_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
+    def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
 
-        It is negative where s₀² is above that fraction.
-
-        Args:
-            s0: singular values at t = 0.
-            fraction: f, between 0 and 1.
+        It is negative if s₀² is above that fraction.
 
         Raises:
             UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
         """
         if not 0 < fraction < 1:
-            raise UserError(f"fraction {fraction}; expected one between 0 and 1, since the limit itself is never reached")
+            raise UserError(f"fraction is {fraction}, expected a number between 0 and 1, since the limit itself is never reached")
         if bool((s0**2 >= self.limit).any()):
             raise UserError(
                 f"a mode starts at or above its fixed point ({self.limit.min():.3g} is the lowest of s²); start from smaller s0"
@@ -102,7 +99,7 @@ class LogisticModes:
 
 
 def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return FroSSL's balanced modes where λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
+    """Return FroSSL's balanced modes if λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
 
     The eigenvalues of the embeddings converge to λs² = (1 + ρ)/2 with ρ = κ/λ.
 
@@ -120,7 +117,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
 
 
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return Barlow's balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
+    """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
     Raises:
         UserError: κ is not positive.
@@ -128,11 +125,11 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two networks.
 
     >>> s0 = torch.full((1,), 0.1)
-    >>> barlow_modes(torch.ones(1)).step_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).step_times(s0)
+    >>> barlow_modes(torch.ones(1)).learning_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).learning_times(s0)
     tensor([2.])
     """
     if bool((kappa <= 0).any()):
-        raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow's loss need κ > 0, so flip the sign of one view's direction")
+        raise UserError(f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins' loss need κ > 0, so flip the sign of one view's direction")
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
@@ -140,15 +137,9 @@ def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, di
     """Return the largest Hessian eigenvalue of `frossl_loss`, λ = γ, with the first D modes at their fixed point and the others at 0.
 
     Gradient descent is stable there up to a learning rate of 2 / curvature. A pair of weights W_ij, W_ji, i ≤ D, has the Hessian
-    [[4b_j² + c_ij, 4b_ib_j], [4b_ib_j, 4b_i² + c_ji]] with b_j² = λ_j(1 + ρ_j)/2 (0 where j > D) and c_ij = 2λ_j(ρ_i + ρ_j) where the two
+    [[4b_j² + c_ij, 4b_ib_j], [4b_ib_j, 4b_i² + c_ji]] with b_j² = λ_j(1 + ρ_j)/2 (0 for j > D) and c_ij = 2λ_j(ρ_i + ρ_j) if the two
     networks move oppositely; shared weights have c_ij = 2λ_j(ρ_i − ρ_j), and everything is doubled. For ρ = 1 the result is 12λ₁, or 16λ₁
     shared.
-
-    Args:
-        lam: all eigenvalues λ of G₁₁ and G₂₂, those of the learned modes first.
-        kappa: the eigenvalues κ ≥ 0 of G₁₂.
-        dimensions: D.
-        shared: one network for both views.
 
     Raises:
         UserError: fewer modes than dimensions.
@@ -159,14 +150,14 @@ def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, di
     24.0
     """
     if dimensions > len(lam):
-        raise UserError(f"{dimensions} dimensions and {len(lam)} modes; expected at least as many modes as dimensions")
+        raise UserError(f"dimensions = {dimensions} exceeds the {len(lam)} modes of lam; choose dimensions ≤ {len(lam)}")
     rho, learned = kappa / lam, torch.arange(len(lam), device=lam.device) < dimensions
     b = (lam * (1 + rho) / 2).sqrt() * learned
     i = slice(dimensions)
     sign = -1 if shared else 1
     first = 4 * b**2 + 2 * lam * (rho[i, None] + sign * rho)  # (D, M), of W_ij
     second = 4 * b[i, None] ** 2 + 2 * lam[i, None] * (rho + sign * rho[i, None])
-    second = torch.where(learned, second, first)  # there is no W_ji where j > D
+    second = torch.where(learned, second, first)  # there is no W_ji for j > D
     top = (first + second) / 2 + (((first - second) / 2) ** 2 + (4 * b[i, None] * b) ** 2).sqrt()
     return (2 if shared else 1) * top.max().item()
 
@@ -185,16 +176,11 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
-def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
+def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
     Gradient descent is stable near a minimum up to a learning rate of 2 / curvature. `frossl_curvature` and `barlow_curvature` are the
     closed forms for aligned modes.
-
-    Args:
-        objective: `FROSSL` or `BARLOW`.
-        W: weights, float64.
-        G: moments (2, 2, M, M).
 
     >>> from fullrank.dynamics.two_view import FROSSL
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
@@ -205,7 +191,7 @@ def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor
     def hessian_vector_product(v: np.ndarray) -> np.ndarray:
         direction = torch.from_numpy(v).to(W).reshape(W.shape)
         x = W.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(objective.loss(x, G), x, create_graph=True)
+        (slope,) = torch.autograd.grad(loss.value(x, G), x, create_graph=True)
         return torch.autograd.grad(slope, x, direction)[0].cpu().flatten().numpy()
 
     size = W.numel()
@@ -215,16 +201,10 @@ def curvature(objective: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor
 
 
 def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
-    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.step_times`.
+    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.learning_times`.
 
-    A step multiplies a small s by 1 + η · rate/2, where the flow has exp(η · rate/2). The same factor is used up to the limit; the result
+    A step multiplies a small s by 1 + η · rate/2, and the flow by exp(η · rate/2). The same factor is used up to the limit; the result
     is off by a step or two.
-
-    Args:
-        modes: balanced aligned modes.
-        s0: singular values at step 0.
-        learning_rate: η.
-        fraction: f, between 0 and 1.
 
     Raises:
         UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
@@ -234,27 +214,22 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
     >>> steps_to_fraction(barlow_modes(torch.ones(1)), torch.tensor([1e-3]), learning_rate=0.01)
     tensor([348.8302])
     """
-    return modes.step_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
+    return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
 
 
 def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
 ) -> Float[Tensor, " D"]:
-    """Return FroSSL's number of steps divided by Barlow's, from small weights, each at the same share of its own stability limit.
+    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its stability limit.
 
-    It is the ratio of log(1 + η · rate/2), Barlow's over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends, as
-    the share tends to 0, to
+    It is the ratio of log(1 + η · rate/2), Barlow Twins' over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends,
+    as the share tends to 0, to
 
         (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
 
-    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow's steps. Where ρ differs from mode to mode, it
-    can be far below 1 for a mode that is less correlated than the others: Barlow learns it at κ, with a limit set by the largest κ.
-
-    Args:
-        lam: eigenvalues λ of G₁₁ and G₂₂ of the learned modes.
-        kappa: eigenvalues κ of G₁₂ of the same modes.
-        share: of 2 / curvature, between 0 and 1.
-        shared: one network for both views.
+    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps. Where ρ differs from mode to
+    mode, it can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns it at κ, with a limit set by the
+    largest κ.
 
     Raises:
         UserError: the share is not between 0 and 1; not 0 < κ ≤ λ.
@@ -267,7 +242,7 @@ def frossl_barlow_step_ratio(
     tensor([1.5000, 0.2727])
     """
     if not 0 < share < 1:
-        raise UserError(f"share {share} of the stability limit; expected one between 0 and 1, since gradient descent diverges above it")
+        raise UserError(f"share is {share}, expected a number between 0 and 1, since gradient descent diverges above the stability limit")
     frossl, barlow = (
         torch.log1p(share / top * modes.rate)
         for top, modes in (

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
-"""The numbers that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
+"""The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper, or our correction of it, with what was expected and what was measured.
 
-    >>> Claim("FroSSL is faster than Barlow at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
-    '✓ Claim reproduced: FroSSL is faster than Barlow at equal learning rate (expected: > 1; measured: 1.8)'
+    >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
+    '✓ Claim reproduced: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
@@ -33,7 +33,7 @@ class Claim:
     holds: bool | None
     """None: too few runs to decide."""
     corrected: bool = False
-    """Whether this is our claim, from a derivation or a control, where the paper is silent or misprinted."""
+    """Whether this is our claim, from a derivation or a control, on a point on which the paper is silent or misprinted."""
 
     @property
     def verdict(self) -> str:
@@ -51,8 +51,8 @@ class Claim:
         return f"{self.mark} {kind} {self.verdict}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
 
 
-class Check(NamedTuple):
-    """The check of one claim; its fields are those of `Claim`. Claims are written as tables {statement: check}."""
+class ClaimResult(NamedTuple):
+    """The result of one claim, with the fields of `Claim` but the statement. Claims are written as tables {statement: result}."""
 
     expected: str
     measured: str
@@ -60,14 +60,14 @@ class Check(NamedTuple):
     corrected: bool
 
 
-def claimed(expected: str, measured: str, holds: bool | None) -> Check:
-    """Return the check of a claim of the paper."""
-    return Check(expected, measured, holds, corrected=False)
+def paper_claim(expected: str, measured: str, holds: bool | None) -> ClaimResult:
+    """Return the result of a claim of the paper."""
+    return ClaimResult(expected, measured, holds, corrected=False)
 
 
-def corrected(expected: str, measured: str, holds: bool | None) -> Check:
-    """Return the check of our correction of the paper."""
-    return Check(expected, measured, holds, corrected=True)
+def our_correction(expected: str, measured: str, holds: bool | None) -> ClaimResult:
+    """Return the result of our correction of the paper."""
+    return ClaimResult(expected, measured, holds, corrected=True)
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
@@ -89,23 +89,23 @@ def summarize_claims(claims: Sequence[Claim]) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `check_claims` checks."""
+    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `evaluate_claims` checks."""
 
     title: str
     """The figure's number and its paper."""
     claim: str
     """The paper's main claim about the figure, in one sentence."""
     sizes: Mapping[str, Any]
-    """smoke (seconds, no data needed), small (the committed results), paper (the paper's own numbers, where it gives them)."""
+    """smoke (seconds, no data needed), small (the committed results), paper (the paper's values, if it gives them)."""
     compute: Callable[..., Rows]
     plot: Callable[[Rows], MplFigure]
-    check_claims: Callable[[Rows], Mapping[str, Check]]
+    evaluate_claims: Callable[[Rows], Mapping[str, ClaimResult]]
     images: str = ""
     """The data set to give as `data`; empty if the figure uses no images."""
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Return the claims with their verdicts on `rows`."""
-        return [Claim(statement, **check._asdict()) for statement, check in self.check_claims(rows).items()]
+        return [Claim(statement, **result._asdict()) for statement, result in self.evaluate_claims(rows).items()]
 
 
 FIGURES = (

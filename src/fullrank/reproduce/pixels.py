@@ -40,7 +40,9 @@ def load_pixels(
     groups = {"": np.arange(len(images))} if classes is None else {f" of label {c}": np.flatnonzero(images.labels == c) for c in classes}
     for name, group in groups.items():
         if len(group) < count:
-            raise UserError(f"{images.source} has {len(group)} images{name}, but {count} are needed; give a larger source")
+            raise UserError(
+                f"{images.source} has {len(group)} images{name}, but {count} are needed; use a data set with more images (--data)"
+            )
     indices = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
     info = dataset_info(images)
     preprocess = Preprocess(info.channels, min(side, *info.median), (0.0,) * info.channels, (1.0,) * info.channels)
@@ -52,7 +54,7 @@ def random_crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: floa
     """Return two random crops of each image, resized to the image's size, as rows of pixels in [0, 1].
 
     Args:
-        X: square images, grey or RGB, as `load_pixels` returns them.
+        X: square images, grayscale or RGB, as `load_pixels` returns them.
         area: smallest area of a crop, as a share of the image's area.
         seed: seed of the crops and the noise.
         noise: standard deviation of the Gaussian noise that is added to each crop.

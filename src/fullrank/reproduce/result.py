@@ -1,4 +1,4 @@
-"""The result of a figure: its rows, where they come from, its file, and its drawing."""
+"""The result of a figure: its rows, their origin, its file, and its drawing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError, pick
-from fullrank.reproduce.caption import draw_with_caption
 from fullrank.reproduce.figure import Claim, Rows, load_figure
+from fullrank.reproduce.plotting import draw_with_caption
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-DIGITS = 6  # significant digits of stored numbers; figures need three, claims of exactness the exponent
+DIGITS = 6  # significant digits of stored numbers; figures need three of them, and claims of exactness need the exponent
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,11 @@ class Result:
         except FileNotFoundError:
             raise UserError(f"{path} does not exist; compute it with fullrank reproduce, without --redraw") from None
         except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{path} does not hold the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
+            raise UserError(f"{path} does not contain the rows of a figure; compute them with fullrank reproduce … --overwrite") from error
 
 
 def result_path(name: str, size: str) -> Path:
-    """Return the path of a result in its folder, without the file extension.
-
-    >>> result_path("frossl/fig2", "small").as_posix()
-    'frossl/fig2-small'
-    """
+    """Return the path of a result in its folder, PAPER/FIGURE-SIZE, without the file extension."""
     return Path(f"{name}-{size}")
 
 
@@ -78,7 +74,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     Args:
         name: PAPER/FIGURE, one of `FIGURES`.
-        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's own numbers, where it gives
+        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's values, if it gives
             them).
         data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
         seed: seed of all random numbers.
@@ -95,7 +91,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     figure = load_figure(name)
     settings = pick(size, figure.sizes, "size")
     if data is not None and not figure.images:
-        raise UserError(f"{name} uses no images, but --data is {data}; leave it out")
+        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
     if seed < 0:
         raise UserError(f"seed {seed} is negative, expected 0 or more")
     start = time.perf_counter()
@@ -109,7 +105,7 @@ def round_numbers(value: Any) -> Any:
     """Return rows with all floats rounded to `DIGITS` significant digits.
 
     Raises:
-        AssertionError: a value that JSON cannot hold, such as infinity; rows hold None instead.
+        AssertionError: a value that JSON cannot represent, for example infinity; rows contain None instead.
 
     >>> round_numbers({"t": [1 / 3, 2], "name": "a"})
     {'t': [0.333333, 2], 'name': 'a'}

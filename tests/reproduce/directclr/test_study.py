@@ -12,7 +12,7 @@ from fullrank.images import train_and_test
 from fullrank.loading import load
 from fullrank.recipes import RECIPES, check
 from fullrank.reproduce.directclr import study as module
-from fullrank.reproduce.directclr.study import LABELS, SIZES, run_study, train_and_evaluate, with_d0, with_projector, with_source
+from fullrank.reproduce.directclr.study import LABELS, SIZES, run_study, train_and_evaluate, with_d0, with_projector
 
 
 def test_paper_size_uses_the_imagenet_recipes():
@@ -39,12 +39,6 @@ def test_sub_vector_of_the_recipes_d0_shares_its_run_with_table2():
     recipe = SIZES["small"].recipe
     assert with_d0(recipe, recipe.projector.d0) == with_projector(recipe, "low-rank-diagonal")
     assert with_d0(recipe, 5).projector.d0 == 5
-
-
-def test_source_replaces_the_recipes_images():
-    recipe = SIZES["small"].recipe
-    assert with_source(recipe, None) == recipe
-    assert with_source(recipe, "digits") == replace(recipe, data=replace(recipe.data, source="digits"))
 
 
 def test_run_is_trained_once(smoke, monkeypatch):

@@ -1,11 +1,9 @@
-import pytest
 import torch
 
 from fullrank.reproduce.dynamics.fig4 import (
     FIGURE,
     Size,
     TwoClasses,
-    exponent,
     load_classes,
     median_times,
     pair_matrix_with_noise,
@@ -26,12 +24,6 @@ def test_each_claim_can_fail(rows):
     worse = [score | {"flow": score["sgd"] - 0.1} for score in rows["scores"]]
     claims = FIGURE.claims(rows | {"microseconds": rows["microseconds"] | slow, "scores": worse, "error": ""})
     assert not any(claim.holds for claim in claims)
-
-
-def test_exponent_of_a_power_law():
-    widths = [10, 100, 1000, 10000]
-    assert exponent(widths, [3 * w**0.5 for w in widths]) == pytest.approx(0.5)
-    assert exponent(widths, [7.0, 7.0, 1000.0, 10000.0], above=1000) == pytest.approx(1)
 
 
 def test_every_step_is_called_equally_often():

@@ -48,5 +48,5 @@ def test_views_are_centred_and_use_the_coordinates_of_their_span():
 
 
 def test_views_that_are_too_different_raise():
-    with pytest.raises(UserError, match="do not reach"):
+    with pytest.raises(UserError, match="stay below"):
         FIGURE.compute(replace(FIGURE.sizes["smoke"], area=0.6), data=None, seed=0)

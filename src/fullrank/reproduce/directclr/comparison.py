@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fullrank.reproduce.directclr.study import LABELS, values_per_seed
-from fullrank.reproduce.figure import Check, Rows, claimed
+from fullrank.reproduce.figure import ClaimResult, Rows, paper_claim
+from fullrank.reproduce.plotting import plot_runs
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -66,10 +67,10 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> PairedDifferenc
     return PairedDifference(statistics.fmean(gaps), statistics.stdev(gaps) if len(gaps) > 1 else None, len(gaps))
 
 
-def check_higher(a: Sequence[float], b: Sequence[float], *, unit: str = " points", scale: float = 100.0, paper: str = "") -> Check:
-    """Check that a is higher than b: the interval of their paired differences is above zero."""
+def check_higher(a: Sequence[float], b: Sequence[float], *, unit: str = " points", scale: float = 100.0, paper: str = "") -> ClaimResult:
+    """Return the claim that a is higher than b: the interval of their paired differences is above zero."""
     gap = paired_difference(a, b)
-    return claimed(f"95 % interval above 0{paper}", gap.format(unit, scale=scale), gap.is_positive())
+    return paper_claim(f"95 % interval above 0{paper}", gap.format(unit, scale=scale), gap.is_positive())
 
 
 def probe_accuracies(rows: Rows, projector: str) -> list[float]:
@@ -77,18 +78,20 @@ def probe_accuracies(rows: Rows, projector: str) -> list[float]:
     return values_per_seed(rows[projector], "accuracy", "whole")
 
 
-def better(rows: Rows, a: str, b: str, paper: Mapping[str, float]) -> tuple[str, Check]:
-    """Return the statement and the check that the probe on r is more accurate behind projector `a` than behind `b`."""
+def better(rows: Rows, a: str, b: str, paper: Mapping[str, float]) -> tuple[str, ClaimResult]:
+    """Return the statement and the result of the claim that the probe on r is more accurate behind projector `a` than behind `b`."""
     difference = f"; {paper[a] - paper[b]:+.1f} points in the paper"
     check = check_higher(probe_accuracies(rows, a), probe_accuracies(rows, b), paper=difference)
     return f"{LABELS[a]} is better than {LABELS[b]}", check
 
 
-def equal(rows: Rows, a: str, b: str, paper: Mapping[str, float]) -> tuple[str, Check]:
-    """Return the statement and the check that the probe is equally accurate behind both: the interval is within ±`EQUALITY_BOUND`."""
+def equal(rows: Rows, a: str, b: str, paper: Mapping[str, float]) -> tuple[str, ClaimResult]:
+    """Return the statement and the result of the claim that both probes are equally accurate: the interval is within ±`EQUALITY_BOUND`."""
     gap = paired_difference(probe_accuracies(rows, a), probe_accuracies(rows, b))
     expected = f"95 % interval within ±{100 * EQUALITY_BOUND:.0f} points; {paper[a] - paper[b]:+.1f} in the paper"
-    return f"{LABELS[a]} is as good as {LABELS[b]}", claimed(expected, gap.format(" points", scale=100.0), gap.is_within(EQUALITY_BOUND))
+    return f"{LABELS[a]} is as good as {LABELS[b]}", paper_claim(
+        expected, gap.format(" points", scale=100.0), gap.is_within(EQUALITY_BOUND)
+    )
 
 
 def plot_accuracies(axis: "matplotlib.axes.Axes", rows: Rows, paper: Mapping[str, float]) -> None:
@@ -110,10 +113,8 @@ def plot_accuracies(axis: "matplotlib.axes.Axes", rows: Rows, paper: Mapping[str
 def plot_spectra(axis: "matplotlib.axes.Axes", spectra: Mapping[str, Sequence[Rows]]) -> None:
     """Draw eigenvalues of covariances as shares of the largest, one line per seed: label → spectra."""
     for number, (label, runs) in enumerate(spectra.items()):
-        for seed, spectrum in enumerate(runs):
-            shares = [value / spectrum["eigenvalues"][0] for value in spectrum["eigenvalues"]]
-            style = {"color": f"C{number}", "linestyle": LINE_STYLES[number], "label": None if seed else label}
-            axis.plot(spectrum["index"], shares, alpha=0.7, **style)
+        shares = [[value / spectrum["eigenvalues"][0] for value in spectrum["eigenvalues"]] for spectrum in runs]
+        plot_runs(axis, runs[0]["index"], shares, color=f"C{number}", linestyle=LINE_STYLES[number], alpha=0.7, label=label)
     axis.set_yscale("log", nonpositive="mask")
     axis.set(xlabel="index j", ylabel="λⱼ/λ₁ of the covariance")
     axis.locator_params(axis="x", integer=True)

@@ -12,7 +12,7 @@ from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe
 from fullrank.reproduce.directclr.comparison import check_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 NETWORKS = {"DirectCLR": "DirectCLR", "no shortcut": "DirectCLR without the last shortcut", "untrained": "untrained"}
 PARTS = {"whole": "all of r", "rest": "r[d0:], which gets no gradient", "first": "r[:d0], which the loss sees", "next": "r[d0:2·d0]"}
@@ -47,21 +47,21 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     accuracy = {(name, part): values_per_seed(rows[name], "accuracy", part) for name in NETWORKS for part in PARTS}
     gap = {name: [b - a for a, b in zip(accuracy[name, "first"], accuracy[name, "rest"], strict=True)] for name in NETWORKS}
     at_r, at_h = ([run["ranks"][place] for run in rows["DirectCLR"]] for place in ("representation", "block"))
     ranks_r, ranks_h = (", ".join(f"{rank} of {channels}" for rank, channels in ranks) for ranks in (at_r, at_h))
     whole, first, rest, following = (accuracy["DirectCLR", part] for part in ("whole", "first", "rest", "next"))
     return {
-        "the gradient at r has rank d0 at most": claimed(f"≤ {rows['d0']}", ranks_r, all(rank <= rows["d0"] for rank, _ in at_r)),
-        "at the last block's input the gradient has full rank": claimed(
+        "the gradient at r has rank d0 at most": paper_claim(f"≤ {rows['d0']}", ranks_r, all(rank <= rows["d0"] for rank, _ in at_r)),
+        "at the last block's input the gradient has full rank": paper_claim(
             "all channels, in every run", ranks_h, all(rank == channels for rank, channels in at_h)
         ),
         "all of r is better than the sub-vector (62.7 % against 47.9 % in the paper)": check_higher(whole, first),
         "r[d0:], which gets no gradient, is better than before training": check_higher(rest, accuracy["untrained", "rest"]),
         "without the last shortcut r[d0:] loses more than r[:d0] does": check_higher(gap["DirectCLR"], gap["no shortcut"]),
-        "the dimensions that the loss sees are better than as many others: the rest is useful because it is larger": corrected(
+        "the dimensions that the loss sees are better than as many others: the rest is useful because it is larger": our_correction(
             *check_higher(first, following)[:3]
         ),
     }
@@ -73,6 +73,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images=IMAGES,
 )

@@ -13,8 +13,9 @@ from torch import Tensor
 from fullrank.dynamics.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import balanced_layers
 from fullrank.plot_style import subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 from fullrank.spectrum.functional import effective_rank
 
 DEPTHS = (1, 2, 3, 4)
@@ -23,16 +24,8 @@ COLLAPSED = 1e-3  # a dimension is collapsed if its eigenvalue is at most this s
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int
-    """Samples per batch."""
-    steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    noise: float
-    """Standard deviation of the augmentation; the data have 1."""
+class Size(ToySize):
+    noise: float  # standard deviation of the augmentation; the data have 1
 
 
 def init_layers(case: str, depth: int, rng: torch.Generator) -> list[Tensor]:
@@ -54,20 +47,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng = seeded_generator(seed, 1)
         start, k = init_layers(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
         flow = relu_vector_field if case == "relu" else linear_vector_field
-        path = train_infonce(
-            start, sample_batches(size.N, k, rng=rng), learning_rate=size.learning_rate / size.N, steps=[0, size.steps], vector_field=flow
-        )
-        ends = zip(*path, strict=True)
+        batches = sample_batches(size.N, k, rng=rng)
+        ends = zip(*train_infonce(start, batches, learning_rate=size.rate, steps=[0, size.steps], vector_field=flow), strict=True)
         return {
             moment: torch.linalg.eigvalsh(torch.cov(embed(case, list(weights), x).mT)).flip(0).clamp(min=0).tolist()
             for moment, weights in zip(("start", "end"), ends, strict=True)
         }
 
-    return {"t": size.learning_rate / size.N * size.steps} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
-
-
-def count_collapsed(eigenvalues: list[float]) -> int:
-    return sum(value <= COLLAPSED * eigenvalues[0] for value in eigenvalues)
+    return {"t": size.end} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -83,24 +70,24 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
-    counts = {case: [count_collapsed(spectra["end"]) for spectra in rows[case]] for case in CASES}
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+    counts = {case: [sum(value <= COLLAPSED * s["end"][0] for value in s["end"]) for s in rows[case]] for case in CASES}
     starts, ends = (effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist() for moment in ("start", "end"))
 
-    def more_with_depth(case: str) -> Check:
-        return claimed(
+    def more_with_depth(case: str) -> ClaimResult:
+        return paper_claim(
             f"more eigenvalues below {COLLAPSED:g} of the largest with each layer",
             f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers",
             all(fewer < more for fewer, more in pairwise(counts[case])),
         )
 
     return {
-        "one layer does not collapse": claimed(
+        "one layer does not collapse": paper_claim(
             f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
         ),
         "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
         "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
-        "training is a cause: from one common product, the final effective rank falls with each layer": corrected(
+        "training is a cause: from one common product, the final effective rank falls with each layer": our_correction(
             f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
             ", ".join(f"{rank:.1f}" for rank in ends),
             all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
@@ -118,5 +105,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -9,7 +9,7 @@ import statistics
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import check_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_d0, with_projector
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -36,7 +36,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     runs, tuned = rows["runs"], rows["tuned"]
     fewest = min((d0 for d0 in runs if d0 != "all"), key=int)
     accuracy = {d0: values_per_seed(runs[d0], "accuracy", "whole") for d0 in runs}
@@ -57,6 +57,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images=IMAGES,
 )

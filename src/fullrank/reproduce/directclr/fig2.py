@@ -6,14 +6,14 @@ the authors' code divides each by its length first. At size small the projector'
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import plot_spectra
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_projectors
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
 
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {"two layers": size.recipe}, data=data, seed=seed)
+    return run_projectors(size, ["two layers"], data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -23,18 +23,18 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     spectra = [run["embedding"] for run in rows["two layers"]]
     collapsed = ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra)
     smallest = min(spectrum["eigenvalues"][-1] / spectrum["eigenvalues"][0] for spectrum in spectra)
     shares = [spectrum["effective_rank"] / spectrum["D"] for spectrum in spectra]
     return {
-        "some singular values of the embeddings' covariance drop to zero": claimed(
+        "some singular values of the embeddings' covariance drop to zero": paper_claim(
             "some of at most 1e-6 of the largest, in every run",
             f"{collapsed}; smallest {smallest:.1g} of the largest",
             all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
         ),
-        "the embeddings do not fill their space": claimed(
+        "the embeddings do not fill their space": paper_claim(
             "an effective rank below 0.9 D in every run", ", ".join(f"{share:.2f} D" for share in shares), max(shares) < 0.9
         ),
     }
@@ -46,6 +46,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images=IMAGES,
 )

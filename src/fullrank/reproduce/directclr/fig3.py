@@ -15,24 +15,17 @@ from fullrank.dynamics.augmentation_strength import gaussian_equilibrium
 from fullrank.dynamics.infonce import train_infonce
 from fullrank.dynamics.infonce_alignment import svd
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, normal, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int
-    """Samples per batch."""
-    steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    strengths: tuple[float, ...]
-    """Augmentation strengths k, in ascending order."""
+class Size(ToySize):
+    strengths: tuple[float, ...]  # augmentation strengths k, in ascending order
 
 
 def second_moments(k: float, augmented: int) -> Tensor:
@@ -45,7 +38,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng = seeded_generator(seed, 1)
         start = [normal(DIMENSIONS, DIMENSIONS, rng=rng) / DIMENSIONS**0.5]
         pairs = sample_batches(size.N, second_moments(k, augmented), rng=rng, variance=variance)
-        (W,) = train_infonce(start, pairs, learning_rate=size.learning_rate / size.N, steps=[size.steps])
+        (W,) = train_infonce(start, pairs, learning_rate=size.rate, steps=[size.steps])
         return svd(W[0]).S.tolist()
 
     def growth_rate(k: float) -> float:
@@ -59,7 +52,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     grid = torch.linspace(size.strengths[0], size.strengths[-1], 200, dtype=torch.float64)
     return {
         "N": size.N,
-        "t": size.learning_rate / size.N * size.steps,
+        "t": size.end,
         "k": list(size.strengths),
         "block": [train_spectrum(k, AUGMENTED) for k in size.strengths],
         "all": [train_spectrum(k, DIMENSIONS) for k in size.strengths],
@@ -94,7 +87,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
     threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
     strong = rows["block"][-1][-AUGMENTED] / rows["block"][-1][0]
@@ -102,17 +95,17 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
     return {
-        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": claimed(
+        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": paper_claim(
             "below 0.01 of the largest", f"{strong:.2g}", strong < 0.01
         ),
-        f"weak augmentation (k = {k_weak:g}) keeps all 16": claimed("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
-        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": claimed(
+        f"weak augmentation (k = {k_weak:g}) keeps all 16": paper_claim("the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1),
+        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": paper_claim(
             "the smallest above 0.1 of the largest", f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1
         ),
-        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": corrected(
+        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": our_correction(
             "k* = 1 ± 0.1, slope −1 ± 0.1", f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1
         ),
-        "after training, all singular values remain below k*, and the 8 vanish well above k*": corrected(
+        "after training, all singular values remain below k*, and the 8 vanish well above k*": our_correction(
             "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4", f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05
         ),
     }
@@ -128,5 +121,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -13,12 +13,20 @@ from torch import Tensor
 from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
 from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, paper_start, released_flow, sample_batches, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.directclr.toy_models import (
+    DIMENSIONS,
+    ToySize,
+    balanced_start,
+    paper_start,
+    released_flow,
+    sample_batches,
+    seeded_generator,
+)
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code
-GROUP_RATIO = 2.0  # a group of singular values ends where the next is smaller by more than this factor
+GROUP_RATIO = 2.0  # a group of singular values ends if the next is smaller by more than this factor
 CASES = {
     "paper": ("the paper's start", 1e-6),
     "balanced": ("balanced start", 1e-6),
@@ -29,16 +37,8 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int
-    """Samples per batch."""
-    steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    seeds: int
-    """Networks per case; the first is drawn."""
+class Size(ToySize):
+    seeds: int  # networks per case; the first is drawn
 
 
 def measure_alignment(weights: list[Tensor]) -> dict[str, list]:
@@ -59,14 +59,11 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         rng, k = seeded_generator(seed, number), CASES[case][1]
         start = balanced_start(rng) if case == "balanced" else paper_start(rng)
         pairs = sample_batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
-        flow, rate = (released_flow, RELEASED_RATE) if case == "released" else (linear_vector_field, size.learning_rate)
-        return measure_alignment(
-            [W[0] for W in train_infonce(start, pairs, learning_rate=rate / size.N, steps=[size.steps], vector_field=flow)]
-        )
+        flow, rate = (released_flow, RELEASED_RATE / size.N) if case == "released" else (linear_vector_field, size.rate)
+        path = train_infonce(start, pairs, learning_rate=rate, steps=[size.steps], vector_field=flow)
+        return measure_alignment([W[0] for W in path])
 
-    return {"t": size.learning_rate / size.N * size.steps} | {
-        case: [train_case(case, number) for number in range(size.seeds)] for case in CASES
-    }
+    return {"t": size.end} | {case: [train_case(case, number) for number in range(size.seeds)] for case in CASES}
 
 
 def diagonal(run: dict) -> list[float]:
@@ -82,14 +79,8 @@ def plot(rows: Rows) -> MplFigure:
         image = top.imshow(run["A"], vmin=0, vmax=1, cmap="gray_r", extent=(0.5, DIMENSIONS + 0.5, DIMENSIONS + 0.5, 0.5))
         top.set(title=CASES[case][0], xlabel="left vector of W₁", ylabel="right vector of W₂")
         bottom.plot(index, diagonal(run), "o", markersize=4, label="|A_kk|")
-        bottom.plot(
-            range(1, len(run["cosines"]) + 1),
-            run["cosines"],
-            "x",
-            markersize=5,
-            color="C1",
-            label="cosines of the subspaces of grown modes",
-        )
+        label = "cosines of the subspaces of grown modes"
+        bottom.plot(index[: len(run["cosines"])], run["cosines"], "x", markersize=5, color="C1", label=label)
         bottom.plot(index, run["floor"], **THEORY_LINE, label="lower bound of |A_kk| (theory)")
         bottom.set(xlabel="index of the singular value k", ylim=(-0.05, 1.08))
         for axis in (top, bottom):
@@ -101,7 +92,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     counts = {case: [sum(a > ALIGNED for a in diagonal(run)) for run in rows[case]] for case in CASES}
     counted = {case: f"{', '.join(map(str, per_start))} of {DIMENSIONS}, by start" for case, per_start in counts.items()}
     below = max(f - a for case in CASES for run in rows[case] for a, f in zip(diagonal(run), run["floor"], strict=True))
@@ -110,19 +101,19 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     smallest = min(min(diagonal(run)) for run in rows["balanced"])
     identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
     return {
-        "|A| converges to the identity": claimed(
+        "|A| converges to the identity": paper_claim(
             identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
         ),
-        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": claimed(
+        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": paper_claim(
             identity, counted["released"], min(counts["released"]) == DIMENSIONS
         ),
-        "from a balanced start |A| is the identity": corrected(
+        "from a balanced start |A| is the identity": our_correction(
             identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
         ),
-        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": corrected(
+        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": our_correction(
             "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
         ),
-        "where singular values are nearly equal, blocks align, single vectors do not": claimed(
+        "if singular values are nearly equal, blocks align, single vectors do not": paper_claim(
             "mean |A_kk| of the grown modes < 0.8, cosines of the subspaces > 0.95",
             f"{max(means):.2f} and {cosine:.3f} at the worst start",
             max(means) < 0.8 and cosine > 0.95,
@@ -140,5 +131,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

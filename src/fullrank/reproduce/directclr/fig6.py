@@ -1,7 +1,7 @@
 """Fig. 6: singular values of two linear layers and eigenvalues of the embeddings' covariance over time, with the theory of aligned layers.
 
 The theory is eq. 10-11 with a_k = v₁ᵀXv₁ and the other layer's singular values at each time. It is exact from a balanced start, but not
-from the paper's start, where the low modes never align. Training uses one batch throughout, so that there is one X from which to compute
+from the paper's start: there the low modes never align. Training uses one batch throughout, so that there is one X from which to compute
 a_k.
 """
 
@@ -14,8 +14,10 @@ from torch import Tensor
 from fullrank.dynamics.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank.dynamics.infonce_alignment import aligned_vector_field, svd
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
-from fullrank.reproduce.directclr.toy_models import DIMENSIONS, balanced_start, normal, paper_start, seeded_generator
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.directclr.toy_models import DIMENSIONS, ToySize, balanced_start, paper_start, seeded_generator
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
+from fullrank.reproduce.plotting import add_theory_legend
 
 CASES = {"paper": "the paper's start", "balanced": "balanced start"}
 QUANTITIES = {"s1": "singular values of W₁", "s2": "singular values of W₂", "eigenvalues": "eigenvalues of the covariance"}
@@ -23,16 +25,8 @@ LOWEST = 8
 
 
 @dataclass(frozen=True)
-class Size:
-    """Data and training."""
-
-    N: int
-    """Samples in the batch."""
-    steps: int
-    learning_rate: float
-    """For the mean of the loss over the batch."""
-    recorded: int
-    """Steps at which the theory computes a_k, evenly spaced in the logarithm."""
+class Size(ToySize):
+    recorded: int  # steps at which the theory computes a_k, evenly spaced in the logarithm
 
 
 def make_batch(N: int, rng: torch.Generator) -> Tensor:
@@ -66,12 +60,11 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     x, rng = make_batch(size.N, seeded_generator(seed, 1)), seeded_generator(seed, 2)
     starts = {"paper": paper_start(rng), "balanced": balanced_start(rng)}
     steps = sorted({0, *(round(size.steps ** (i / (size.recorded - 1))) for i in range(size.recorded))})
-    learning_rate = size.learning_rate / size.N
-    t = learning_rate * torch.tensor(steps, dtype=torch.float64)
+    t = size.rate * torch.tensor(steps, dtype=torch.float64)
     plotted = range(0, len(steps), max(1, len(steps) // 40))  # enough points to draw curves
     rows: Rows = {"t": t[plotted].tolist()}
     for case, start in starts.items():
-        path = train_infonce(start, repeat(x), learning_rate=learning_rate, steps=steps)
+        path = train_infonce(start, repeat(x), learning_rate=size.rate, steps=steps)
         s1, s2 = (torch.linalg.svdvals(W) for W in path)
         p1, p2 = aligned_theory(path, x, t)
         measured = {"s1": s1, "s2": s2, "eigenvalues": torch.linalg.svdvals(path[1] @ path[0]).square()}
@@ -84,7 +77,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         }
         if case == "paper":
             rows["drift"] = imbalance_drift(start, [W[-1] for W in path])
-    halved = train_infonce(starts["paper"], repeat(x), learning_rate=learning_rate / 2, steps=[2 * size.steps])
+    halved = train_infonce(starts["paper"], repeat(x), learning_rate=size.rate / 2, steps=[2 * size.steps])
     rows["drift of half the learning rate"] = imbalance_drift(starts["paper"], [W[-1] for W in halved])
     return rows
 
@@ -100,8 +93,7 @@ def plot(rows: Rows) -> MplFigure:
                 axis.plot(rows["t"], theory[k], **THEORY_LINE)
             axis.set(xscale="log", yscale="log", title=f"{quantity}\n{title}")
     axes[0][0].plot([], [], color=colors[0], label="trained, k = 1 … 16")
-    axes[0][0].plot([], [], **THEORY_LINE, label="aligned theory")
-    axes[0][0].legend(loc="lower left")
+    add_theory_legend(axes[0][0], "aligned theory", loc="lower left")
     for axis in axes[-1]:
         axis.set_xlabel("t = learning rate × step")
     axes[0][0].set_ylim(3e-4, None)
@@ -109,23 +101,23 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     worst = {case: max(rows[case]["deviation"]) for case in CASES}
     shares = [rows["paper"]["end"][name][-LOWEST] / rows["paper"]["end"][name][0] for name in QUANTITIES]
     drift, halved = rows["drift"], rows["drift of half the learning rate"]
     return {
-        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": claimed(
+        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": paper_claim(
             f"the lowest {LOWEST} below 0.1 of the largest",
             ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)",
             max(shares) < 0.1,
         ),
-        "from the paper's start eq. 10-11 describe the singular values, because its layers align": claimed(
+        "from the paper's start eq. 10-11 describe the singular values, because its layers align": paper_claim(
             "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['paper']:.2g}", worst["paper"] < 0.02
         ),
-        "from a balanced start eq. 10-11 describe the singular values": corrected(
+        "from a balanced start eq. 10-11 describe the singular values": our_correction(
             "each mode of W₁ within 0.02 over all of training", f"relative error up to {worst['balanced']:.2g}", worst["balanced"] < 0.02
         ),
-        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": corrected(
+        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": our_correction(
             "twice the drift at twice the learning rate",
             f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one",
             1.7 < drift / halved < 2.3,
@@ -143,5 +135,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -6,7 +6,7 @@ Figures share runs: with `Size.runs` a run is stored in that folder under its fi
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,12 +53,9 @@ class Size:
     recipe: Recipe
     """Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of dimensions that DirectCLR sees."""
     seeds: int
-    sweep: tuple[int, ...]
-    """Values of d0 in Fig. 12, besides the recipe's own and D_b."""
-    probe_images: int
-    """Labelled training images of the linear probe, a random choice; 0: all."""
-    runs: str = ""
-    """Folder in which runs are stored and shared between figures; empty: runs are not stored."""
+    sweep: tuple[int, ...]  # values of d0 in Fig. 12, in addition to the recipe's d0 and D_b
+    probe_images: int  # labelled training images of the linear probe, a random choice; 0: all
+    runs: str = ""  # folder in which runs are stored and shared between figures; empty: runs are not stored
 
 
 def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
@@ -92,7 +89,8 @@ SIZES = {
 
 
 def with_projector(recipe: Recipe, name: str) -> Recipe:
-    """Return a two-layer recipe with another projector, one of `LABELS`; 'DirectCLR' has its own objective, as in the authors' code.
+    """Return a two-layer recipe with another projector, one of `LABELS`; 'DirectCLR' changes the objective instead, as in the authors'
+    code.
 
     >>> with_projector(SIZES["paper"].recipe, "linear").projector.widths
     (128,)
@@ -120,22 +118,20 @@ def with_d0(recipe: Recipe, d0: int) -> Recipe:
     return with_projector(replace(recipe, projector=replace(recipe.projector, d0=d0)), "low-rank-diagonal")
 
 
-def with_source(recipe: Recipe, data: str | None) -> Recipe:
-    """Return the recipe with another source URI of images; None keeps its own."""
-    return recipe if data is None else replace(recipe, data=replace(recipe.data, source=data))
-
-
 def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
     """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run` per seed."""
     with TemporaryDirectory() as scratch:
-        folder = Path(size.runs or scratch)
-        return {
-            name: [
-                train_and_evaluate(replace(with_source(recipe, data), seed=seed + k), folder, probe_images=size.probe_images)
-                for k in range(size.seeds)
-            ]
-            for name, recipe in recipes.items()
-        }
+
+        def run_one(recipe: Recipe, k: int) -> Rows:
+            recipe = replace(recipe, data=replace(recipe.data, source=data or recipe.data.source), seed=seed + k)
+            return train_and_evaluate(recipe, Path(size.runs or scratch), probe_images=size.probe_images)
+
+        return {name: [run_one(recipe, k) for k in range(size.seeds)] for name, recipe in recipes.items()}
+
+
+def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
+    """Return `run_study` of the size's recipe with each of these projectors."""
+    return run_study(size, {name: with_projector(size.recipe, name) for name in names}, data=data, seed=seed)
 
 
 def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Rows:
@@ -151,11 +147,7 @@ def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Ro
 
 
 def evaluate_run(run: Run, *, probe_images: int) -> Rows:
-    """Return the evaluation of a finished run.
-
-    Args:
-        run: the finished run.
-        probe_images: labelled training images of the probe; 0: all.
+    """Return the evaluation of a finished run, with a probe on `probe_images` labelled training images (0: all).
 
     Returns:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0] ("next"), which has the

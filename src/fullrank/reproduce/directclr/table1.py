@@ -6,8 +6,8 @@ count collapsed dimensions, and compare projectors by the effective rank of r.
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, check_higher, plot_accuracies, plot_spectra
-from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_study, values_per_seed, with_projector
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed
+from fullrank.reproduce.directclr.study import IMAGES, LABELS, SIZES, Size, run_projectors, values_per_seed
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
 
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
 """Top-1 accuracy on ImageNet in %."""
@@ -15,7 +15,7 @@ ORDER = (("two layers", "DirectCLR"), ("DirectCLR", "linear"), ("linear", "none"
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
+    return run_projectors(size, PAPER, data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -26,11 +26,11 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     ranks = {name: values_per_seed(rows[name], "representation", "effective_rank") for name in PAPER}
     spectra = [run["representation"] for run in rows["none"]]
     collapse = {
-        "without a projector the representation collapses: some of its dimensions are collapsed": claimed(
+        "without a projector the representation collapses: some of its dimensions are collapsed": paper_claim(
             "eigenvalues of at most 1e-6 of the largest, in every run",
             ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra),
             all(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
@@ -49,6 +49,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images=IMAGES,
 )

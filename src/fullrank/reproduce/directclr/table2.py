@@ -5,8 +5,8 @@ The paper trains each network once, and concludes that a projector only needs to
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.directclr.comparison import better, equal, plot_accuracies
-from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, corrected
+from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_projectors, values_per_seed
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction
 
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3, "low-rank-diagonal": 62.7, "dropout": 43.0}
 """Top-1 accuracy on ImageNet in %, Table 2 and (dropout) Appendix F."""
@@ -22,7 +22,7 @@ ORDER = (
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    return run_study(size, {name: with_projector(size.recipe, name) for name in PAPER}, data=data, seed=seed)
+    return run_projectors(size, PAPER, data=data, seed=seed)
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -31,11 +31,11 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     losses = zip(*(values_per_seed(rows[name], "losses", 0) for name in ("orthogonal", "none")), strict=True)
     largest = max(abs(a / b - 1) for a, b in losses)
     same_loss = {
-        "an orthogonal projector does not change SimCLR's loss; it differs from no projector only by rounding": corrected(
+        "an orthogonal projector does not change SimCLR's loss; it differs from no projector only by rounding": our_correction(
             "equal losses at the first logged step, to 1e-4", f"relative difference at most {largest:.1g}", largest < 1e-4
         )
     }
@@ -48,6 +48,6 @@ FIGURE = Figure(
     sizes=SIZES,
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images=IMAGES,
 )

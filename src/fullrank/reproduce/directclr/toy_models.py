@@ -6,6 +6,7 @@ N.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -14,9 +15,29 @@ from torch.nn.functional import cross_entropy
 
 from fullrank.dynamics.flow import gradient
 from fullrank.dynamics.infonce_alignment import balanced_layers
+from fullrank.reproduce.numerics import normal
 
 DIMENSIONS = 16
-DECAY = 0.35  # initial singular values are exp(−0.35 k), as in the authors' toy code
+START = (-0.35 * torch.arange(DIMENSIONS, dtype=torch.float64)).exp()  # initial singular values, as in the authors' toy code
+
+
+@dataclass(frozen=True)
+class ToySize:
+    """Data and training of a toy model."""
+
+    N: int  # samples per batch
+    steps: int
+    learning_rate: float  # for the mean of the loss over the batch
+
+    @property
+    def rate(self) -> float:
+        """The learning rate for the sum of the loss over the batch, as in `fullrank.dynamics`."""
+        return self.learning_rate / self.N
+
+    @property
+    def end(self) -> float:
+        """The time at the last step."""
+        return self.rate * self.steps
 
 
 def seeded_generator(*seeds: int) -> torch.Generator:
@@ -26,11 +47,6 @@ def seeded_generator(*seeds: int) -> torch.Generator:
     False
     """
     return torch.Generator().manual_seed(sum(number * 1000**place for place, number in enumerate(seeds)))
-
-
-def normal(*shape: int, rng: torch.Generator) -> Tensor:
-    """Return float64 standard normal numbers."""
-    return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
 def sample_batches(N: int, k: Float[Tensor, " m"], *, rng: torch.Generator, variance: float = 1.0) -> Iterator[Float[Tensor, "2 N m"]]:
@@ -49,22 +65,17 @@ def random_rotation(rng: torch.Generator) -> Tensor:
     return torch.linalg.qr(normal(DIMENSIONS, DIMENSIONS, rng=rng)).Q
 
 
-def initial_singular_values() -> Tensor:
-    """Return the singular values that both layers start with."""
-    return (-DECAY * torch.arange(DIMENSIONS, dtype=torch.float64)).exp()
-
-
 def paper_start(rng: torch.Generator) -> list[Tensor]:
     """Return the paper's initial layers: equal and distinct singular values, and four random bases, so nothing is aligned.
 
     (The authors' toy code takes the bases of matrices with entries in [0, 1). Their first vectors nearly agree, so mode 1 starts aligned.)
     """
-    return [random_rotation(rng) * initial_singular_values() @ random_rotation(rng).mT for _ in range(2)]
+    return [random_rotation(rng) * START @ random_rotation(rng).mT for _ in range(2)]
 
 
 def balanced_start(rng: torch.Generator) -> list[Tensor]:
     """Return two balanced layers, W₁W₁ᵀ = W₂ᵀW₂, with the singular values of `paper_start`."""
-    return balanced_layers(random_rotation(rng) * initial_singular_values().square() @ random_rotation(rng).mT, 2)
+    return balanced_layers(random_rotation(rng) * START.square() @ random_rotation(rng).mT, 2)
 
 
 def released_flow(weights: Sequence[Tensor], x: Float[Tensor, "2 N m"]) -> list[Tensor]:

@@ -19,7 +19,9 @@ from fullrank.dynamics.trace import orthonormal_weights, projected_gradient_desc
 from fullrank.objectives import contrastive_linear, total
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import log_slope, ratios
+from fullrank.reproduce.plotting import add_theory_legend
 
 INPUTS, OUTPUTS = 2, 2
 ACTIVATIONS = {"sigmoid": "sigmoid", "relu": "ReLU", "tanh": "tanh"}
@@ -31,19 +33,13 @@ CURVATURE = 4 / math.sqrt(27)  # the largest |φ″| of tanh
 class Size:
     """Data and training."""
 
-    widths: tuple[int, ...]
-    """Hidden units h."""
-    starts: int
-    """Trained networks per width and activation."""
-    draws: int
-    """Random weights over which the initial difference is averaged."""
-    samples: int
-    """Number of anchors."""
-    learning_rate: float
-    """η of gradient descent on the mean loss over the samples."""
+    widths: tuple[int, ...]  # hidden units h
+    starts: int  # trained networks per width and activation
+    draws: int  # random weights over which the initial difference is averaged
+    samples: int  # number of anchors
+    learning_rate: float  # η of gradient descent on the mean loss over the samples
     steps: int
-    every: int
-    """Steps between two recorded points."""
+    every: int  # steps between two recorded points
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -84,7 +80,7 @@ def initial_outputs(starts: list[Weights], X: Float[Tensor, "3 n d"], activation
 
 
 def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, size: Size) -> Float[Tensor, "S T n z"]:
-    """Return the anchors' outputs while both layers, kept orthonormal, descend the contrastive loss."""
+    """Return the anchors' outputs while both layers, with orthonormal columns, descend the contrastive loss."""
 
     def loss(W: Weights) -> Tensor:
         terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))
@@ -110,13 +106,9 @@ def values_by_width(rows: Rows, network: str, key: str) -> list[float]:
     return [row[network][key] for row in rows["widths"]]
 
 
-def ratios(first: list[float], second: list[float]) -> list[float]:
-    return [a / b for a, b in zip(first, second, strict=True)]
-
-
 def exponent(rows: Rows, network: str, key: str) -> float:
     """Return the exponent a of numbers that scale as width^a."""
-    return float(np.polyfit(np.log([row["width"] for row in rows["widths"]]), np.log(values_by_width(rows, network, key)), 1)[0])
+    return log_slope([row["width"] for row in rows["widths"]], values_by_width(rows, network, key))
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -132,19 +124,18 @@ def plot(rows: Rows) -> MplFigure:
             below.plot(widths, values_by_width(rows, activation, f"theory_{key}"), **THEORY_LINE)
         above.set(title=ACTIVATIONS[activation], xlabel="t = learning rate × step", yscale="log")
         below.set(xscale="log", yscale="log", xlabel="width h")
-    axes[1, 0].plot(
-        widths, values_by_width(rows, "sigmoid", "equal_means"), "^", color="C2", markersize=4, label="end, pairs of equal means"
-    )
-    axes[1, 2].plot([], **THEORY_LINE, label="theory (end: of aligned layers)")
-    for below in axes[1]:
+    equal_means = values_by_width(rows, "sigmoid", "equal_means")
+    axes[1, 0].plot(widths, equal_means, "^", color="C2", markersize=4, label="end, pairs of equal means")
+    for below in axes[1, :2]:
         below.legend(loc="lower left")
+    add_theory_legend(axes[1, 2], "theory (end: of aligned layers)", loc="lower left")
     axes[0, 0].legend(loc="lower left", ncols=2)
     for panel in axes[:, 0]:
         panel.set(ylabel="$|u^\\phi - u^I|$, root mean square")
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     slope = {(network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "end", "theory_start")}
     tanh, relu = ([slope[network, key] for key in ("start", "end")] for network in ("tanh", "relu"))
     measured, theory = (", ".join(f"{slope[n, key]:.2f}" for n in ("tanh", "relu", "sigmoid")) for key in ("start", "theory_start"))
@@ -156,33 +147,33 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     outputs_size = last["linear"]["start"]
     widths = f"from h = {rows['widths'][0]['width']} to {last['width']}"
     return {
-        "tanh: the difference goes to zero with the width, at the start and after training": claimed(
+        "tanh: the difference goes to zero with the width, at the start and after training": paper_claim(
             "exponents < −0.5", f"{tanh[0]:.2f} and {tanh[1]:.2f}", max(tanh) < -0.5
         ),
-        "ReLU: the difference goes to zero as well, but more slowly": claimed(
+        "ReLU: the difference goes to zero as well, but more slowly": paper_claim(
             "exponents < −0.25", f"{relu[0]:.2f} at the start and {relu[1]:.2f} after training", max(relu) < -0.25
         ),
-        "sigmoid: the difference grows with the width at the start": claimed(
+        "sigmoid: the difference grows with the width at the start": paper_claim(
             "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
         ),
-        "sigmoid: the difference grows with the width after training": claimed(
+        "sigmoid: the difference grows with the width after training": paper_claim(
             "more than 1.1 times as large", f"{growth:.2f} times as large {widths}", growth > 1.1
         ),
-        "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, for any d": corrected(
+        "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, any d": our_correction(
             f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
         ),
-        "after training, tanh has the exponent −1": corrected("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
-        "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": corrected(
+        "after training, tanh has the exponent −1": our_correction("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
+        "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": our_correction(
             "0.71 ± 0.1, then > 0.4",
             ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
             max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
         ),
-        "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": corrected(
+        "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": our_correction(
             "less than half of that growth",
             f"{equal_means:.2f} instead of {growth:.2f} times as large {widths}",
             equal_means - 1 < (growth - 1) / 2,
         ),
-        "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": corrected(
+        "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": our_correction(
             "> 1 and < 1 times the outputs",
             f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
             last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
@@ -202,5 +193,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -16,7 +16,8 @@ from fullrank.dynamics.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank.dynamics.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.plotting import add_theory_legend, plot_runs
 
 POINTS = 60  # stored points per curve
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors
@@ -26,16 +27,11 @@ ORDER_TOLERANCE = 0.3  # for a ratio of two errors
 class Size:
     """Data and training."""
 
-    widths: tuple[int, ...] = (10, 100, 1000)
-    """Hidden units h."""
-    starts: int = 5
-    """Random initialisations per width."""
-    samples: int = 200
-    """Number of half-moon samples."""
-    learning_rate: float = 0.01
-    """η, for C averaged over the samples."""
-    steps: int = 1200
-    """Number of steps of (11) and of (12)."""
+    widths: tuple[int, ...] = (10, 100, 1000)  # hidden units h
+    starts: int = 5  # random initialisations per width
+    samples: int = 200  # number of half-moon samples
+    learning_rate: float = 0.01  # η, for C averaged over the samples
+    steps: int = 1200  # number of steps of (11) and of (12)
 
 
 def projected_descent(
@@ -47,11 +43,6 @@ def projected_descent(
         W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=step)
         q.append(V.mT @ W1.mT @ W2)
     return torch.stack(q)
-
-
-def losses(q: Float[Tensor, "T d z"], eigenvalues: Float[Tensor, " d"]) -> Float[Tensor, " T"]:
-    """Return the loss tr(qᵀΛq) at each time."""
-    return (eigenvalues[:, None] * q.square()).sum((1, 2))
 
 
 def convergence_step(loss: Float[Tensor, " T"], end: Tensor, *, fraction: float = 0.99) -> float:
@@ -70,7 +61,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     del data
     C = pair_matrix(*half_moons(size.samples, seed=seed), average=True)
     eigenvalues, V = eigenbasis(C)
-    stored_steps = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points where outputs change quickly
+    stored_steps = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points at the start
 
     def train_paths(hidden: int, outputs: int, start: int, *, finer: int = 1) -> dict[str, Tensor]:
         """Return the outputs by (11), and by (12) for two flows, from the same start."""
@@ -84,7 +75,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     for width in size.widths:
         for start in range(size.starts):
             q = train_paths(width, 1, start)
-            loss = {name: losses(path, eigenvalues) for name, path in q.items()}
+            loss = {name: (eigenvalues[:, None] * path.square()).sum((1, 2)) for name, path in q.items()}  # tr(qᵀΛq)
             gap = {flow: distance(q[flow], q["descent"]) for flow in ("horizontal", "polar")}
             runs.append(
                 {
@@ -123,17 +114,15 @@ def plot(rows: Rows) -> MplFigure:
     losses, outputs, gaps = axes[0]
     widths = sorted({run["width"] for run in rows["runs"]})
     for k, width in enumerate(widths):
-        for run in [run for run in rows["runs"] if run["width"] == width][:2]:
-            losses.plot(rows["t"], run["loss"]["descent"], color=f"C{k}", label=f"(11), h = {width}")
-            losses.plot(rows["t"], run["loss"]["horizontal"], **THEORY_LINE)
-        for run in (run for run in rows["runs"] if run["width"] == width):
+        runs = [run for run in rows["runs"] if run["width"] == width]
+        plot_runs(losses, rows["t"], [run["loss"]["descent"] for run in runs[:2]], color=f"C{k}", label=f"(11), h = {width}")
+        plot_runs(losses, rows["t"], [run["loss"]["horizontal"] for run in runs[:2]], **THEORY_LINE)
+        for run in runs:
             outputs.plot(*zip(*run["q"]["descent"], strict=True), color=f"C{k}")
             outputs.plot(*zip(*run["q"]["horizontal"], strict=True), **THEORY_LINE)
             outputs.plot(*run["q"]["descent"][0], "o", color=f"C{k}", markersize=3)
     outputs.plot([-1, 1], [0, 0], "k*", markersize=8, linestyle="none", zorder=4)
-    losses.plot([], [], **THEORY_LINE, label="(12)")
-    lines = dict(zip(*reversed(losses.get_legend_handles_labels()), strict=True))
-    losses.legend(lines.values(), lines.keys())
+    add_theory_legend(losses, "(12)")
     losses.set(xlabel="t = learning rate × step", ylabel="loss", title="Loss", xlim=(0, 6))
     outputs.set(xlabel="q₁, along the lowest eigenvector", ylabel="q₂", title="Outputs, from o to ∗", xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
     outputs.set_aspect("equal")
@@ -147,7 +136,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     runs, lowest, eta = rows["runs"], rows["eigenvalues"][0], rows["learning_rate"]
     widths = sorted({run["width"] for run in runs})
     excess = max(run["excess"][name] for run in runs for name in ("descent", "horizontal"))
@@ -164,34 +153,34 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     descent_text, polar_text = (", ".join(f"{r:.3f} at h = {w}" for w, r in ratios.items()) for ratios in (to_descent, to_polar))
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]
     return {
-        "(11) and (12) converge to the same final loss, λ₁": claimed(
+        "(11) and (12) converge to the same final loss, λ₁": paper_claim(
             "within 1e-3 of λ₁", f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3
         ),
-        "(12) decays slightly slower than (11), at all widths": claimed(
+        "(12) decays slightly slower than (11), at all widths": paper_claim(
             "time of (12) to 99 % of the way / that of (11) > 1", f"median {descent_text}", min(to_descent.values()) > 1
         ),
-        "the outputs of (11) and (12) stay close to each other": claimed(
+        "the outputs of (11) and (12) stay close to each other": paper_claim(
             "median over starts of the largest distance < 0.1", f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1
         ),
-        "the outputs of (11) and (12) converge to the same final outputs": claimed(
+        "the outputs of (11) and (12) converge to the same final outputs": paper_claim(
             "distance < 1e-3", f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3
         ),
-        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": corrected(
+        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": our_correction(
             "distances shrink 2 and 1 times",
             f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
             abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
         ),
-        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": corrected(
+        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": our_correction(
             "> 1.02 times as long at the smallest width, 1 ± 0.02 at the largest",
             polar_text,
             to_polar[widths[0]] > 1.02 > to_polar[widths[-1]] > 0.98,
         ),
-        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at the q of (11)": corrected(
+        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at (11)'s q": our_correction(
             "distance of q far above 0, of qqᵀ and of the polar flow's q about 0",
             f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
             two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
         ),
-        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": corrected(
+        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": our_correction(
             f"η between the stable steps {bound_of_sum:.2g} and {bound:.2g}", f"{eta:g}", bound_of_sum < eta < bound
         ),
     }
@@ -203,5 +192,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(widths=(10, 1000), starts=2, learning_rate=0.03, steps=300), "small": Size(), "paper": Size(starts=10)},
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

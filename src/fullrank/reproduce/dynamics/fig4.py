@@ -6,7 +6,6 @@ orthonormal weights (h < d), so PCA comes first. With noise alone E[C] = −n Co
 again.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from random import Random
 from statistics import fmean, median, stdev
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -31,7 +29,8 @@ from fullrank.dynamics.trace import (
 )
 from fullrank.errors import UserError
 from fullrank.plot_style import subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import log_slope, normal, ratios
 from fullrank.reproduce.pixels import load_pixels
 
 VARIANCE = 0.1  # variance of the noise of positives
@@ -44,28 +43,17 @@ NAMES = {"sgd": "SGD (11)", "flow": "flow (12)", "pca": "PCA", "start": "untrain
 class Size:
     """Sizes for timing and for training."""
 
-    widths: tuple[int, ...] = (10, 32, 100, 316, 1000, 3162, 10000)
-    """Hidden units h of the timed steps."""
-    inputs: int = 10
-    """Principal components d of the timed steps, at most the smallest width."""
-    repeats: int = 300
-    """Number of timings per step."""
-    classes: tuple[tuple[int, int], ...] = ((0, 1), (4, 9))
-    """Pairs of classes to classify."""
-    train: int = 100
-    """Training images per class."""
-    test: int = 34
-    """Held-out images per class."""
-    components: int = 40
-    """Principal components d of the images."""
-    hidden: int = 100
-    """Hidden units h of the trained networks."""
-    outputs: tuple[int, ...] = (1, 2, 4, 8)
-    """Embedding dimensions z."""
-    steps: int = 1000
-    """Steps of SGD and of (12), at a fifth of the stable step."""
-    seeds: int = 5
-    """Random choices of images, noise and weights."""
+    widths: tuple[int, ...] = (10, 32, 100, 316, 1000, 3162, 10000)  # hidden units h of the timed steps
+    inputs: int = 10  # principal components d of the timed steps, at most the smallest width
+    repeats: int = 300  # number of timings per step
+    classes: tuple[tuple[int, int], ...] = ((0, 1), (4, 9))  # pairs of classes to classify
+    train: int = 100  # training images per class
+    test: int = 34  # held-out images per class
+    components: int = 40  # principal components d of the images
+    hidden: int = 100  # hidden units h of the trained networks
+    outputs: tuple[int, ...] = (1, 2, 4, 8)  # embedding dimensions z
+    steps: int = 1000  # steps of SGD and of (12), at a fifth of the stable step
+    seeds: int = 5  # random choices of images, noise and weights
 
 
 def median_times(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
@@ -109,12 +97,6 @@ def step_times(C: Float[Tensor, "d d"], widths: tuple[int, ...], *, repeats: int
     return {name: [1e6 * seconds[f"{name} {width}"] for width in widths] for name in STEPS}
 
 
-def exponent(widths: list[int], values: list[float], *, above: int = 0) -> float:
-    """Return the slope of log value against log width, for widths of at least `above`."""
-    x, y = zip(*((math.log(w), math.log(v)) for w, v in zip(widths, values, strict=True) if w >= above), strict=True)
-    return float(np.polyfit(x, y, 1)[0])
-
-
 @dataclass(frozen=True)
 class TwoClasses:
     """Training and held-out images of two classes, in the principal components of the training images."""
@@ -144,7 +126,7 @@ def load_classes(data: str | None, size: Size, classes: tuple[int, int], seed: i
 
 def pair_matrix_with_noise(X: Float[Tensor, "n d"], anchors: Int64[Tensor, " b"], generator: torch.Generator) -> Float[Tensor, "d d"]:
     """Return C, averaged, for these anchors with new noise and random negatives. Pixel noise is equally large along every component."""
-    noise = VARIANCE**0.5 * torch.randn(len(anchors), X.shape[1], dtype=torch.float64, generator=generator)
+    noise = VARIANCE**0.5 * normal(len(anchors), X.shape[1], rng=generator)
     negatives = X[torch.randint(len(X), (len(anchors),), generator=generator)]
     return pair_matrix(X[anchors], X[anchors] + noise, negatives, average=True)
 
@@ -169,17 +151,12 @@ def accuracies(images: TwoClasses, outputs: int, size: Size, generator: torch.Ge
     }
 
 
-def orthonormal_error(d: int, hidden: int) -> str:
-    """Return the error message for orthonormal weights with d inputs and this width, or an empty string."""
-    try:
-        orthonormal_weights(d, hidden=hidden, outputs=1, generator=torch.Generator())
-    except UserError as error:
-        return str(error)
-    return ""
-
-
 def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
-    generator = torch.Generator().manual_seed(seed)
+    generator, message = torch.Generator().manual_seed(seed), ""
+    try:
+        orthonormal_weights(784, hidden=10, outputs=1, generator=torch.Generator())
+    except UserError as error:
+        message = str(error)
     scores: list[dict[str, Any]] = []
     for k in range(size.seeds):
         for classes in size.classes:
@@ -195,7 +172,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
         "scores": scores,
         "seeds": size.seeds,
         "components": size.components,
-        "error": orthonormal_error(784, 10),
+        "error": message,
     }
 
 
@@ -226,28 +203,29 @@ def deviation(values: list[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     def mean_gap(a: str, b: str) -> tuple[float, str]:
         gaps = [100 * (score[a] - score[b]) for score in rows["scores"]]
         return fmean(gaps), f"{fmean(gaps):+.2f} ± {deviation(gaps):.2f} points"
 
     widths, times = rows["widths"], rows["microseconds"]
-    slope_11, slope_12 = exponent(widths, times["descent"], above=1000), exponent(widths, times["flow"])
-    ratios = [a / b for a, b in zip(times["descent"], times["flow"], strict=True)]
+    wide = sum(width < 1000 for width in widths)  # widths are ascending
+    slope_11, slope_12 = log_slope(widths[wide:], times["descent"][wide:]), log_slope(widths, times["flow"])
+    speedups = ratios(times["descent"], times["flow"])
     (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = (mean_gap("flow", other) for other in ("sgd", "pca", "start"))
     return {
-        "the time of (11) is linear in h": claimed("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
-        "the time of (12) does not depend on h": claimed("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
-        "a step of (12) takes less time than one of (11), at all widths": claimed(
-            "(11) / (12) > 1", ", ".join(f"{ratio:.1f} at {width}" for width, ratio in zip(widths, ratios, strict=True)), min(ratios) > 1
+        "the time of (11) is linear in h": paper_claim("exponent 1 ± 0.2", f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
+        "the time of (12) does not depend on h": paper_claim("exponent 0 ± 0.05", f"{slope_12:+.3f}", abs(slope_12) < 0.05),
+        "a step of (12) takes less time than one of (11), at all widths": paper_claim(
+            "(11) / (12) > 1", ", ".join(f"{s:.1f} at {width}" for width, s in zip(widths, speedups, strict=True)), min(speedups) > 1
         ),
-        "accuracies on embeddings by SGD and by (12) are equal": claimed(
+        "accuracies on embeddings by SGD and by (12) are equal": paper_claim(
             "difference 0, within 1 point", f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks", abs(to_sgd) < 1
         ),
-        "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": corrected(
+        "h = 10 with 784 pixels has no orthonormal weights, hence PCA first": our_correction(
             "h < d is an error", "an error" if rows["error"] else "no error", bool(rows["error"])
         ),
-        "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": corrected(
+        "with noise as the only augmentation, networks learn principal components: (12) equals PCA to z dimensions": our_correction(
             "difference 0, within 2 points", f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2
         ),
     }
@@ -263,6 +241,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="MNIST; digits without --data",
 )

@@ -18,8 +18,9 @@ from fullrank.dynamics.flow import gradient_descent, gradient_flow
 from fullrank.objectives import contrastive_linear, infonce_squared, spectral_contrastive
 from fullrank.objectives.terms import total
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.spectrum.functional import effective_rank
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal, uncentered_rank
+from fullrank.reproduce.plotting import plot_runs
 
 INPUTS, OUTPUTS = 6, 4
 DATA_STD = (2.0, 1.2, 1.1, 1.0, 0.9, 0.8)  # standard deviations of the data
@@ -36,26 +37,19 @@ Loss = Callable[[tuple[Tensor, ...]], Tensor]
 class Size:
     """Data and training."""
 
-    samples: int
-    """Number of anchors n; losses are means over them."""
-    starts: int
-    """Number of random initialisations of Θ."""
+    samples: int  # number of anchors n; losses are means over them
+    starts: int  # number of random initialisations of Θ
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     """Train with every loss from the same starts: as a flow if there is a closed form, else by gradient descent."""
-    rng = torch.Generator().manual_seed(seed)
-
-    def normal(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, dtype=torch.float64, generator=rng)
-
-    n = size.samples
-    X, noise, X_neg = (normal(n, INPUTS) * torch.tensor(DATA_STD) for _ in range(3))
+    n, rng = size.samples, torch.Generator().manual_seed(seed)
+    X, noise, X_neg = (normal(n, INPUTS, rng=rng) * torch.tensor(DATA_STD) for _ in range(3))
     X, X_neg = X - X.mean(0), X_neg - X_neg.mean(0)
     weak = torch.stack([X, X + WEAK * noise])
     strong = torch.stack([X, X + torch.tensor([WEAK] * UNCHANGED + [STRONG] * (INPUTS - UNCHANGED)) * noise])
-    Y = X @ normal(INPUTS, OUTPUTS) + normal(n, OUTPUTS)
-    starts = [normal(OUTPUTS, INPUTS) / 5 for _ in range(size.starts)]
+    Y = X @ normal(INPUTS, OUTPUTS, rng=rng) + normal(n, OUTPUTS, rng=rng)
+    starts = [normal(OUTPUTS, INPUTS, rng=rng) / 5 for _ in range(size.starts)]
 
     fit, G, C = torch.linalg.lstsq(X, Y).solution.mT, X.mT @ X / n, pair_matrix(weak[0], weak[1], X_neg, average=True)
     with_closed_form: dict[str, tuple[Loss, Callable[[Tensor, Tensor], Tensor]]] = {
@@ -76,12 +70,10 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     for name, (loss, closed) in with_closed_form.items():
         paths = [gradient_flow(loss, (W,), t)[0] for W in starts]
         losses[name] = measure_ranks(t, paths, X, loss) | {"theory": ranks([closed(W, t) for W in starts], X)}
-    t_long = LEARNING_RATE * torch.arange(0, POINTS * EVERY + 1, EVERY, dtype=torch.float64)
+    steps = range(0, POINTS * EVERY + 1, EVERY)
     for name, loss in without_closed_form.items():
-        steps = range(0, POINTS * EVERY + 1, EVERY)
-        losses[name] = measure_ranks(
-            t_long, [gradient_descent(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts], X, loss
-        )
+        paths = [gradient_descent(loss, (W,), learning_rate=LEARNING_RATE, steps=steps)[0] for W in starts]
+        losses[name] = measure_ranks(LEARNING_RATE * torch.tensor(steps, dtype=torch.float64), paths, X, loss)
     joint = gradient_flow(with_closed_form["regression"][0], (starts[0],), t)[0]
     separate = torch.cat([gradient_flow(regression(X, Y[:, [k]]), (starts[0][[k]],), t)[0] for k in range(OUTPUTS)], 1)
     return {"losses": losses, "separate": (joint - separate).abs().max().item(), "fitted": ranks([fit[None]], X)[0][0]}
@@ -99,7 +91,7 @@ def measure_ranks(t: Float[Tensor, " T"], paths: list[Float[Tensor, "T z d"]], X
 
 def ranks(paths: Sequence[Float[Tensor, "T z d"]], X: Float[Tensor, "n d"]) -> list[list[float]]:
     """Return the effective rank of the outputs XΘᵀ for each start and time."""
-    return [effective_rank(torch.linalg.svdvals(X @ path.mT).square()).tolist() for path in paths]
+    return [uncentered_rank(X @ path.mT).tolist() for path in paths]
 
 
 def coupling(loss: Loss, Theta: Float[Tensor, "z d"]) -> float:
@@ -127,10 +119,8 @@ def plot(rows: Rows) -> MplFigure:
         for k, (name, label) in enumerate(losses.items()):
             result = rows["losses"][name]
             width = 2.5 if "theory" in result else 1.2  # visible below the theory
-            for number, rank in enumerate(result["rank"]):
-                panel.plot(result["t"], rank, color=f"C{k}", alpha=0.7, linewidth=width, label=label if number == 0 else None)
-            for number, rank in enumerate(result.get("theory", ())):
-                panel.plot(result["t"], rank, **THEORY_LINE, label="closed form" if number == 0 else None)
+            plot_runs(panel, result["t"], result["rank"], color=f"C{k}", alpha=0.7, linewidth=width, label=label)
+            plot_runs(panel, result["t"], result.get("theory", ()), **THEORY_LINE, label="closed form")
         panel.set(title=title, xlabel="t = learning rate × step", ylim=(0.4, OUTPUTS + 0.1))
         panel.legend(loc={"Regression": "lower right", "Loss (1)": "upper right"}.get(title, "lower left"))
     axes[0].axhline(rows["fitted"], color="0.6", linewidth=0.8, zorder=0)
@@ -138,7 +128,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     losses, fitted = rows["losses"], rows["fitted"]
     coupling = {name: result["coupling"] for name, result in losses.items()}
     lowest, highest = ({name: f(rank[-1] for rank in result["rank"]) for name, result in losses.items()} for f in (min, max))
@@ -150,35 +140,35 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         for a, b in zip(measured, theory, strict=True)
     )
     return {
-        "regression decouples: outputs learn together as each learns alone (Remark 1)": claimed(
+        "regression decouples: outputs learn together as each learns alone (Remark 1)": paper_claim(
             "share of the Hessian between outputs 0",
             f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
             rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
         ),
-        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": claimed(
+        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": paper_claim(
             "share 0, effective rank 1",
             f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
             coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
         ),
-        "InfoNCE decouples, and so collapses (Remark 2)": claimed(
+        "InfoNCE decouples, and so collapses (Remark 2)": paper_claim(
             "share 0, effective rank 1",
             f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
             coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
         ),
-        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": claimed(
+        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": paper_claim(
             "share 0",
             f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {losses['cosine']['t'][-1]:g}",
             coupling["cosine"] < 1e-9,
         ),
-        "the spectral contrastive loss keeps outputs coupled (Remark 2)": claimed(
+        "the spectral contrastive loss keeps outputs coupled (Remark 2)": paper_claim(
             "share > 0.01", f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}", coupling["spectral"] > 0.01
         ),
-        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": corrected(
+        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": our_correction(
             f"effective rank {fitted:.2f}",
             f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
             lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
         ),
-        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": corrected(
+        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": our_correction(
             f"effective rank {UNCHANGED}",
             f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
             lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
@@ -192,5 +182,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(samples=24, starts=1), "small": Size(samples=64, starts=4), "paper": Size(samples=128, starts=10)},
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

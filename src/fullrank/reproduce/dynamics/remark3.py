@@ -16,12 +16,13 @@ from torch import Tensor
 
 from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.fixed_projector import collapsed_weights, projected_weights
-from fullrank.dynamics.flow import gradient, gradient_descent_iterates
+from fullrank.dynamics.flow import gradient, gradient_descent, gradient_descent_iterates
 from fullrank.objectives.terms import total
 from fullrank.objectives.theory import alignment_linear, contrastive_linear, infonce_squared
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
-from fullrank.spectrum.functional import effective_rank
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal, uncentered_rank
+from fullrank.reproduce.plotting import add_theory_legend
 
 Weights = dict[str, Tensor]
 
@@ -52,16 +53,11 @@ class Size:
 
     inputs: int = 8
     """d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is stronger than the data."""
-    rank: int = 3
-    """k of the projector."""
-    samples: int = 64
-    """Number of pairs n."""
-    draws: int = 1
-    """Number of random choices of data, starts and projectors; each cell is their mean."""
-    steps: int = 600
-    """Steps of gradient descent."""
-    learning_rate: float = 0.05
-    """For the mean of the loss over the samples."""
+    rank: int = 3  # k of the projector
+    samples: int = 64  # number of pairs n
+    draws: int = 1  # number of random choices of data, starts and projectors; each cell is their mean
+    steps: int = 600  # steps of gradient descent
+    learning_rate: float = 0.05  # for the mean of the loss over the samples
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 
@@ -69,31 +65,25 @@ class Size:
 class Problem:
     """Data, a projector, and the initial weights of each network."""
 
-    x: Float[Tensor, "3 n d"]
-    """Anchors, positives, negatives."""
+    x: Float[Tensor, "3 n d"]  # anchors, positives, negatives
     A: Float[Tensor, "k h"]
     starts: dict[str, Weights]
 
     @staticmethod
     def sample(size: Size, seed: int) -> "Problem":
         """Return a random problem."""
-        rng = torch.Generator().manual_seed(seed)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-        n, d = size.samples, size.inputs
-        images = normal(n, d) * torch.linspace(1.4, 0.7, d, dtype=torch.float64)
+        n, d, rng = size.samples, size.inputs, torch.Generator().manual_seed(seed)
+        images = normal(n, d, rng=rng) * torch.linspace(1.4, 0.7, d, dtype=torch.float64)
         noise = torch.where(torch.arange(d) % 2 == 0, 0.1, 2.0)
-        x = torch.stack([images, images + noise * normal(n, d), images[torch.randperm(n, generator=rng)]])
+        x = torch.stack([images, images + noise * normal(n, d, rng=rng), images[torch.randperm(n, generator=rng)]])
         x -= images.mean(0)
-        W1, W2, W3 = 0.5 * normal(d, d) / d**0.5, 0.5 * normal(d, d) / d**0.5, 0.5 * normal(d, 2 * d) / (2 * d) ** 0.5
+        W1, W2, W3 = (0.5 * normal(d, width, rng=rng) / width**0.5 for width in (d, d, 2 * d))
         starts = {
             "linear": {"Theta": W1},
             "residual": {"W1": W1, "W2": W2},
-            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d) / d**0.5, "W3": W3},
+            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d, rng=rng) / d**0.5, "W3": W3},
         }
-        return Problem(x, torch.linalg.qr(normal(d, size.rank))[0].mT, starts)
+        return Problem(x, torch.linalg.qr(normal(d, size.rank, rng=rng))[0].mT, starts)
 
     def projector(self, name: str) -> Float[Tensor, "k h"]:
         """Return the matrix A of a projector of `PROJECTORS`."""
@@ -121,10 +111,9 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 def train_cell(problem: Problem, size: Size, loss: str, constraint: str, network: str, projector: str) -> dict[str, float]:
     """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of augmentation noise."""
     A, start, forward, constrain = problem.projector(projector), problem.starts[network], NETWORKS[network], CONSTRAINTS[constraint]
+    path = gradient_descent_iterates(make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate)
     end = start
-    for step, weights in enumerate(
-        gradient_descent_iterates(make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate)
-    ):
+    for step, weights in enumerate(path):
         end = weights
         if step == size.steps or max(w.abs().max() for w in weights.values()) > 1e8:  # the losses (1) and (2) have no minimum
             break
@@ -147,7 +136,7 @@ def make_loss(problem: Problem, A: Tensor, loss: str, constraint: str, network: 
 
 
 def centered_rank(Z: Float[Tensor, "n D"]) -> float:
-    return effective_rank(torch.linalg.svdvals((Z - Z.mean(0)) / Z.abs().max()).square()).item()
+    return uncentered_rank((Z - Z.mean(0)) / Z.abs().max()).item()
 
 
 def noise_share(r: Float[Tensor, "3 n h"]) -> float:
@@ -157,16 +146,13 @@ def noise_share(r: Float[Tensor, "3 n h"]) -> float:
 
 def train_free(problem: Problem) -> dict[str, list[float]]:
     """Return the ranks by gradient descent and by the closed form, for loss (1), free, linear, low rank."""
-    rate, every = 0.002, 25
-    path = gradient_descent_iterates(
-        make_loss(problem, problem.A, "contrastive (1)", "free", "linear"), problem.starts["linear"], learning_rate=rate
-    )
-    Theta = torch.stack([p["Theta"] for step, p in zip(range(2001), path, strict=False) if step % every == 0])
-    t = torch.arange(len(Theta), dtype=torch.float64) * rate * every
+    rate, steps = 0.002, range(0, 2001, 25)
+    loss = make_loss(problem, problem.A, "contrastive (1)", "free", "linear")
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
+    t = rate * torch.tensor(steps, dtype=torch.float64)
     theory = projected_weights(Theta[0], problem.A, -2 * pair_matrix(*problem.x, average=True), t)
-    return (
-        {"t": t.tolist()} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
-    )
+    expected = {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
+    return {"t": t.tolist()} | output_ranks(problem, Theta) | expected
 
 
 def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
@@ -177,13 +163,10 @@ def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
         W = problem.A @ p["Theta"]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    path = gradient_descent_iterates(loss, problem.starts["linear"], learning_rate=rate)
-    steps = 10 * size.steps
-    every = steps // 50
-    Theta = torch.stack([p["Theta"] for step, p in zip(range(steps + 1), path, strict=False) if step % every == 0])
+    steps = range(0, 10 * size.steps + 1, size.steps // 5)
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
     end = output_ranks(problem, collapsed_weights(Theta[0], problem.A, -2 * C)[None])
-    t = (torch.arange(len(Theta)) * rate * every).tolist()
-    return {"t": t} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
+    return {"t": [rate * step for step in steps]} | output_ranks(problem, Theta) | {f"{key}, theory": ranks for key, ranks in end.items()}
 
 
 def output_ranks(problem: Problem, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
@@ -231,8 +214,7 @@ def plot(rows: Rows) -> MplFigure:
     for key in ("r", "u"):
         axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY_LINE)
         axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY_LINE)
-    axes[0, 0].plot([], [], **THEORY_LINE, label="closed form; on the right, its limit")
-    axes[0, 0].legend(loc="upper right")
+    add_theory_legend(axes[0, 0], "closed form; on the right, its limit", loc="upper right")
 
     shares = rows["shares"]
     names = list(shares["r"])
@@ -243,10 +225,8 @@ def plot(rows: Rows) -> MplFigure:
     axes[0, 2].invert_yaxis()
     axes[0, 2].legend(loc="upper right")
 
-    for ax, key in ((axes[1, 0], "u"), (axes[1, 1], "r")):
-        plot_table(ax, rows, key)
-        ax.set_title(f"final effective rank of {key}")
-    axes[1, 0].set_title(f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+    plot_table(axes[1, 0], rows, "u", title=f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+    plot_table(axes[1, 1], rows, "r", title="final effective rank of r")
     axes[1, 1].set_yticks([])
 
     networks = list(dict.fromkeys(cell["network"] for cell in rows["cells"]))
@@ -256,9 +236,8 @@ def plot(rows: Rows) -> MplFigure:
         ("noise after", "free", "trained, free"),
     )
     for offset, (key, constraint, label) in zip((-0.27, 0, 0.27), bars, strict=True):
-        heights = [
-            mean_of_cells(rows, key, network=network, loss="InfoNCE", constraint=constraint, projector="low rank") for network in networks
-        ]
+        levels = {"loss": "InfoNCE", "constraint": constraint, "projector": "low rank"}
+        heights = [mean_of_cells(rows, key, network=network, **levels) for network in networks]
         axes[1, 2].bar([i + offset for i in range(len(networks))], heights, 0.25, label=label)
     axes[1, 2].set(title="r outside A's rows, under InfoNCE", ylabel="share of the augmentation's noise")
     axes[1, 2].margins(y=0.3)
@@ -267,7 +246,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def plot_table(ax: Any, rows: Rows, key: str) -> None:
+def plot_table(ax: Any, rows: Rows, key: str, *, title: str) -> None:
     """Draw a table of mean values: losses and constraints as rows, networks and projectors as columns."""
     columns = list(dict.fromkeys((cell["network"], cell["projector"]) for cell in rows["cells"]))
     lines = list(dict.fromkeys((cell["loss"], cell["constraint"]) for cell in rows["cells"]))
@@ -275,6 +254,7 @@ def plot_table(ax: Any, rows: Rows, key: str) -> None:
         [mean_of_cells(rows, key, loss=loss, constraint=constraint, network=network, projector=projector) for network, projector in columns]
         for loss, constraint in lines
     ]
+    ax.set_title(title)
     ax.imshow(values, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
     for i, line in enumerate(values):
         for j, value in enumerate(line):
@@ -295,7 +275,7 @@ def mean_of_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> floa
     return sum(values) / len(values)
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     k, d, ranks, shares = rows["rank"], rows["inputs"], rows["gradient"], rows["shares"]
     linear = {"loss": tuple(LOSSES)[:2], "constraint": ("free", "one norm"), "network": "linear", "projector": "low rank"}
     u, u_infonce = select_cells(rows, "u", **linear), select_cells(rows, "u", **linear | {"loss": "InfoNCE"})
@@ -314,41 +294,41 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     after = mean_of_cells(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
     explained = {y: shares[y]["all but network"] for y in ("r", "u above 1")}
     return {
-        "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)": claimed(
+        "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)": paper_claim(
             "effective rank < 1.5", f"at most {max(u):.2f} of {k}", max(u) < 1.5
         ),
-        "Remark 2: u collapses under InfoNCE, too": claimed(
+        "Remark 2: u collapses under InfoNCE, too": paper_claim(
             "effective rank < 1.5", f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5
         ),
-        "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank prevents the collapse of r": claimed(
+        "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank prevents the collapse of r": paper_claim(
             "r of higher rank than without, in every network",
             f"{sum(low_rank) / len(low_rank):.2f} instead of {sum(none) / len(none):.2f} of {d} on average",
             all(a > b for a, b in zip(low_rank, none, strict=True)),
         ),
-        "Jing et al., Fig. 10: a gradient of low rank has full rank after it has passed the residual block, which has a ReLU": claimed(
+        "Jing et al., Fig. 10: a gradient of low rank has full rank after it has passed the residual block, which has a ReLU": paper_claim(
             f"rank {d}", f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d
         ),
-        "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows": corrected(
+        "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows": our_correction(
             f"rank {k}", f"{ranks['residual']}", ranks["residual"] == k
         ),
-        "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all outside A's rows": corrected(
+        "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all outside A's rows": our_correction(
             f"effective rank {theory:.2f} of r, within 5 %", f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05
         ),
-        "with a free scale r collapses as well, because its growing part becomes much larger than its constant part": corrected(
+        "with a free scale r collapses as well, because its growing part becomes much larger than its constant part": our_correction(
             "effective rank < 1.5", f"at most {max(r_free):.2f}", max(r_free) < 1.5
         ),
-        "under InfoNCE, too, a projector of low rank raises the rank of r only if the scale is bounded, as by unit rows": corrected(
+        "under InfoNCE, too, a projector of low rank raises the rank of r only if the scale is bounded, as by unit rows": our_correction(
             "free, less than half of the gain with unit rows", f"{free:+.1f} free, {unit_rows:+.1f} with unit rows", free < unit_rows / 2
         ),
-        "the part of r = Θx outside A's rows stays at its random start under every loss: its rank is not learned": corrected(
+        "the part of r = Θx outside A's rows stays at its random start under every loss: its rank is not learned": our_correction(
             "relative change < 1e-6, the rounding error of weights that grow to 1e8", f"{max(moved):.0e}", max(moved) < 1e-6
         ),
-        "with a residual block, the part of r outside A's rows is trained too: it loses augmentation noise under InfoNCE": corrected(
+        "with a residual block, the part of r outside A's rows is trained too: it loses augmentation noise under InfoNCE": our_correction(
             "less than half of it left with a free scale",
             f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}",
             after < before / 2,
         ),
-        "loss, constraint and projector determine the final ranks, not the residual connection": corrected(
+        "loss, constraint and projector determine the final ranks, not the residual connection": our_correction(
             "more than 0.9 of the variance of ranks",
             f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u",
             min(explained.values()) > 0.9,
@@ -366,5 +346,5 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

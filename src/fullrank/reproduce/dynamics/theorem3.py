@@ -16,7 +16,8 @@ from fullrank.dynamics.contrastive_pairs import pair_matrix
 from fullrank.dynamics.optimum import output_limit, output_limit_projector
 from fullrank.dynamics.trace import integrate_outputs, orthonormal_weights, output_vector_field, projected_gradient_step, stability_limit
 from fullrank.plot_style import subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
 """Eigenvalues of C in each plane."""
@@ -40,12 +41,9 @@ END_TIME, POINTS = 12.0, 60
 class Size:
     """Numbers of starts and networks."""
 
-    starts: int = 8
-    """Random starts per plane; half of them are opposite to the others."""
-    networks: int = 10
-    """Trained networks with h = d, and with several outputs."""
-    factors: int = 21
-    """Number of steps between 0.8 and 1.2 of each stable bound."""
+    starts: int = 8  # random starts per plane; half of them are opposite to the others
+    networks: int = 10  # trained networks with h = d, and with several outputs
+    factors: int = 21  # number of steps between 0.8 and 1.2 of each stable bound
 
 
 def float64(*values: int | float) -> Tensor:
@@ -79,7 +77,7 @@ def train_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float
 
 
 def integrate_several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
-    """Return eigenvalues of qqᵀ over time with three outputs, where two eigenvalues of C are negative."""
+    """Return eigenvalues of qqᵀ over time with three outputs, for a C with two negative eigenvalues."""
     eigenvalues = float64(*SEVERAL_OUTPUTS)
     W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
@@ -105,7 +103,7 @@ def final_distance(eigenvalues: Tensor, outputs: int, factor: float, noise: Tens
 
 def expected_pair_matrix(generator: torch.Generator) -> dict[str, float]:
     """Return distances of the exact E[C] / n from both formulas, and its largest eigenvalue: 50 samples, mean ≠ 0, in 2 of 3 dimensions."""
-    X = torch.randn(50, 2, dtype=torch.float64, generator=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
+    X = normal(50, 2, rng=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
     C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)  # each sample is a negative of each anchor; the noise of positives has mean 0
     printed, ours = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
     return {
@@ -119,10 +117,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     del data
     generator = torch.Generator().manual_seed(seed)
 
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-    directions = torch.nn.functional.normalize(random(size.starts // 2, 2))
+    directions = torch.nn.functional.normalize(normal(size.starts // 2, 2, rng=generator))
     lengths = 0.2 + 0.7 * torch.rand(size.starts // 2, 1, dtype=torch.float64, generator=generator)
     inside = torch.cat([lengths * directions, -lengths.flip(0) * directions])
     planes = {name: integrate_plane(float64(*spectrum), inside) for name, spectrum in SPECTRA.items()}
@@ -138,7 +133,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     factors = torch.linspace(0.8, 1.2, size.factors).tolist()
     steps = {}
     for name, (spectrum, z) in BOUNDS.items():
-        noise = random(len(spectrum), z)
+        noise = normal(len(spectrum), z, rng=generator)
         steps[name] = [final_distance(float64(*spectrum), z, factor, noise) for factor in factors]
     return {
         "planes": planes,
@@ -180,7 +175,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     planes, exceptions, expected = rows["planes"], rows["exceptions"], rows["expectation"]
     signed, starts = planes["negative"]["error"], len(planes["negative"]["paths"])
     unsigned = max(math.hypot(1 - abs(x[-1]), y[-1]) for x, y in planes["negative"]["paths"])
@@ -194,52 +189,54 @@ def check_claims(rows: Rows) -> dict[str, Check]:
     above = min(x for distances in steps for f, x in zip(factors, distances, strict=True) if f > 1.045)
     largest = f"largest eigenvalue {abs(expected['largest']):.0e}"
     return {
-        "all λ > 0: q → 0, from starts with |q₀| < 1": claimed(
+        "all λ > 0: q → 0, from starts with |q₀| < 1": paper_claim(
             "0", f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6
         ),
-        "λ₁ < 0: q becomes the lowest eigenvector, up to sign": claimed("±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6),
-        "all λ > 0: q → 0 from every start": claimed("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
-        "λ₁ < 0: q → ±e₁ from every start": claimed("|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
-        "E[C] = −n E[xxᵀ] is negative definite": claimed(
+        "λ₁ < 0: q becomes the lowest eigenvector, up to sign": paper_claim(
+            "±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6
+        ),
+        "all λ > 0: q → 0 from every start": paper_claim("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
+        "λ₁ < 0: q → ±e₁ from every start": paper_claim("|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
+        "E[C] = −n E[xxᵀ] is negative definite": paper_claim(
             "E[C] equal to it, largest eigenvalue < 0",
             f"relative distance {expected['printed']:.1f}, {largest}",
             expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
         ),
-        "the sign of the limit is that of e₁·q₀": corrected(
+        "the sign of the limit is that of e₁·q₀": our_correction(
             "sign(e₁·q₀) e₁", f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2
         ),
-        "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": corrected(
+        "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": our_correction(
             "±e₁, rate 8λ₁", f"within {errors['sphere']:.1g}, {rate:.3f} λ₁", errors["sphere"] < 0.1 and abs(rate - 8) < 0.01
         ),
-        "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": corrected(
+        "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": our_correction(
             "|q| = 1, ±e₁",
             f"|q| ≥ {min(lengths):.6f}, within {errors['square']:.1g}, {len(lengths)} networks",
             min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
         ),
-        "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": corrected(
+        "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": our_correction(
             "−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
             f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
             max(errors["next"], errors["orthogonal"]) < 1e-6,
         ),
-        "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": corrected(
+        "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": our_correction(
             "that vector", f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6
         ),
-        "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": corrected(
+        "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": our_correction(
             "0 < |q| < 1, at that length",
             f"{min(kernel):.2f} to {max(kernel):.2f}, within {errors['zero']:.1g}",
             min(kernel) > 0 and max(kernel) < 1 and errors["zero"] < 1e-6,
         ),
-        "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": corrected(
+        "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": our_correction(
             "projector of rank 2 for 3 outputs",
             f"within {errors['several']:.1g}, {rows['several']['networks']} starts",
             errors["several"] < 1e-6,
         ),
-        "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": corrected(
+        "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": our_correction(
             "distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
             f"at most {below:.1g}, at least {above:.1g}",
             below < 1e-8 and above > 1e-3,
         ),
-        "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": corrected(
+        "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": our_correction(
             "E[C] equal to it, largest eigenvalue 0",
             f"relative distance {expected['corrected']:.0e}, {largest}",
             expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
@@ -253,5 +250,5 @@ FIGURE = Figure(
     sizes={"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)},
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
 )

@@ -1,12 +1,12 @@
 """Fig. 2: FroSSL's loss (8) and the Barlow Twins loss, two linear layers, full batch: loss and top eigenvalues, with theory over training.
 
 The paper does not say how its two views were made; ours are random crops. Pixels are scaled so that view 1's largest eigenvalue λ₁ is 1;
-other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train both at the same share of their own
-stability limit, where FroSSL is not faster. The closed form (18) is drawn as printed, too.
+other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train both at the same share of their
+stability limits: there FroSSL is not faster. The closed form (18) is drawn as printed, too.
 
 Crops are mild, at least 90 % of the area, because the theory of FroSSL's steps is approximate, and less exact the more views differ. On
-digits its step times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10 %. With 60 %, some eigenvalues reach ½ in
-training but never in theory. The theory of Barlow Twins stays within 3 % throughout.
+digits its learning times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10 %. With 60 %, some eigenvalues reach
+½ in training but never in theory. The theory of Barlow Twins stays within 3 % throughout.
 """
 
 import math
@@ -31,8 +31,10 @@ from fullrank.dynamics.two_view import (
 from fullrank.dynamics.two_view_modes import curvature, steps_to_fraction
 from fullrank.errors import UserError
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import ratios
 from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plotting import add_theory_legend
 
 LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
 LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature
@@ -44,20 +46,13 @@ NAMES = {"frossl": "FroSSL", "barlow": "Barlow Twins"}
 class Size:
     """Data and training."""
 
-    images: int
-    """Number of images, two views of each."""
-    area: float
-    """Smallest area of a crop, as a share of the image's area."""
-    learning_rate: float
-    """The learning rate of both, in units of 1/λ₁; FroSSL's stability limit is about 1/6."""
-    scale: float
-    """Initial norm of a row of the weights, times √λ₁."""
-    points: int
-    """Stored points per curve."""
-    dimensions: int = 10
-    """D of the embedding; the paper shows as many eigenvalues."""
-    side: int = 32
-    """Larger images are resized to this number of pixels per side."""
+    images: int  # number of images, two views of each
+    area: float  # smallest area of a crop, as a share of the image's area
+    learning_rate: float  # the learning rate of both, in units of 1/λ₁; FroSSL's stability limit is about 1/6
+    scale: float  # initial norm of a row of the weights, times √λ₁
+    points: int  # stored points per curve
+    dimensions: int = 10  # D of the embedding; the paper shows as many eigenvalues
+    side: int = 32  # larger images are resized to this number of pixels per side
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -66,10 +61,8 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     W = small_random_weights(
         torch.Generator().manual_seed(seed), networks=2, dimensions=size.dimensions, inputs=G.shape[-1], scale=size.scale
     )
-    (best, rho), starts = (
-        frossl_optimum(G, dimensions=size.dimensions),
-        {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()},
-    )
+    best, rho = frossl_optimum(G, dimensions=size.dimensions)
+    starts = {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()}
     rows: Rows = {name: train(objective, starts[name], W, G, size) for name, (objective, _) in OBJECTIVES.items()}
     t = torch.tensor(rows["frossl"]["t"], dtype=torch.float64)
     lam, gamma = (torch.linalg.eigvalsh(G[v, v]).flip(0)[: size.dimensions] for v in (0, 1))
@@ -78,7 +71,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         "learning_rate": size.learning_rate,
         "printed_eigenvalues": printed.tolist(),
         "canonical_correlations": rho.tolist(),
-        "optimum": FROSSL.loss(best, G).item(),
+        "optimum": FROSSL.value(best, G).item(),
     }
 
 
@@ -95,14 +88,14 @@ def make_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n
 
 def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tensor, size: Size) -> Rows:
     """Train until all modes are learned, at the common learning rate and at a share of the stability limit, and predict both."""
-    steps = math.ceil(1.25 * start.step_times().max().item() / size.learning_rate)
+    steps = math.ceil(1.25 * start.learning_times().max().item() / size.learning_rate)
     path = gradient_descent(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
     predicted = start.eigenvalues(path.t)[:, 0]
     stored = torch.linspace(0, len(path.t) - 1, min(size.points, len(path.t))).round().long()
     weights = start.weights(path.t[stored])
     times = [crossing_times(path.t, curves, level=LEARNED) for curves in (path.eigenvalues[:, 0], predicted)]
     if not all(bool(values.isfinite().all()) for values in times):
-        raise UserError(f"some eigenvalues do not reach {LEARNED} in training or in theory; give images with more similar crops")
+        raise UserError(f"some eigenvalues stay below {LEARNED}, so they count as not learned; use another image source (--data)")
     top = curvature(objective, path.W, G)
     limit_rate = 2 * LIMIT_SHARE / top
     limit_steps = steps_to_fraction(start.modes, start.s0, learning_rate=limit_rate)
@@ -111,11 +104,11 @@ def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tens
         "t": path.t[stored].tolist(),
         "loss": path.loss[stored].tolist(),
         "eigenvalues": path.eigenvalues[stored, 0].tolist(),
-        "predicted_loss": [objective.loss(now, G).item() for now in weights],
+        "predicted_loss": [objective.value(now, G).item() for now in weights],
         "predicted_eigenvalues": predicted[stored].tolist(),
         "rates": start.modes.rate.tolist(),
-        "step_times": times[0].tolist(),
-        "predicted_step_times": times[1].tolist(),
+        "learning_times": times[0].tolist(),
+        "predicted_learning_times": times[1].tolist(),
         "cosines": principal_cosines(path.W, weights[-1], G)[0].tolist(),
         "curvature": top,
         "limit_rate": limit_rate,
@@ -150,9 +143,8 @@ def plot(rows: Rows) -> MplFigure:
         axes[1, column].set(xlabel="t = learning rate × step (1/λ₁)", ylabel="eigenvalues of Z₁ᵀZ₁")
         axes[0, column].set_ylim(0, None)
         axes[1, column].set_ylim(0, 1.4)
-    axes[1, 0].plot([], [], color="grey", label="training")
-    axes[1, 0].plot([], [], **THEORY_LINE, label="theory, from W(0)")
-    axes[1, 0].legend(loc="center right")
+    axes[1, 0].plot([], [], color="gray", label="training")
+    add_theory_legend(axes[1, 0], "theory, from W(0)", loc="center right")
     at_limit, printed = axes[:, 2]
     for name, color in zip(OBJECTIVES, ("C0", "C1"), strict=True):
         last, loss = rows[name]["limit_steps"][-1], rows[name]["limit_loss"]
@@ -175,56 +167,53 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
-    def ratios(a: str, b: str, key: str) -> list[float]:
-        return [x / y for x, y in zip(rows[a][key], rows[b][key], strict=True)]
-
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     frossl, barlow = rows["frossl"], rows["barlow"]
-    speedup, predicted = ratios("barlow", "frossl", "step_times"), ratios("barlow", "frossl", "predicted_step_times")
-    slowdown, expected = ratios("frossl", "barlow", "limit_steps")[-1], ratios("frossl", "barlow", "predicted_limit_steps")[-1]
+    speedup, predicted = (ratios(barlow[key], frossl[key]) for key in ("learning_times", "predicted_learning_times"))
+    slowdown, expected = (frossl[key][-1] / barlow[key][-1] for key in ("limit_steps", "predicted_limit_steps"))
     errors = {name: time_errors(rows[name], rows["learning_rate"]) for name in OBJECTIVES}
     percent = {name: 100 * max(abs(error) / time for error, _, time in errors[name]) for name in OBJECTIVES}
-    distance = mean_distance(frossl["eigenvalues"], frossl["predicted_eigenvalues"])
-    printed = mean_distance(frossl["eigenvalues"], rows["printed_eigenvalues"])
-    spacing = {name: rows[name]["step_times"][-1] / rows[name]["step_times"][0] for name in OBJECTIVES}
+    curves, theory, paper = map(torch.tensor, (frossl["eigenvalues"], frossl["predicted_eigenvalues"], rows["printed_eigenvalues"]))
+    distance, printed = (curves - theory).abs().mean().item(), (curves - paper).abs().mean().item()
+    spacing = {name: rows[name]["learning_times"][-1] / rows[name]["learning_times"][0] for name in OBJECTIVES}
     shared = {name: sum(cosine**2 for cosine in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES}
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
     return {
-        "at equal learning rate FroSSL converges much quicker than Barlow Twins": claimed(
+        "at equal learning rate FroSSL converges much quicker than Barlow Twins": paper_claim(
             "the last eigenvalue learned more than 1.5 times earlier", f"{speedup[-1]:.2f} times", speedup[-1] > 1.5
         ),
-        "the closed form (18), as printed, gives the eigenvalues of training": claimed(
+        "the closed form (18), as printed, gives the eigenvalues of training": paper_claim(
             "mean distance < 0.05", f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}", printed < 0.05
         ),
-        "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": corrected(
+        "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": our_correction(
             "mean distance < 0.05", f"{distance:.3f}", distance < 0.05
         ),
-        "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": corrected(
+        "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": our_correction(
             "all within this bound",
             f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow Twins)",
             all(abs(error) < allowed for network in errors.values() for error, allowed, _ in network),
         ),
-        "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": corrected(
+        "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": our_correction(
             f"{format_range(predicted)} times, by mode, within 10 %",
             format_range(speedup),
             all(abs(a / b - 1) < 0.1 for a, b in zip(speedup, predicted, strict=True)),
         ),
-        "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": corrected(
+        "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": our_correction(
             f"at least 3/4 of Barlow Twins' {spacing['barlow']:.1f}",
             f"{spacing['frossl']:.1f}",
             spacing["frossl"] > 0.75 * spacing["barlow"],
         ),
-        f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": corrected(
+        f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": our_correction(
             f"{expected:.2f} times as many until the last eigenvalue is learned",
             f"{slowdown:.2f} times, {frossl['limit_steps'][-1]:.0f} and {barlow['limit_steps'][-1]:.0f}",
             slowdown > 1,
         ),
-        "at the end the embeddings span the modes that the theory predicts from W(0)": corrected(
+        "at the end the embeddings span the modes that the theory predicts from W(0)": our_correction(
             "mean squared cosine of principal angles > 0.9",
             ", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
             min(shared.values()) > 0.9,
         ),
-        "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": corrected(
+        "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": our_correction(
             f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {format_range(rows['canonical_correlations'])}",
             f"{frossl['loss'][-1]:.2g}",
             frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
@@ -237,13 +226,8 @@ def time_errors(row: Rows, learning_rate: float) -> list[tuple[float, float, flo
 
     Directions rotate while a mode is learned, within a time 1/rate. Euler's method adds log(1 + x) per step instead of x = η · rate/2.
     """
-    pairs = zip(row["step_times"], row["predicted_step_times"], sorted(row["rates"], reverse=True), strict=True)
+    pairs = zip(row["learning_times"], row["predicted_learning_times"], sorted(row["rates"], reverse=True), strict=True)
     return [(time - guess, 1 / rate + learning_rate * rate / 4 * guess, guess) for time, guess, rate in pairs]
-
-
-def mean_distance(curves: list[list[float]], others: list[list[float]]) -> float:
-    """Return the mean distance between two sets of curves."""
-    return (torch.tensor(curves) - torch.tensor(others)).abs().mean().item()
 
 
 def format_range(numbers: list[float]) -> str:
@@ -260,6 +244,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="CIFAR-10, as in the paper; digits without --data",
 )

@@ -33,7 +33,7 @@ from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.plot_style import color_scale, subplots
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
@@ -47,10 +47,8 @@ class ObjectiveSettings:
     label: str
     objective: str
     hyper: dict[str, float]
-    share: float
-    """Output width of the projector, as a share of the recipe's (the paper's d = 1024)."""
-    normalize: Callable[[Float[Tensor, "n D"]], Float[Tensor, "n D"]]
-    """The normalisation that the objective applies to embeddings."""
+    share: float  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
+    normalize: Callable[[Float[Tensor, "n D"]], Float[Tensor, "n D"]]  # the normalisation that the objective applies to embeddings
 
 
 def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
@@ -80,17 +78,12 @@ METRICS = {
 class Size:
     """Data and training."""
 
-    recipe: Recipe
-    """Images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used."""
-    images: int
-    """Number of training images; the linear probe is trained on those with labels."""
-    held_out: int
-    """Number of test images of the probe; 0: all."""
-    samples: int
-    """Number of test images for a spectrum."""
+    recipe: Recipe  # images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used
+    images: int  # number of training images; the linear probe is trained on those with labels
+    held_out: int  # number of test images of the probe; 0: all
+    samples: int  # number of test images for a spectrum
     steps: int
-    spectra: int
-    """Number of spectra during the run, plus one before it."""
+    spectra: int  # number of spectra during the run, plus one before it
     learning_rates: tuple[float, ...]
     seeds: int
 
@@ -224,17 +217,17 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     rates = {name: rows[name]["learning_rate"] for name in PAPERS}
     half = {name: half_saturation_step(rows[name]) for name in PAPERS}
 
-    def all_metrics(kind: str, names: Sequence[str]) -> Check:
+    def all_metrics(kind: str, names: Sequence[str]) -> ClaimResult:
         best = {key: is_best(rows, kind, key, names) for key in METRICS}
         measured = "; ".join(f"{key} {'yes' if best[key] else 'no'}: {format_means(rows, kind, key, names)}" for key in METRICS)
-        return corrected("all three, among these four", measured, all(best.values()))
+        return our_correction("all three, among these four", measured, all(best.values()))
 
     return {
-        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": claimed(
+        f"FroSSL has {description}, in the mean over {rows['seeds']} seeds": paper_claim(
             f"the {'highest' if sign > 0 else 'lowest'} of the four",
             f"{format_means(rows, 'normalized', key, PAPERS)}; "
             f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
@@ -242,12 +235,12 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         )
         for key, (description, sign) in METRICS.items()
     } | {
-        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": claimed(
+        "a learning rate of 0.1 is best for all objectives, by linear probe after the run": paper_claim(
             "0.1 for each of the four",
             ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items()),
             set(rates.values()) == {0.1},
         ),
-        "FroSSL's λ₁₄ is the first that stays above half of its last value": corrected(
+        "FroSSL's λ₁₄ is the first that stays above half of its last value": our_correction(
             "the lowest of the four, with the first seed",
             ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
             half["frossl"] < min(half[name] for name in PAPERS[1:]),
@@ -283,12 +276,12 @@ def count_wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:
 
 def format_means(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
     """Return the mean ± standard deviation of each objective as text."""
-    by_label = {SETTINGS[name].label: metric_values(rows, kind, key, name) for name in names}
-    return ", ".join(f"{label} {format_number(statistics.fmean(v))}{format_deviation(v)}" for label, v in by_label.items())
-
-
-def format_deviation(numbers: list[float]) -> str:
-    return f" ± {format_number(statistics.stdev(numbers))}" if len(numbers) > 1 and all(map(math.isfinite, numbers)) else ""
+    texts = []
+    for name in names:
+        values = metric_values(rows, kind, key, name)
+        deviation = f" ± {format_number(statistics.stdev(values))}" if len(values) > 1 and all(map(math.isfinite, values)) else ""
+        texts.append(f"{SETTINGS[name].label} {format_number(statistics.fmean(values))}{deviation}")
+    return ", ".join(texts)
 
 
 def format_number(value: float | None) -> str:
@@ -322,6 +315,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="CIFAR-10 at size small, STL-10 with its unlabelled images as in the paper",
 )

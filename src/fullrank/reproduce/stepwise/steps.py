@@ -17,8 +17,10 @@ from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import contrastive_kernel
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import Check, Figure, MplFigure, Rows, claimed, corrected
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.numerics import normal
 from fullrank.reproduce.pixels import load_pixels, random_crops
+from fullrank.reproduce.plotting import add_theory_legend
 
 LAST = 3
 """Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""
@@ -28,18 +30,12 @@ LAST = 3
 class Size:
     """Data and training."""
 
-    images: int = 512
-    """Images of the linear network, a pair of views each."""
-    points: int = 150
-    """Images of the kernel machine."""
-    side: int = 8
-    """Pixels per side; larger images are resized."""
-    dimensions: int = 10
-    """D of the embedding, and number of learned modes."""
-    start: float = 1e-4
-    """Initial size of the weights, √γ₁‖w‖ for a row w."""
-    rate: float = 0.005
-    """Learning rate × γ₁."""
+    images: int = 512  # images of the linear network, a pair of views each
+    points: int = 150  # images of the kernel machine
+    side: int = 8  # pixels per side; larger images are resized
+    dimensions: int = 10  # D of the embedding, and number of learned modes
+    start: float = 1e-4  # initial size of the weights, √γ₁‖w‖ for a row w
+    rate: float = 0.005  # learning rate × γ₁
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -71,13 +67,13 @@ def rbf_kernel(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
 
 
 def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
-    """Train from small weights; return eigenvalues, predicted and measured step times, and the modes that are learned at the end."""
+    """Train from small weights; return eigenvalues, predicted and measured learning times, and the modes that are learned at the end."""
     gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
-    W = torch.randn(size.dimensions, len(G), generator=rng, dtype=torch.float64) * start / (len(G) * gamma[0]).sqrt()
+    W = normal(size.dimensions, len(G), rng=rng) * start / (len(G) * gamma[0]).sqrt()
     s = stepwise.aligned_initialization(W, V)[1]
-    predicted, rate = stepwise.step_times(s, gamma), size.rate / gamma[0].item()
+    predicted, rate = stepwise.learning_times(s, gamma), size.rate / gamma[0].item()
     first, last = predicted.min().item() / rate / 2, predicted.max().item() / rate * 1.3
     steps = torch.logspace(math.log10(first), math.log10(last), 300, dtype=torch.float64).long().unique()
     path = stepwise.gradient_descent(W, G, learning_rate=rate, steps=steps.tolist())
@@ -103,7 +99,7 @@ def aligned_error(G: Float[Tensor, "M M"], size: Size) -> float:
     gamma, V = stepwise.eigenmodes(G)
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     s, U = size.start * gamma.rsqrt(), torch.eye(size.dimensions, dtype=torch.float64)
-    t = torch.linspace(0, stepwise.step_times(s, gamma)[-LAST].item(), 20, dtype=torch.float64)
+    t = torch.linspace(0, stepwise.learning_times(s, gamma)[-LAST].item(), 20, dtype=torch.float64)
     path = gradient_flow(lambda p: stepwise.barlow_loss(p[0], G), (stepwise.weights(t[0], s, gamma, U, V),), t, rtol=1e-10, atol=1e-13)[0]
     return (torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1) - stepwise.eigenvalues(t, s, gamma)).abs().max().item()
 
@@ -119,13 +115,13 @@ def euler_factors(run: dict[str, Any]) -> list[float]:
 
 
 def time_errors(run: dict[str, Any], *, discrete: bool = False) -> list[float]:
-    """Return measured / predicted step times − 1, in the order of learning, whichever modes they are."""
+    """Return measured / predicted learning times − 1, in the order of learning, whichever modes they are."""
     factors = euler_factors(run) if discrete else [1.0] * len(run["growth"])
     return [m / (p * x) - 1 for m, p, x in zip(run["measured"], run["predicted"], factors, strict=True)]
 
 
 def plot(rows: Rows) -> MplFigure:
-    """Draw the eigenvalues of both machines with theory, and the errors of the step times."""
+    """Draw the eigenvalues of both machines with theory, and the errors of the learning times."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     figure, axes = subplots(1, 3, width=11.0, height=3.4)
@@ -134,8 +130,7 @@ def plot(rows: Rows) -> MplFigure:
         ax.plot(run["t"], run["eigenvalues"])
         ax.plot(run["t"], run["theory"], **THEORY_LINE)
         ax.set(title=title, xlabel="t = learning rate × step", ylabel="eigenvalues of the embedding", ylim=(-0.02, 1.12))
-        ax.plot([], [], **THEORY_LINE, label="closed form")
-        ax.legend(loc="upper left")
+        add_theory_legend(ax, "closed form", loc="upper left")
     for ax in axes[0]:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -147,19 +142,18 @@ def plot(rows: Rows) -> MplFigure:
         run = rows[name]
         ax.plot(run["predicted"], [100 * error for error in time_errors(run)], marker, ms=4, label=name)
         ax.plot(run["predicted"], [100 * (x - 1) for x in euler_factors(run)], **THEORY_LINE)
-    ax.plot([], [], **THEORY_LINE, label="effect of finite steps")
-    ax.set(title="step times, measured against predicted", xlabel="predicted τ", ylabel="error in %")
-    ax.legend()
+    add_theory_legend(ax, "effect of finite steps")
+    ax.set(title="learning times, measured against predicted", xlabel="predicted τ", ylabel="error in %")
     return figure
 
 
-def check_claims(rows: Rows) -> dict[str, Check]:
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     linear, kernel = rows["linear"], rows["kernel"]
     by_time = {}
     for name, run in (("the linear network", linear), ("the kernel machine", kernel)):
         errors = [abs(error) for error in time_errors(run)]
         first, last = max(errors[:-LAST]), max(errors[-LAST:])
-        by_time[f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)"] = claimed(
+        by_time[f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)"] = paper_claim(
             f"within 3 %, all but the last {LAST} modes",
             f"within {100 * first:.1f} %, the last {LAST} within {100 * last:.1f} %",
             first < 0.03,
@@ -175,14 +169,14 @@ def check_claims(rows: Rows) -> dict[str, Check]:
         max(abs(error) for error in time_errors(rows[name], discrete=True)[:-LAST]) for name in ("linear", "linear, larger start")
     )
     return by_time | {
-        "modes are learned one by one, those of the largest γ first": claimed(
+        "modes are learned one by one, those of the largest γ first": paper_claim(
             "in this order for any two modes with γ that differ by more than 5 %", f"{wrong} pairs in the wrong order", wrong == 0
         ),
-        "at the end the embedding spans the top modes": claimed(
+        "at the end the embedding spans the top modes": paper_claim(
             "cosines of principal angles > 0.99", f"at least {cosine:.4f}, all but the last {LAST} modes", cosine > 0.99
         ),
-        "an aligned start follows the closed form exactly": claimed("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
-        "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": corrected(
+        "an aligned start follows the closed form exactly": paper_claim("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
+        "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": our_correction(
             "a smaller remaining error from a start 100 times smaller", f"{100 * small:.2f} % instead of {100 * large:.2f} %", small < large
         ),
     }
@@ -198,6 +192,6 @@ FIGURE = Figure(
     },
     compute=compute,
     plot=plot,
-    check_claims=check_claims,
+    evaluate_claims=evaluate_claims,
     images="CIFAR-10",
 )
