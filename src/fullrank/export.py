@@ -1,4 +1,4 @@
-"""Export of a backbone: its weights as safetensors, which plain timm loads, or the whole network as ONNX."""
+"""Export a backbone: its weights as safetensors, which timm can load, or the whole network as ONNX."""
 
 import copy
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     Args:
         backbone: the network; it is not changed.
         path: the file.
-        metadata: metadata of the file (name, arguments, stem, preprocess), as text or JSON.
+        metadata: texts to store in the file: name, and arguments, stem and preprocess as JSON.
         overwrite: replace an existing file.
 
     Raises:
@@ -34,7 +34,7 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
     {'bias': (2,), 'weight': (2, 3)}
     """
-    # Copies, because safetensors rejects tensors that share memory. Python writes the file, because it reports a full disk as an OSError.
+    # Copy the tensors: safetensors rejects tensors that share memory. Python writes the file, so that a full disk raises OSError.
     tensors = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, tensor in backbone.state_dict().items()
     }
@@ -43,7 +43,7 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
 
 
 def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int, *, overwrite: bool = False) -> float:
-    """Write the network as one ONNX file for any number of images, and compare it with torch.
+    """Write the network as one ONNX file for any number of images, and compare its features with torch.
 
     ONNX's checker validates the file, and ONNX Runtime runs it on batches of 1 and 3 random images, before the file appears.
 

@@ -47,7 +47,7 @@ def make_run(parts, tmp_path):
             fabric=Fabric(accelerator="cpu", devices=1),
             method=method,
             optimizer=build_optimizer(recipe.optimizer, method),
-            probe=OnlineProbe(feature_dim(method.backbone), data.K, lr=recipe.probe.lr),
+            probe=OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr),
             data=replace(data, plan=plan),
             start=start,
             total=total,

@@ -12,8 +12,8 @@ import torch
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.recipes import RECIPES, to_dict
-from fullrank.run import Run, create, run_lock, write_json
-from fullrank.run.directory import FILES, FOLDERS, validate_output_dir
+from fullrank.run import Run, create_run_directory, run_lock, write_json
+from fullrank.run.directory import RUN_FILES, RUN_SUBDIRECTORIES, validate_output_dir
 from fullrank.training import save_checkpoint
 
 HOLD = """
@@ -29,10 +29,10 @@ def old(tmp_path):
     """A run with one of each file, and a file of the user."""
     path = tmp_path / "old"
     path.mkdir()
-    for folder in FOLDERS:
+    for folder in RUN_SUBDIRECTORIES:
         (path / folder).mkdir()
         (path / folder / "something").write_text("old")
-    for file in FILES:
+    for file in RUN_FILES:
         (path / file).write_text("old")
     write_json(path / "recipe.json", to_dict(RECIPES["digits"]))
     (path / "notes.txt").write_text("my own")
@@ -61,15 +61,15 @@ def contents(path):
 
 
 def test_a_run_without_a_path_takes_the_next_free_name():
-    assert [create(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
-    assert create(None, "cifar10") == Path("runs/cifar10")
+    assert [create_run_directory(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
+    assert create_run_directory(None, "cifar10") == Path("runs/cifar10")
     assert all(path.is_dir() for path in Path("runs").iterdir())
 
 
 def test_the_name_of_a_file_is_not_free():
     Path("runs").mkdir()
     Path("runs/digits").write_text("in the way")
-    assert create(None, "digits") == Path("runs/digits-2")
+    assert create_run_directory(None, "digits") == Path("runs/digits-2")
 
 
 def test_two_processes_never_get_the_same_name(monkeypatch):
@@ -82,29 +82,29 @@ def test_two_processes_never_get_the_same_name(monkeypatch):
         mkdir(self, *arguments, **numbers)
 
     monkeypatch.setattr(Path, "mkdir", overtaken)
-    assert create(None, "digits") == Path("runs/digits-2")
+    assert create_run_directory(None, "digits") == Path("runs/digits-2")
 
 
 def test_a_directory_is_created_with_its_parents(tmp_path):
-    assert create(tmp_path / "a" / "b", "digits").is_dir()
+    assert create_run_directory(tmp_path / "a" / "b", "digits").is_dir()
 
 
 def test_an_empty_directory_is_used(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"
-    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
+    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"
+    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
 
 
 def test_a_run_is_not_overwritten_by_default(old):
     before = contents(old)
     with pytest.raises(UserError, match=f"{old} already holds a run; .*--resume {old}, replace it with --overwrite, or give another --out"):
-        create(old, "digits")
+        create_run_directory(old, "digits")
     assert contents(old) == before
     assert (old / "metrics.jsonl").read_text() == "old"
 
 
 def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
-    assert create(old, "digits", overwrite=True) == old
+    assert create_run_directory(old, "digits", overwrite=True) == old
     assert contents(old) == ["notes.txt"]
     assert (old / "notes.txt").read_text() == "my own"
 
@@ -114,7 +114,7 @@ def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
     with pytest.raises(UserError, match="already holds other files"):
-        create(tmp_path / "photos", "digits", overwrite=overwrite)
+        create_run_directory(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
 
 
@@ -130,8 +130,8 @@ def test_interrupted_overwriting_can_be_repeated(old, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", cut_short)
         with pytest.raises(KeyboardInterrupt):
-            create(old, "digits", overwrite=True)
-    create(old, "digits", overwrite=True)
+            create_run_directory(old, "digits", overwrite=True)
+    create_run_directory(old, "digits", overwrite=True)
     assert contents(old) == ["notes.txt"]
 
 
@@ -148,22 +148,22 @@ def test_validation_writes_nothing(tmp_path, old, overwrite):
 def test_a_run_in_use_is_not_overwritten(old, lock_in_another_process):
     lock_in_another_process(old)
     with pytest.raises(UserError, match="is in use by another process"):
-        create(old, "digits", overwrite=True)
+        create_run_directory(old, "digits", overwrite=True)
     assert (old / "metrics.jsonl").exists()
 
 
 def test_a_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"--out {tmp_path / 'file'} is a file; give a folder that does not exist yet"):
-        create(tmp_path / "file", "digits")
+        create_run_directory(tmp_path / "file", "digits")
     with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"):
-        create(tmp_path / "file" / "run", "digits")
+        create_run_directory(tmp_path / "file" / "run", "digits")
 
 
 def test_a_file_called_runs_is_an_error():
     Path("runs").write_text("")
     with pytest.raises(UserError, match="cannot write the run directory runs"):
-        create(None, "digits")
+        create_run_directory(None, "digits")
 
 
 @needs_permissions
@@ -171,7 +171,7 @@ def test_a_directory_without_permission_is_an_error(tmp_path):
     (tmp_path / "theirs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     for path in (tmp_path / "theirs", tmp_path / "theirs" / "run"):
         with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give a writable --out"):
-            create(path, "digits")
+            create_run_directory(path, "digits")
 
 
 def test_a_locked_run_is_an_error_until_the_other_process_ends(tmp_path, lock_in_another_process):

@@ -1,4 +1,4 @@
-"""`fullrank report`: one HTML page about one or several runs."""
+"""`fullrank report`: write one HTML page about one or several runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +10,8 @@ from fullrank.report import write_report
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and write the page."""
-    call(report, arguments, verb="report")
+    """Run `fullrank report` with these arguments."""
+    call(report, arguments, command="report")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The verbs that take a MODEL, on a real run."""
+"""The commands that take a MODEL, on a real run."""
 
 import json
 import shutil
