@@ -131,7 +131,7 @@ def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
     assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
 
 
-def test_an_exported_file_gives_the_same_features(run, tmp_path, digits, capsys):
+def test_an_exported_file_gives_equal_features(run, tmp_path, digits, capsys):
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(run.path), "--out", str(out)]) == 0
     message = capsys.readouterr().err
@@ -154,7 +154,7 @@ def test_plain_timm_loads_a_standard_stem_by_the_printed_command(standard, tmp_p
         assert torch.equal(network.eval()(images), model.backbone(images))
 
 
-def test_the_command_for_timm_has_the_channels_of_grey_images(run, tmp_path, small, train, capsys):
+def test_the_command_for_timm_has_the_channels_of_grayscale_images(run, tmp_path, small, train, capsys):
     grey = train(replace(small, backbone=replace(small.backbone, stem="standard"), views=(replace(small.views[0], size=32),), epochs=1))
     out = tmp_path / "grey.safetensors"
     assert main(["export", str(grey.path), "--out", str(out)]) == 0

@@ -234,9 +234,7 @@ def streaming_recipe(small, tmp_path, monkeypatch):
     """A recipe that streams images from local files."""
     import datasets
 
-    monkeypatch.setattr(
-        datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0
-    )  # otherwise datasets waits five seconds at the end of a stream
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # otherwise five seconds per stream
     rng = np.random.default_rng(0)
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     for split, n in (("train", 70), ("test", 30)):
@@ -272,7 +270,7 @@ def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, monkeypa
 
 
 def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_path):
+    recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
     with pytest.raises(UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"):
-        recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
         fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
     assert not (tmp_path / "run").exists()

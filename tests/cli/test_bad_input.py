@@ -192,7 +192,7 @@ def nan_at(step):
     taken = []
 
     def broken(self, embeddings):
-        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the dry run is no step
+        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the dry run is not a step
         terms = frossl(embeddings["Z"])
         return terms | {"variance": terms["variance"] * float("nan")} if len(taken) > step else terms
 
@@ -227,8 +227,8 @@ def test_a_huge_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_
 
 
 @pytest.mark.parametrize(("broken", "every"), [(11, 100), (9, 9)], ids=["at a checkpoint", "at an evaluation"])
-def test_weights_that_are_not_finite_are_never_saved(broken, every, fullrank, recipe_json, monkeypatch):
-    """A finite loss may have an infinite gradient: its step makes the weights infinite, which only the next loss would show."""
+def test_weights_that_are_not_finite_are_not_saved(broken, every, fullrank, recipe_json, monkeypatch):
+    """A finite loss may have an infinite gradient, which makes the weights infinite before any loss is."""
     after = RunLogger.after_step
 
     def poisoned(self, step, **keywords):
@@ -250,7 +250,7 @@ def full_disk(*arguments, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_after_a_full_disk_the_run_continues_from_the_checkpoint_before(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
+def test_after_a_full_disk_the_run_resumes_from_the_previous_checkpoint(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
     save_checkpoint = RunLogger.save_checkpoint
 
     def full_later(self, step):

@@ -120,7 +120,7 @@ def test_noise_in_all_directions_has_no_collapsed_dimension_for_any_number_of_im
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1000, 25), (1000, 99), (150, 25), (60, 3)])
-def test_dimensions_that_the_images_resolve_but_have_no_variance_are_collapsed(n, rank):
+def test_measurable_dimensions_without_variance_are_collapsed(n, rank):
     generator = torch.Generator().manual_seed(0)
     Z = torch.randn(n, rank, generator=generator, dtype=torch.float64) @ torch.randn(rank, 100, generator=generator, dtype=torch.float64)
     spectrum = Spectrum.from_embeddings(Z)
@@ -128,7 +128,7 @@ def test_dimensions_that_the_images_resolve_but_have_no_variance_are_collapsed(n
 
 
 @pytest.mark.parametrize(("collapsed", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)])
-def test_collapsed_dimensions_count_if_the_images_resolve_them(collapsed, n, expected):
+def test_collapsed_dimensions_count_if_there_are_enough_images(collapsed, n, expected):
     spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - collapsed) + [0.0] * collapsed), n=n)
     assert (collapsed_share(spectrum.collapsed_dimensions(), 8, n) > MAX_COLLAPSED_SHARE) is expected
 
@@ -145,7 +145,7 @@ def find(Z, where="projector"):
 @pytest.mark.parametrize("D", [1, 2, 4, 128])
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 20])
 @pytest.mark.parametrize("where", ["backbone", "projector"])
-def test_noise_is_no_collapse_for_any_number_of_images_and_dimensions(n, D, where):
+def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D, where):
     assert find(torch.randn(n, D, generator=torch.Generator().manual_seed(0)), where) is None
 
 
@@ -179,7 +179,7 @@ def test_a_single_term_is_not_dominant():
             "loss",
             {"term": "a", "value": "inf"},
             Recipe(),
-            "term 'a' is inf; probably because of the objective or the views",
+            "term 'a' is inf; probably because of the objective",
             r"(--hyper)",
         ),
         (

@@ -89,7 +89,7 @@ def test_without_labels_there_is_no_probe(make_logger, tmp_path):
     assert not any(key.startswith("probe") for key in row_to_json(Run(tmp_path).metrics.train[0]))
 
 
-def test_a_label_beyond_the_known_classes_counts_as_none(make_logger):
+def test_a_label_beyond_the_known_classes_is_ignored(make_logger):
     labels = torch.arange(N) % 12
     with make_logger() as logger:
         take_steps(logger, [1], labels=labels)
@@ -215,7 +215,7 @@ def test_an_error_while_closing_does_not_hide_the_first_error(make_logger, monke
         raise ZeroDivisionError
 
 
-def test_decode_errors_are_counted_and_kept_on_resume(make_logger, tmp_path, capsys):
+def test_decode_errors_are_counted_across_a_resume(make_logger, tmp_path, capsys):
     with make_logger() as logger:
         errors = logger.run.data.decode_errors
         errors.reasons["a.jpg"] = "empty file"
@@ -247,7 +247,7 @@ def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, 
         for k in range(1, 11):
             take_steps(logger, [k])
             call_counts.append(all_gather.call_count)
-        logger.save_checkpoint(10)  # as after a signal
+        logger.save_checkpoint(10)  # a signal also saves a checkpoint
     assert call_counts == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
     assert all_gather.call_count == 5
     assert set(tmp_path.iterdir()) == files

@@ -26,7 +26,7 @@ needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(
 
 @pytest.fixture
 def old(tmp_path):
-    """A run with one of each file, and a file of the user."""
+    """Create a run with all of its files, and a file of the user."""
     path = tmp_path / "old"
     path.mkdir()
     for folder in RUN_SUBDIRECTORIES:
@@ -60,7 +60,7 @@ def contents(path):
     return sorted(entry.name for entry in path.iterdir() if entry.name != ".lock")
 
 
-def test_a_run_without_a_path_takes_the_next_free_name():
+def test_a_run_without_a_path_gets_the_next_free_name():
     assert [create_run_directory(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
     assert create_run_directory(None, "cifar10") == Path("runs/cifar10")
     assert all(path.is_dir() for path in Path("runs").iterdir())
@@ -73,7 +73,7 @@ def test_the_name_of_a_file_is_not_free():
 
 
 def test_two_processes_never_get_the_same_name(monkeypatch):
-    """The other process makes the folder just before we do."""
+    """Another process creates the folder just before this one."""
     mkdir = Path.mkdir
 
     def overtaken(self, *arguments, **numbers):
@@ -92,7 +92,7 @@ def test_a_directory_is_created_with_its_parents(tmp_path):
 def test_an_empty_directory_is_used(tmp_path):
     (tmp_path / "empty").mkdir()
     assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"
-    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
+    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file does not count
 
 
 def test_a_run_is_not_overwritten_by_default(old):
@@ -110,7 +110,7 @@ def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
+def test_a_directory_that_is_not_a_run_is_not_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
     with pytest.raises(UserError, match="already holds other files"):
@@ -178,7 +178,7 @@ def test_a_locked_run_is_an_error_until_the_other_process_ends(tmp_path, lock_in
     process = lock_in_another_process(tmp_path)
     with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), run_lock(tmp_path):
         raise AssertionError("got in")
-    process.kill()  # however it ends
+    process.kill()  # a killed process releases the lock too
     process.wait()
     with run_lock(tmp_path):
         pass

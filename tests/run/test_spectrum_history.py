@@ -33,7 +33,7 @@ def test_spectra_can_be_read_after_each_append(path):
         assert [entry.name for entry in path.parent.iterdir()] == ["spectrum.npz"]
 
 
-def test_on_resume_later_spectra_are_dropped(path):
+def test_on_resume_later_spectra_are_removed(path):
     file = SpectrumFile(path)
     for step in (0, 10, 20, 30):
         file.append(step, spectra(1.0))
