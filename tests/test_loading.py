@@ -187,7 +187,7 @@ def test_the_metadata_of_a_file_is_complete(run):
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` made"),
         ("{run}@7", "has no checkpoint of step 7; it has 6, 11, 16, 22"),
-        ("{run}@first", "the step is 'first', expected a number, such as .*@1000"),
+        ("{run}@first", "the step is 'first', expected a number, e.g. .*@1000"),
         ("{run}@", "the step is '', expected a number"),
         ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
         ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s"),

@@ -78,7 +78,7 @@ def open_data(recipe: Recipe, method: Method, *, notify: Callable[[str], Any]) -
 
     Args:
         recipe: its `data` names the images and how to read them.
-        method: the number of held-out images depends on the cost of its steps.
+        method: the method to train; the number of held-out images depends on its cost.
         notify: function that is called with each line for the user.
 
     Returns:

@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 class Interrupted(Exception):
-    """A stop by signal `signum`. The message says what was saved and how to continue; the exit status is 128 + signum."""
+    """Signal `signum` stopped the run. The message says how to continue; the exit status is 128 + signum."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)

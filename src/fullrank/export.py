@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.training.checkpoints import to_safetensors
 
 
 def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False) -> None:
@@ -34,12 +34,8 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
     {'bias': (2,), 'weight': (2, 3)}
     """
-    # Copy the tensors: safetensors rejects tensors that share memory. Python writes the file, so that a full disk raises OSError.
-    tensors = {
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, tensor in backbone.state_dict().items()
-    }
     with atomic_write(Path(path), overwrite=overwrite) as temporary:
-        temporary.write_bytes(save(tensors, metadata=dict(metadata)))
+        temporary.write_bytes(to_safetensors(backbone.state_dict(), dict(metadata)))
 
 
 def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int, *, overwrite: bool = False) -> float:

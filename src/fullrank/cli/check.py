@@ -28,7 +28,7 @@ class Options:
     """Options of the check."""
 
     processes: int = 4
-    """Largest number of processes; the check compares 1, 2, 4, … processes."""
+    """Largest number of processes; the check compares 1, 2, 4, … processes with each other."""
     out: Path | None = None
     """Write an HTML page with figures."""
     overwrite: bool = False

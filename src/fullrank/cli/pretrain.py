@@ -186,21 +186,16 @@ def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     from fullrank.pretraining import pretrain
 
     devices, arguments = pop_flag(arguments, "--devices")
+    if devices and not devices.isdecimal():
+        raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
     rest = [argument for argument in arguments if argument != "--wandb"]
     if rest and rest[0].startswith("-"):
         raise UserError(f"--resume uses the recipe stored in {path}; remove the flags {' '.join(rest)}, or start a new run")
     recipe, options = read_arguments(rest, console) if rest else (None, Options())
     if replace(options, data=None, split=None) != Options():
         raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite and --preview")
-    run = pretrain(recipe, resume=path, devices=parse_devices(devices), wandb=len(rest) < len(arguments), console=console)
+    run = pretrain(recipe, resume=path, devices=int(devices) if devices else None, wandb=len(rest) < len(arguments), console=console)
     finish_run(run.path, console)
-
-
-def parse_devices(devices: str | None) -> int | None:
-    """Return the value of --devices as an integer, or raise UserError."""
-    if devices is not None and not devices.isdecimal():
-        raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
-    return None if devices is None else int(devices)
 
 
 def finish_run(path: Path, console: Console) -> None:

@@ -1,6 +1,7 @@
 """`fullrank reproduce`: compute and draw figures of the papers, and check the papers' claims."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +19,6 @@ from fullrank.reproduce.result import result_path, save_drawing
 from fullrank.terminal import stderr
 
 COLORS = {"✓": "green", "✗": "red", "?": "yellow"}
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run `fullrank reproduce` with these arguments."""
-    call(reproduce, arguments, command="reproduce")
 
 
 def reproduce(
@@ -106,3 +102,6 @@ def list_figures(console: Console) -> None:
         "claims are statements of the paper; corrections are our statements, from derivations or control experiments (docs/derivations)"
     )
     console.print("to compute one figure: fullrank reproduce frossl/fig2 --size smoke")
+
+
+run = partial(call, reproduce, command="reproduce")

@@ -14,7 +14,7 @@ from fullrank.recipes import DataConfig
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How images are read, and where the backbone runs: flags that several commands share."""
+    """Flags that several commands share: how images are read, and where the backbone runs."""
 
     data: str | None = None
     """Source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME; by default the source of the run."""

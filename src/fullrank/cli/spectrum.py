@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,6 @@ LEADING = 10
 """Number of eigenvalues in the table."""
 LETTERS = "AB"
 """Short names of two models in the table."""
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run `fullrank spectrum` with these arguments."""
-    call(spectrum, arguments, command="spectrum")
 
 
 @dataclass(frozen=True)
@@ -206,3 +202,4 @@ def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
 
 
 WRITERS = {".npz": write_npz, ".json": write_json, ".png": write_png}
+run = partial(call, spectrum, command="spectrum")

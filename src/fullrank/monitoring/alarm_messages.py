@@ -45,7 +45,7 @@ def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
     observed, threshold, details = alarm.observed or 0.0, alarm.threshold or 0.0, alarm.details
     images = f"{details.get('samples')} held-out images"
     if alarm.alarm == "not finite":
-        return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite numbers"
+        return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite values"
     match alarm.metric:
         case "loss":
             return f"{observed:.4g}", f"at most {threshold:.4g} ({details['first_loss']:.4g} at the first logged step)"

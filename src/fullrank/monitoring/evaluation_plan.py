@@ -33,7 +33,7 @@ class RunCost:
     image: float
     """Cost of a forward pass of one image."""
     dimensions: tuple[int, ...]
-    """Dimensions of the embeddings whose spectra are evaluated."""
+    """Dimensions of the evaluated spectra: representation and embedding."""
 
     def evaluation(self, n: int) -> float:
         """Return the cost of a spectrum evaluation on n images: forward passes, the smaller of Gram and covariance matrix, eigenvalues."""

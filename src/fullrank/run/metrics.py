@@ -94,7 +94,7 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """Return the numbers of a row by their flat names, without step and epoch; an alarm has none.
+    """Return the numeric fields of a row by flat name, without step and epoch; {} for an alarm.
 
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}

@@ -90,7 +90,7 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
     """
     final, temporary, previous = (folder / name.format(step) for name in ("step-{:08d}", ".tmp-{:08d}", ".previous-{:08d}"))
     # Serialise in memory: on a full disk, torch and safetensors raise three different errors, `write_bytes` only OSError.
-    files = {WEIGHTS: _weights(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
+    files = {WEIGHTS: to_safetensors(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
     try:
         for leftover in (temporary, previous):  # a killed process may leave these folders
             shutil.rmtree(leftover, ignore_errors=True)
@@ -118,9 +118,10 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
     return Checkpoint(final, step)
 
 
-def _weights(weights: dict[str, Tensor]) -> bytes:
-    """Serialise copies of the tensors, because safetensors rejects tensors that share memory, e.g. tied weights."""
-    return save({name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in weights.items()})
+def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the content of a safetensors file. Tensors are copied, because safetensors rejects tensors that share memory."""
+    copies = {name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    return save(copies, metadata=metadata)
 
 
 def _state(state: dict[str, Any]) -> bytes:

@@ -46,8 +46,8 @@ def fit(
     Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed once, on the
     whole batch, so that loss and gradient do not depend on the number of processes.
 
-    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last one; gradients that
-    the caller adds are discarded.
+    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last step; gradients
+    that the caller adds are discarded.
 
     Args:
         fabric: A launched `lightning.fabric.Fabric`.
