@@ -102,7 +102,7 @@ def test_the_first_step_that_is_not_finite_is_named_even_if_the_loss_is_read_lat
     with make_logger(log_every=10, checkpoints=1, spectrum=SpectrumConfig(every=100)) as logger:
         take_steps(logger, range(1, 4))
         take_steps(logger, range(4, 10), value=float("nan"))
-        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint was"):
+        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint has"):
             take_steps(logger, [10])
 
 
@@ -183,7 +183,7 @@ def test_a_loss_that_is_not_finite_raises_an_alarm_and_ends_the_run(make_logger,
 def test_before_the_first_update_the_learning_rate_is_not_the_cause(make_logger):
     with (
         make_logger() as logger,
-        pytest.raises(UserError, match=r"at step 1: .* taken before; check the hyperparameters of the objective") as caught,
+        pytest.raises(UserError, match=r"at step 1: .* taken before\); check the hyperparameters of the objective") as caught,
     ):
         take_steps(logger, [1], value=float("nan"))
     assert "--optimizer.lr" not in str(caught.value)
@@ -227,14 +227,14 @@ def test_decode_errors_are_counted_across_a_resume(make_logger, tmp_path, capsys
     with make_logger(start=1, console=Console(soft_wrap=True)):
         errors.reasons["b.jpg"] = "not an image"
     assert [json.loads(line)["name"] for line in (tmp_path / "decode_errors.jsonl").read_text().splitlines()] == ["a.jpg", "b.jpg"]
-    assert f"2 images could not be read; listed in {tmp_path / 'decode_errors.jsonl'}" in capsys.readouterr().out
+    assert f"2 images could not be read; see {tmp_path / 'decode_errors.jsonl'}" in capsys.readouterr().out
     errors.reasons.clear()
 
 
 def test_a_forecast_follows_twenty_steps(make_logger, capsys):
     with make_logger(total=100, console=Console(soft_wrap=True)) as logger:
         take_steps(logger, range(1, 21))
-    assert "to go · memory" in capsys.readouterr().out
+    assert "left · memory" in capsys.readouterr().out
 
 
 def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, tmp_path, monkeypatch):

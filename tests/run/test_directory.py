@@ -97,7 +97,9 @@ def test_an_empty_directory_is_used(tmp_path):
 
 def test_a_run_is_not_overwritten_by_default(old):
     before = contents(old)
-    with pytest.raises(UserError, match=f"{old} already holds a run; .*--resume {old}, replace it with --overwrite, or give another --out"):
+    with pytest.raises(
+        UserError, match=f"{old} already contains a run; .*--resume {old}, replace it with --overwrite, or give another --out"
+    ):
         create_run_directory(old, "digits")
     assert contents(old) == before
     assert (old / "metrics.jsonl").read_text() == "old"
@@ -113,7 +115,7 @@ def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
 def test_a_directory_that_is_not_a_run_is_not_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
-    with pytest.raises(UserError, match="already holds other files"):
+    with pytest.raises(UserError, match="already contains other files"):
         create_run_directory(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
 
@@ -176,7 +178,10 @@ def test_a_directory_without_permission_is_an_error(tmp_path):
 
 def test_a_locked_run_is_an_error_until_the_other_process_ends(tmp_path, lock_in_another_process):
     process = lock_in_another_process(tmp_path)
-    with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), run_lock(tmp_path):
+    with (
+        pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for that process"),
+        run_lock(tmp_path),
+    ):
         raise AssertionError("got in")
     process.kill()  # a killed process releases the lock too
     process.wait()
@@ -225,5 +230,5 @@ def test_checkpoints_are_found_by_step(tmp_path):
         save_checkpoint(tmp_path / "checkpoints", step, weights={"w": torch.ones(1)}, state={}, meta={})
     run = Run(tmp_path)
     assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
-    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; it has 5, 12"):
+    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; choose one of the steps 5, 12"):
         run.checkpoint(7)

@@ -75,7 +75,9 @@ def test_only_the_newest_two_can_be_resumed(tmp_path):
     assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
     for checkpoint in found:
         assert_complete(checkpoint)
-    with pytest.raises(UserError, match=r"cannot be resumed: it has no state.pt; only a run's newest two checkpoints keep one") as caught:
+    with pytest.raises(
+        UserError, match=r"has no state.pt, so it cannot be resumed; resume from one of the newest two checkpoints"
+    ) as caught:
         found[1].state()
     assert_one_line(caught)
 
@@ -179,7 +181,7 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
         file.mkdir()
     else:
         file.write_bytes({"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage])
-    with pytest.raises(UserError, match="remove its folder to use the checkpoint before it") as caught:
+    with pytest.raises(UserError, match="remove this folder to use the previous checkpoint") as caught:
         getattr(checkpoint, READ[name])()
     assert_one_line(caught, str(file))
 

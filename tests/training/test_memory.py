@@ -57,14 +57,14 @@ CPU = RuntimeError(
 def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_path, error):
     sizes, micro_batch = room(80, error), 0
     for tried, half in ((256, 128), (128, 64)):
-        with pytest.raises(UserError, match=f"^out of memory with {tried} images embedded at a time; give ") as failure:
+        with pytest.raises(UserError, match=f"^out of memory with {tried} images in one forward pass; give ") as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
     run, said = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert said.count("BatchNorm normalises each of 4 pieces of a batch by itself and updates its statistics 4 times a step") == 1
+    assert said.count("BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step") == 1
 
 
 def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
@@ -79,12 +79,12 @@ def test_without_micro_batches_or_batchnorm_there_is_no_warning():
     assert micro_batch_warning(with_norm, share=64, micro_batch=0) is None
     assert micro_batch_warning(with_norm, share=64, micro_batch=64) is None
     assert micro_batch_warning(without, share=64, micro_batch=1) is None
-    assert "2 pieces" in micro_batch_warning(with_norm, share=64, micro_batch=63)
+    assert "2 micro-batches" in micro_batch_warning(with_norm, share=64, micro_batch=63)
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
 def test_batchnorm_with_a_single_image_is_an_error(share, micro_batch):
-    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm takes 2 images or more; change"):
+    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"):
         micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
 
 

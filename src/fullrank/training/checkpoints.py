@@ -107,9 +107,9 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
         if previous.exists() and not final.exists():
             os.replace(previous, final)
         shutil.rmtree(temporary, ignore_errors=True)
-        remedy = "Free some space" if error.errno == errno.ENOSPC else "Check the disk and its permissions"
+        remedy = "free some space" if error.errno == errno.ENOSPC else "check the disk and its permissions"
         raise UserError(
-            f"could not write the checkpoint of step {step} under {folder} ({error}); the previous checkpoint is intact. "
+            f"could not write the checkpoint of step {step} under {folder} ({error}); the previous checkpoint is intact; "
             f"{remedy}, then continue with --resume"
         ) from error
     shutil.rmtree(previous, ignore_errors=True)
