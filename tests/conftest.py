@@ -1,4 +1,4 @@
-"""A small run of a few seconds for every test that needs one, the comparison of two runs, and helpers that start processes."""
+"""Fixtures: a small run of a few seconds, the comparison of two runs, and helpers that start processes."""
 
 import json
 import os

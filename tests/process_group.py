@@ -1,4 +1,4 @@
-"""Joining a process group, for scripts that are run as one of several processes."""
+"""Join a process group, in a script that is one of several processes."""
 
 import os
 import sys

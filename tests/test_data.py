@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.data import SeededBatches, load_batches, num_decoders, open_data, write_preview
+from fullrank.data import SeededBatches, load_batches, open_data, resolve_num_workers, write_preview
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, MemoryImages, dataloader
 from fullrank.images.dataset_info import evenly_spaced
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def folder(path, sizes, *, splits=("train", "test")):
-    """A folder of small pictures of two classes; sizes are (width, height), one a picture."""
+    """Write small pictures of two classes to a folder; `sizes` has one (width, height) per picture."""
     rng = np.random.default_rng(0)
     for split in splits:
         for k, (width, height) in enumerate(sizes):
@@ -30,7 +30,7 @@ def folder(path, sizes, *, splits=("train", "test")):
 
 @pytest.fixture
 def even(tmp_path):
-    """Twelve pictures a split, all of 12×10 px."""
+    """Twelve pictures per split, all of 12×10 px."""
     return folder(tmp_path / "even", [(12, 10)] * 12)
 
 
@@ -54,7 +54,7 @@ def recipe(source, **numbers):
 
 
 def opened(source, **numbers):
-    """The recipe with its statistics, its parts, the data, and the lines for the user."""
+    """Return the recipe with channel statistics, the assembly, the data, and the lines for the user."""
     lines = []
     given = recipe(source, **numbers)
     method = build_method(given)
@@ -69,7 +69,7 @@ def test_a_small_dataset_of_one_size_is_loaded_into_memory(even):
     assert (data.num_images, len(data.train)) == (12, 12)
     assert data.train.pixels.shape == (12, 3, 10, 12)
     assert data.held_out.shape == (12, 3, 8, 8)
-    assert (data.classes, data.K) == (("cat", "dog"), 2)
+    assert (data.classes, data.num_classes) == (("cat", "dog"), 2)
     assert "12 images" in lines[0]
     assert parts.preprocess.mean == complete.data.mean
 
@@ -81,17 +81,17 @@ def test_statistics_are_measured_on_the_training_images_and_written_into_the_rec
     assert complete.data.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), abs=1e-4)
 
 
-def test_given_statistics_are_kept(even):
+def test_given_statistics_are_used(even):
     complete, parts, _, _ = opened(even, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     assert (complete.data.mean, complete.data.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     assert torch.equal(parts.views.mean, torch.tensor([0.1, 0.2, 0.3]))
 
 
-def test_images_of_several_sizes_are_streamed(mixed):
+def test_images_of_several_sizes_stay_on_disk(mixed):
     _, _, data, lines = opened(mixed)
     assert not isinstance(data.train, MemoryImages)
     assert data.num_images == 12
-    assert lines[1] == "images are streamed: 12 of 10×10 to 20×30 px (--data.storage memory loads them into memory)"
+    assert lines[1] == "images stay on disk and are decoded when needed: 12 of 10×10 to 20×30 px (--data.storage memory loads them)"
 
 
 def test_with_a_size_images_of_several_sizes_are_loaded_into_memory(mixed):
@@ -104,7 +104,7 @@ def test_storage_memory_is_an_error_if_it_is_impossible(mixed):
         opened(mixed, storage="memory")
 
 
-def test_one_image_of_another_size_beyond_the_sample_makes_the_dataset_streamed(tmp_path):
+def test_images_stay_on_disk_if_one_image_outside_the_sample_has_another_size(tmp_path):
     missed = min({*range(65)} - {*evenly_spaced(130, 64)})  # the 65 cats come first, and they have the even numbers
     source = folder(tmp_path / "odd", [(20, 10) if k == 2 * missed else (12, 10) for k in range(130)], splits=("train",))
     folder(tmp_path / "odd", [(12, 10)] * 4, splits=("test",))
@@ -113,14 +113,14 @@ def test_one_image_of_another_size_beyond_the_sample_makes_the_dataset_streamed(
     assert "several sizes (--data.size S --data.storage memory" in lines[1]
 
 
-def test_storage_disk_streams(even):
+def test_storage_disk_decodes_from_disk(even):
     _, _, data, lines = opened(even, storage="disk")
     assert not isinstance(data.train, MemoryImages)
-    assert "images are streamed: 12 of 12×10 to 12×10 px" in lines[1]
+    assert "images stay on disk and are decoded when needed: 12 of 12×10 to 12×10 px" in lines[1]
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_batches_that_start_later_are_those_of_one_pass(even, storage):
+def test_batches_do_not_depend_on_the_start_step(even, storage):
     complete, parts, data, _ = opened(even, storage=storage)
     whole = list(load_batches(complete, parts.views, data, CPU, start=0, stop=5))
     late = list(load_batches(complete, parts.views, data, CPU, start=3, stop=5))
@@ -131,17 +131,17 @@ def test_batches_that_start_later_are_those_of_one_pass(even, storage):
         assert torch.equal(labels, others)
 
 
-def test_streamed_and_loaded_images_come_in_the_same_order(even):
-    held, streamed = (opened(even, storage=storage) for storage in ("memory", "disk"))
+def test_images_in_memory_and_on_disk_have_the_same_order(even):
+    in_memory, on_disk = (opened(even, storage=storage) for storage in ("memory", "disk"))
     first, second = (
         [labels.tolist() for _, labels in load_batches(complete, parts.views, data, CPU, start=0, stop=3)]
-        for complete, parts, data, _ in (held, streamed)
+        for complete, parts, data, _ in (in_memory, on_disk)
     )
     assert first == second
-    assert held[0].data.mean == pytest.approx(streamed[0].data.mean, abs=1e-3)
+    assert in_memory[0].data.mean == pytest.approx(on_disk[0].data.mean, abs=1e-3)
 
 
-def test_batches_from_memory_are_those_of_the_recipe(even):
+def test_batches_use_the_seed_and_batch_size_of_the_recipe(even):
     complete, parts, data, _ = opened(even)
     found = list(load_batches(complete, parts.views, data, CPU, start=1, stop=3))
     expected = list(dataloader(data.train, parts.views, seed=complete.seed, batch_size=4, start=1, stop=3))
@@ -149,8 +149,8 @@ def test_batches_from_memory_are_those_of_the_recipe(even):
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(0, 60), (7, 7), (10_000, 359)])
-def test_the_number_of_held_out_images_is_that_of_the_recipe_or_all(samples, expected):
-    """0 stands for ten for each dimension of the wider of backbone and projector, in a run that is long enough."""
+def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
+    """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""
     small = BackboneConfig(arguments={"channels": [4, 4, 4, 4], "layers": [1, 1, 1, 1]}, stem="small")
     _, _, data, _ = opened("digits", channels=1, backbone=small, epochs=100, spectrum=SpectrumConfig(samples=samples))
     assert data.held_out.shape == (expected, 1, 8, 8)
@@ -168,7 +168,7 @@ def test_held_out_images_are_chosen_by_the_seed():
     assert not torch.equal(chosen[0], chosen[2])
 
 
-def test_training_and_held_out_digits_are_different_ones():
+def test_training_and_held_out_images_are_disjoint():
     _, _, data, lines = opened("digits", channels=1)
     assert len(data.train) == 1438
     assert "20 % of its images are held out" in lines[0]
@@ -181,7 +181,7 @@ def test_fewer_images_than_a_batch_are_an_error(even):
         opened(even, batch_size=64)
 
 
-def test_decode_errors_are_left_out_and_counted(tmp_path):
+def test_unreadable_images_are_skipped_and_counted(tmp_path):
     source = folder(tmp_path / "some", [(12, 10)] * 30)
     (tmp_path / "some" / "train" / "cat" / "000.png").write_bytes(b"no picture")
     _, _, data, _ = opened(source)
@@ -196,17 +196,17 @@ def test_too_many_decode_errors_are_an_error(tmp_path):
         opened(source)
 
 
-def test_a_stream_needs_the_number_of_images_in_an_epoch():
-    with pytest.raises(UserError, match=r"hf:uoft-cs/cifar10 has no known length; give the images of an epoch with --data.num_images"):
+def test_a_stream_needs_the_number_of_images_per_epoch():
+    with pytest.raises(UserError, match=r"hf:uoft-cs/cifar10 has no known length; .* --data.num_images"):
         opened("hf:uoft-cs/cifar10", storage="streaming")
 
 
-def test_classes_without_names_are_counted_up_to_the_greatest_label(even):
+def test_classes_without_names_are_counted_up_to_the_largest_label(even):
     _, _, data, _ = opened(even)
     nameless = replace(data, classes=(), held_out_labels=torch.tensor([4, -1]))
-    assert nameless.K == 5
+    assert nameless.num_classes == 5
     unlabelled = replace(data.train, labels=torch.full((12,), -1))
-    assert replace(data, classes=(), train=unlabelled, sample=unlabelled, held_out_labels=torch.tensor([-1])).K == 2
+    assert replace(data, classes=(), train=unlabelled, sample=unlabelled, held_out_labels=torch.tensor([-1])).num_classes == 2
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
@@ -215,14 +215,14 @@ def test_the_preview_has_a_row_for_each_of_a_few_images(even, tmp_path, storage)
     write_preview(tmp_path / "views.png", complete, parts.views, data)
     with Image.open(tmp_path / "views.png") as picture:
         width, height = picture.size
-    assert width * 8 == pytest.approx(height * 3, rel=0.03)  # eight images; each beside its two views
+    assert width * 8 == pytest.approx(height * 3, rel=0.03)  # eight images, each with two views
 
 
-def test_the_number_of_decoders_is_given_or_leaves_one_core_to_the_trainer(monkeypatch):
+def test_negative_workers_mean_all_cores_but_one(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    assert [num_decoders(asked) for asked in (0, 3, -1)] == [0, 3, 7]
+    assert [resolve_num_workers(asked) for asked in (0, 3, -1)] == [0, 3, 7]
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert num_decoders(-1) == 1
+    assert resolve_num_workers(-1) == 1
 
 
 def test_all_images_are_counted_in_one_place(even):

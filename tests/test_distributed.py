@@ -1,4 +1,4 @@
-"""Several processes, each with its part of the data, compared with one process that has all of it."""
+"""Compare several processes, each with a part of the data, with one process that has all data."""
 
 import runpy
 from pathlib import Path
@@ -58,7 +58,7 @@ def assert_same_gradients(found, expected):
 
 @pytest.mark.ddp
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, objectives):
+def test_loss_and_gradients_of_every_objective_equal_those_of_one_process(name, objectives):
     assert [groups.processes for groups in objectives[name]] == [2, 4]
     for groups in objectives[name]:
         assert groups.exception == ""
@@ -67,7 +67,7 @@ def test_loss_and_gradients_of_every_objective_are_those_of_one_process(name, ob
 
 
 @pytest.mark.ddp
-def test_gradients_of_a_timm_backbone_are_those_of_one_process(one, two):
+def test_gradients_of_a_timm_backbone_equal_those_of_one_process(one, two):
     for process in two:
         assert_same_gradients(process["backbone"], one["backbone"])
 
@@ -104,7 +104,7 @@ def test_gather_is_the_inverse_of_rank_slice(one, two):
 
 
 @pytest.mark.ddp
-def test_a_batch_that_cannot_be_divided_is_an_error(two):
+def test_a_batch_that_is_not_divisible_is_an_error(two):
     assert [process["error"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
 
 
@@ -168,7 +168,7 @@ def test_conversion_is_idempotent():
     assert not convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training
 
 
-def test_a_batchnorm_with_its_own_forward_is_an_error():
+def test_a_batchnorm_that_overrides_forward_is_an_error():
     class Twice(nn.BatchNorm1d):
         def forward(self, input):
             return 2 * super().forward(input)

@@ -131,7 +131,7 @@ def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
     assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
 
 
-def test_an_exported_file_gives_the_same_features(run, tmp_path, digits, capsys):
+def test_an_exported_file_gives_equal_features(run, tmp_path, digits, capsys):
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(run.path), "--out", str(out)]) == 0
     message = capsys.readouterr().err
@@ -154,7 +154,7 @@ def test_plain_timm_loads_a_standard_stem_by_the_printed_command(standard, tmp_p
         assert torch.equal(network.eval()(images), model.backbone(images))
 
 
-def test_the_command_for_timm_has_the_channels_of_grey_images(run, tmp_path, small, train, capsys):
+def test_the_command_for_timm_has_the_channels_of_grayscale_images(run, tmp_path, small, train, capsys):
     grey = train(replace(small, backbone=replace(small.backbone, stem="standard"), views=(replace(small.views[0], size=32),), epochs=1))
     out = tmp_path / "grey.safetensors"
     assert main(["export", str(grey.path), "--out", str(out)]) == 0
@@ -187,7 +187,7 @@ def test_the_metadata_of_a_file_is_complete(run):
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` made"),
         ("{run}@7", "has no checkpoint of step 7; it has 6, 11, 16, 22"),
-        ("{run}@first", "the step is 'first', expected a number, such as .*@1000"),
+        ("{run}@first", "the step is 'first', expected a number, e.g. .*@1000"),
         ("{run}@", "the step is '', expected a number"),
         ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
         ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s"),

@@ -1,4 +1,4 @@
-"""A run on two processes equals the run on one, also when it is stopped, killed and resumed."""
+"""A run on two processes equals the run on one process, also after it was stopped, killed and resumed."""
 
 import json
 import os
@@ -121,13 +121,13 @@ def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, sta
     assert err.count(f"step {STEPS}/{STEPS} ") == err.count(f"run: {path}") == 1
 
 
-def test_killed_resumed_terminated_and_resumed_on_one_process_a_run_is_the_same(whole, small_steps, as_json, tmp_path, capfd):
+def test_a_run_is_equal_after_kill_and_resume_on_another_number_of_processes(whole, small_steps, as_json, tmp_path, capfd):
     path = tmp_path / "run"
     killer = when_logged(path, 7, kill_rank_1)
     assert main(["pretrain", str(as_json(small_steps("64-true"))), "--devices", "2", "--out", str(path)]) == 1
     killer.join()
     err = capfd.readouterr().err
-    named = r"fullrank: process 1 of 2 \(counted from 0\) died of SIGKILL, as a system short of memory sends it; "
+    named = r"fullrank: process 1 of 2 \(counted from 0\) was terminated by SIGKILL \(possibly out of memory\); "
     saved = Run(path).checkpoint().step
     continued = rf"the checkpoint of step {saved} is complete; continue with: fullrank pretrain --resume {path}"
     assert re.fullmatch(named + continued, err.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed ends with the same bits as one that is not."""
+"""A run that is stopped and resumed equals an uninterrupted run bit for bit."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ QUIET = Console(quiet=True)
 
 
 class PowerCut(BaseException):
-    """Ends the run as a killed process would."""
+    """Raised to end the run like a killed process."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def power_cut(monkeypatch, *, after):
             yield
 
 
-def test_terminated_resumed_killed_and_resumed_a_run_ends_with_the_same_bits(run, recipe_json, tmp_path, start, stop, assert_same):
+def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_path, start, stop, assert_same):
     path = tmp_path / "run"
     status, err = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
     assert status == 143
@@ -67,8 +67,8 @@ def test_teachers_queues_prototypes_and_centres_are_resumed(objective, small, tr
 
 
 @pytest.fixture(scope="module")
-def streamed(photos):
-    """18 steps on a folder that is decoded anew at each step, by a worker process."""
+def on_disk(photos):
+    """A recipe of 18 steps on a folder; a worker decodes the images at each step."""
     return Recipe(
         data=DataConfig(source=str(photos), storage="disk", workers=1, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
         views=(ViewConfig(size=16),),
@@ -83,9 +83,9 @@ def streamed(photos):
     )
 
 
-def test_a_killed_stream_ends_with_the_same_bits_whatever_the_number_of_workers(streamed, train, tmp_path, start, stop, assert_same):
-    whole = train(replace(streamed, data=replace(streamed.data, workers=0)), tmp_path / "whole")
-    recipe_json = tmp_path / "streamed.json"
+def test_a_killed_run_from_disk_is_bitwise_equal_for_any_number_of_workers(on_disk, train, tmp_path, start, stop, assert_same):
+    whole = train(replace(on_disk, data=replace(on_disk.data, workers=0)), tmp_path / "whole")
+    recipe_json = tmp_path / "on_disk.json"
     path = tmp_path / "run"
     recipe_json.write_text((whole.path / "recipe.json").read_text().replace('"workers": 0', '"workers": 1'))
     status, _ = stop(start(recipe_json, "--out", path), path, 9, signal.SIGKILL)
@@ -187,10 +187,10 @@ def test_an_edited_recipe_is_an_error(copy):
         fullrank.pretrain(resume=copy, console=QUIET)
 
 
-def test_missing_images_are_an_error(streamed, photos, train, tmp_path):
+def test_missing_images_are_an_error(on_disk, photos, train, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
-    data = replace(streamed.data, source=str(tmp_path / "photos"), workers=0)
-    run = train(replace(streamed, data=data, epochs=1), tmp_path / "run")
+    data = replace(on_disk.data, source=str(tmp_path / "photos"), workers=0)
+    run = train(replace(on_disk, data=data, epochs=1), tmp_path / "run")
     for path in (tmp_path / "photos" / "cat").iterdir():
         path.unlink()
     with pytest.raises(UserError, match=r"trained on 48 images, and .*photos now has 24; restore them"):
@@ -198,7 +198,7 @@ def test_missing_images_are_an_error(streamed, photos, train, tmp_path):
 
 
 @pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("state.pt", 1000), ("meta.json", 5)])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_can_be_resumed(run, copy, file, length, assert_same):
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
     damaged.write_bytes(damaged.read_bytes()[:length])
     with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .* remove its folder"):

@@ -1,4 +1,4 @@
-"""Atomic writing: a file appears complete or not at all, and replaces another one only on request."""
+"""Atomic writing: a file appears complete or not at all, and an existing file is replaced only on request."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ from fullrank.errors import UserError
 
 @contextmanager
 def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`; the file is renamed to `path` at the end, or removed if an error occurs.
+    """Yield a temporary path in the folder of `path`; rename that file to `path` at the end, or remove the file after an error.
 
     Raises:
-        UserError: the file exists and `overwrite` is False, or it cannot be written.
+        UserError: the file exists and `overwrite` is False, or the file cannot be written.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "new" / "one.txt"
@@ -25,9 +25,9 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     ('all of it', ['one.txt'])
     """
     if path.is_dir():
-        raise UserError(f"{path} is a folder, expected a file; give a file name in it")
+        raise UserError(f"{path} is a folder, expected a file; give a file name in this folder")
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; choose another file, or replace it with --overwrite (overwrite=True in Python)")
+        raise UserError(f"{path} exists already; choose another file, or replace this one with --overwrite (overwrite=True in Python)")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The images of a run: opened, split, loaded into memory or streamed, with held-out images for the spectrum evaluations."""
+"""Open the images of a run, split them, load them into memory or decode them from disk, and hold out images for spectrum evaluations."""
 
 import os
 import time
@@ -39,14 +39,14 @@ from fullrank.views.augmentation_params import mix
 Batch = tuple[list[Tensor], Tensor]
 """The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""
 
-MEMORY_BUDGET = 4 * 2**30  # bytes of uint8 images that storage 'auto' loads into memory
-MEMORY_SIDE = 128  # … and their largest side: larger images are decoded faster at reduced scale, and cropped from the original
-PREVIEWED = 8  # images in views.png
-HELD_OUT_BUDGET = 2**30  # bytes of uint8 images that are held out for the spectrum evaluations, at most
+MEMORY_BUDGET = 4 * 2**30  # max. bytes of uint8 images for storage 'auto' to use memory
+MEMORY_SIDE = 128  # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
+NUM_PREVIEW_IMAGES = 8  # number of images in views.png
+HELD_OUT_BUDGET = 2**30  # max. bytes of uint8 images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
-STATISTICS_SAMPLES = 256  # images for the channel statistics, if images are streamed
-REMOTE_HELD_OUT = 5120  # images of a remote stream for the spectrum evaluations
-DROPOUT = 1  # a third word beside seed and step, so that dropout uses other random numbers than the views
+STATISTICS_SAMPLES = 256  # number of images for the channel statistics, if the images are not in memory
+STREAMING_HELD_OUT = 5120  # number of streamed images for the spectrum evaluations
+DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the seed of the views
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TrainingData:
 
     train: MemoryImages | Images | StreamedImages
     num_images: int
-    """Number of images in an epoch."""
+    """Number of images per epoch."""
     sample: MemoryImages | Images
     """Training images with random access: all of them, or the first images of a stream."""
     classes: tuple[str, ...]
@@ -63,44 +63,44 @@ class TrainingData:
     held_out: Tensor
     """Held-out images, uint8 (m, C, S, S)."""
     held_out_labels: Tensor
-    """Their labels, int64 (m,), −1 for an image without a label."""
+    """Labels of the held-out images, int64 (m,); −1 means no label."""
     decode_errors: DecodeErrors
 
     @property
-    def K(self) -> int:
-        """Number of classes of the online probe: the named classes, or all up to the greatest label."""
-        greatest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
-        return max(len(self.classes), greatest + 1, 2)
+    def num_classes(self) -> int:
+        """Number of classes of the online probe: the named classes, or all classes up to the largest label."""
+        largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
+        return max(len(self.classes), largest + 1, 2)
 
 
 def open_data(recipe: Recipe, method: Method, *, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
-    """Open and load the images of a checked recipe.
+    """Open and load the images of a recipe that passed `check`.
 
     Args:
-        recipe: where the images are, and how they are read.
-        method: its cost decides the number of held-out images.
-        notify: called with each line for the user.
+        recipe: its `data` names the images and how to read them.
+        method: the method to train; the number of held-out images depends on its cost.
+        notify: function that is called with each line for the user.
 
     Returns:
         The recipe with the channel statistics of the images, and the images.
 
     Raises:
-        UserError: the source cannot be read, or has fewer images than a batch.
+        UserError: the source cannot be read, or it has fewer images than a batch.
     """
     spec = recipe.data
     decode_errors = DecodeErrors(max_error_fraction=spec.max_error_fraction)
     if spec.storage == "streaming":
-        train, sample, test, statement = _open_remote(recipe)
+        train, sample, test, statement = _open_streaming(recipe)
         classes, num_images = sample.classes, spec.num_images
         notify(statement)
     else:
         splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
-        train, test, classes = _load_or_stream(recipe, splits.train, decode_errors, notify), splits.test, splits.train.classes
+        train, test, classes = _load_or_keep_on_disk(recipe, splits.train, decode_errors, notify), splits.test, splits.train.classes
         sample = train if isinstance(train, MemoryImages) else splits.train
         num_images = len(train)
-    check_num_images(recipe, num_images)  # without the images that cannot be read
+    check_num_images(recipe, num_images)  # again, because unreadable images do not count
     if not spec.mean or not spec.std:
         mean, std = channel_statistics(sample, channels=spec.channels, sample=STATISTICS_SAMPLES, decode_errors=decode_errors)
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
@@ -115,58 +115,62 @@ def open_data(recipe: Recipe, method: Method, *, notify: Callable[[str], Any]) -
     return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors)
 
 
-def _open_remote(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
-    """Open a source without random access: the stream, a sample of it, images of the test split, and a line for the user.
+def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
+    """Return a stream of the training images, a sample of the stream, images of the test split, and a line for the user.
 
     Raises:
-        UserError: the recipe does not give the number of images in an epoch.
+        UserError: the recipe does not give the number of images per epoch.
     """
     spec = recipe.data
     if spec.num_images < 1:
-        raise UserError(f"{spec.source} has no known length; give the images of an epoch with --data.num_images (50000 for CIFAR-10)")
+        raise UserError(
+            f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
+        )
     train, test = spec.train or "train", spec.test or "test"
     stream = open_stream(spec.source, split=train)
-    held_out = open_stream(spec.source, split=test).take(recipe.spectrum.samples or REMOTE_HELD_OUT, seed=recipe.seed)
+    held_out = open_stream(spec.source, split=test).take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
     statement = (
-        f"train with {spec.source} [{train}] as it arrives ({spec.num_images} images an epoch), "
-        f"evaluate the spectrum on {len(held_out)} images of [{test}]; "
-        "a run that resumes begins a new epoch of the stream"
+        f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); "
+        f"the spectrum is evaluated on {len(held_out)} images of [{test}]; "
+        "a resumed run restarts the stream with a new epoch"
     )
     return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
 
 
-def _load_or_stream(recipe: Recipe, images: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]) -> MemoryImages | Images:
-    """Load the images into memory, or return them as they are to be streamed; the recipe or their size decides."""
-    spec = recipe.data
+def _load_or_keep_on_disk(
+    recipe: Recipe, images: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]
+) -> MemoryImages | Images:
+    """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size decides."""
+    spec, on_disk = recipe.data, "images stay on disk and are decoded when needed"
     info = dataset_info(images)
     small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
     if spec.storage == "disk" or (spec.storage == "auto" and not (small or (spec.size and fits(info, MEMORY_BUDGET, size=spec.size)))):
         (w, h), (W, H) = info.minimum, info.maximum
-        notify(f"images are streamed: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them into memory)")
+        notify(f"{on_disk}: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them)")
         return images
     try:
         return load_images(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
     except UserError as error:
         if spec.storage == "memory" or "several sizes" not in str(error):
             raise
-        notify("images are streamed: they have several sizes (--data.size S --data.storage memory loads them at S×S)")
+        notify(f"{on_disk}: they have several sizes (--data.size S --data.storage memory loads them at S×S)")
         return images
 
 
 def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: DecodeErrors) -> tuple[Tensor, Tensor]:
-    """Return pixels and labels of `samples` test images, or of all if there are fewer, chosen by the seed."""
+    """Return pixels and labels of `samples` test images that the seed selects, or of all test images if there are fewer."""
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
-    workers = num_decoders(recipe.data.workers) if len(chosen) >= MIN_IMAGES_FOR_WORKERS else 0
+    workers = resolve_num_workers(recipe.data.workers) if len(chosen) >= MIN_IMAGES_FOR_WORKERS else 0
     batches = list(iterate_batches(test.subset(chosen.numpy()), build_preprocess(recipe), workers=workers, decode_errors=decode_errors))
     if not batches:
-        raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair them")
+        raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair the files")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
 
 
 def load_batches(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
 ) -> Iterator[Batch]:
-    """Return an iterator over this process's views and labels of steps `start` to `stop`, from memory or from the stream."""
+    """Return an iterator over this process's views and labels of the steps `start` to `stop`."""
     return dataloader(
         data.train,
         views,
@@ -175,7 +179,7 @@ def load_batches(
         start=start,
         stop=stop,
         device=device,
-        workers=num_decoders(recipe.data.workers),
+        workers=resolve_num_workers(recipe.data.workers),
         rank=rank(),
         world_size=world_size(),
         decode_errors=data.decode_errors,
@@ -183,13 +187,13 @@ def load_batches(
 
 
 class SeededBatches:
-    """Iterates over batches. Seeds torch's global generator for each step and counts the seconds spent waiting for batches.
+    """Iterate over batches, seed torch's global generator at each step, and count the seconds spent waiting for batches.
 
-    With the seed, a network's dropout is a function of (seed, step, rank).
+    The seed makes a network's dropout a function of (seed, step, rank).
 
     Args:
         batches: the batches, from step `start` on.
-        seed: of the run.
+        seed: the seed of the run.
         start: number of steps already taken.
 
     >>> batches = SeededBatches(iter([([], torch.zeros(0))] * 3), seed=0, start=0)
@@ -208,25 +212,25 @@ class SeededBatches:
         """Return the next batch."""
         started = time.perf_counter()
         batch = next(self._batches)
-        torch.manual_seed(mix(self._seed, self._step, DROPOUT, *((rank(),) if rank() else ())))
+        torch.manual_seed(mix(self._seed, self._step, DROPOUT_STREAM, *((rank(),) if rank() else ())))
         self._step += 1
         self.wait_seconds += time.perf_counter() - started
         return batch
 
 
-def num_decoders(workers: int) -> int:
-    """Return the number of decoding processes: `workers`, or, if negative, one per core of this trainer except its own."""
+def resolve_num_workers(workers: int) -> int:
+    """Return the number of workers; if negative, the CPU cores per training process minus one."""
     return workers if workers >= 0 else max((os.cpu_count() or 1) // local_world_size() - 1, 1)
 
 
 def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: TrainingData) -> None:
     """Write a grid of a few training images, each with its views, as PNG."""
-    indices = batch_indices(recipe.seed, 0, min(PREVIEWED, len(data.sample)), len(data.sample))
+    indices = batch_indices(recipe.seed, 0, min(NUM_PREVIEW_IMAGES, len(data.sample)), len(data.sample))
     if isinstance(data.sample, MemoryImages):
         pictures = data.sample.pixels[indices]
     else:
         pictures = []
         for index in indices.tolist():
-            with suppress(ImageDecodeError):  # the training counts it
+            with suppress(ImageDecodeError):  # training counts the error
                 pictures.append(decode(data.sample.open(index), recipe.data.channels, name=data.sample.name(index)))
     preview(pictures, views, seed=recipe.seed).save(path, "PNG")

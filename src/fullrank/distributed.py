@@ -1,4 +1,4 @@
-"""Distributed training: gathering and summing over processes with gradient, and BatchNorm over the whole batch.
+"""Distributed training: gather and sum over processes with gradient, and compute BatchNorm over the whole batch.
 
 Gather the embeddings, then call the objective on the whole batch. Under DistributedDataParallel, which averages gradients, loss and
 gradient then equal those of one process, for any objective and any number of processes. Without a process group, all functions are no-ops.
@@ -29,12 +29,12 @@ def world_size() -> int:
 
 
 def local_world_size() -> int:
-    """Return the number of processes on this machine, which the launcher sets; 1 without a process group."""
+    """Return the number of processes on this machine, from the launcher's LOCAL_WORLD_SIZE; 1 without a process group."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
 def rank_slice(n: int) -> slice:
-    """Return the rows of a batch of n that belong to this process: consecutive, equal in number, in the order of `gather`.
+    """Return the slice of a batch of n rows that this process computes: equal, consecutive parts in the order of `gather`.
 
     Raises:
         UserError: n is not a multiple of the number of processes.
@@ -44,12 +44,12 @@ def rank_slice(n: int) -> slice:
     """
     count, remainder = divmod(n, world_size())
     if remainder:
-        raise UserError(f"a batch of {n} cannot be shared equally by {world_size()} processes; choose a multiple of {world_size()}")
+        raise UserError(f"a batch of {n} is not divisible by {world_size()} processes; choose a multiple of {world_size()}")
     return slice(rank() * count, (rank() + 1) * count)
 
 
 def gather(Z: Tensor, dim: int = 1) -> Tensor:
-    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; all have the same shape.
+    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have equal shapes.
 
     Each process computes the loss L of the whole batch. Backward sums the gradients of all W losses, which gives W ∂L/∂Z for the rows of
     this process; DistributedDataParallel's average over W processes then gives ∂L/∂θ.
@@ -82,7 +82,7 @@ def all_gather_object(obj: T) -> list[T]:
 
 
 def all_reduce_max(number: int) -> int:
-    """Return the maximum of the numbers of all processes. It is cheap enough for every step and waits for no device.
+    """Return the maximum of the numbers of all processes. The communication is on the CPU and does not wait for the GPU.
 
     >>> all_reduce_max(15)
     15
@@ -92,6 +92,11 @@ def all_reduce_max(number: int) -> int:
     maximum = torch.tensor(number)  # on the CPU, where the process group uses gloo
     dist.all_reduce(maximum, dist.ReduceOp.MAX)
     return int(maximum)
+
+
+def barrier() -> None:
+    """Wait until all processes have called this function."""
+    all_reduce_max(0)
 
 
 class _Gather(torch.autograd.Function):
@@ -124,9 +129,9 @@ def _reduce(x: Tensor) -> Tensor:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm with the statistics of the whole batch over all processes, which may have different numbers of samples.
+    """BatchNorm with the statistics of the whole batch over all processes; the processes may have different numbers of samples.
 
-    It runs on every device; torch's module of this name does not run on the CPU. With one process it equals `nn.BatchNorm1d`, 2d and 3d.
+    Unlike torch's module of this name, this module also runs on the CPU. With one process it equals `nn.BatchNorm1d`, 2d and 3d.
 
     >>> SyncBatchNorm(3)(torch.randn(8, 3)).shape
     torch.Size([8, 3])
@@ -152,7 +157,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _update_running_stats(self, mean: Tensor, var: Tensor) -> None:
-        """Update the running statistics by `momentum`, or to the average over all batches if it is None."""
+        """Update the running statistics with weight `momentum`; if `momentum` is None, average over all batches."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1
@@ -175,10 +180,10 @@ class SyncBatchNormAct(SyncBatchNorm):
 def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
     """Replace every BatchNorm of a module by a `SyncBatchNorm` with the same parameters, buffers and names; return the module.
 
-    It can be called before or after the process group starts, with one process or many. Optimizers and state dicts stay valid.
+    Call this function before or after the process group starts. Optimizers and state dicts stay valid.
 
     Raises:
-        UserError: a subclass of BatchNorm overrides `forward`, so that its statistics would silently stay local.
+        UserError: a subclass of BatchNorm overrides `forward`; its statistics would silently be those of one process.
 
     >>> [type(layer).__name__ for layer in convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))).children()]
     ['Linear', 'SyncBatchNorm']
@@ -191,7 +196,7 @@ def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
 def _to_sync_batchnorm(old: _BatchNorm) -> nn.Module:
     if isinstance(old, SyncBatchNorm | nn.SyncBatchNorm):
         return old
-    timm = sys.modules.get("timm.layers.norm_act")  # timm is not imported here: a module can only have its layers if it is imported already
+    timm = sys.modules.get("timm.layers.norm_act")  # a module with timm's layers has already imported timm
     arguments = old.num_features, old.eps, old.momentum, old.affine, old.track_running_stats
     if timm is not None and isinstance(old, timm.BatchNormAct2d):
         new = SyncBatchNormAct(*arguments, drop=old.get_submodule("drop"), act=old.get_submodule("act"))

@@ -1,4 +1,4 @@
-"""The embeddings of images as one Parquet table, written while they are computed."""
+"""Write the embeddings of images to a Parquet file while they are computed."""
 
 from pathlib import Path
 
@@ -26,22 +26,22 @@ def embed(
 ) -> int:
     """Write one row for each readable image, in order, and return the number of rows.
 
-    The columns are `name` (text), `label` (int64, null if there is none) and `embedding` (a list of D float32). Each batch becomes
-    a row group, so that only one batch is in memory. The file appears when it is complete.
+    The columns are `name` (text), `label` (int64; null for an image without a label) and `embedding` (a list of D float32). Each batch
+    becomes a row group, so that only one batch is in memory. The file appears only when it is complete.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D); verified to be unchanged, as in `extract_features`.
-        images: images of a source, or in memory.
+        images: images of a source, or images in memory.
         preprocess: the preprocessing of the backbone.
         out: the Parquet file.
         batch_size: images per forward pass, and rows per row group.
         device: where the backbone runs.
         workers: processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; by default a new one, which stops when more than a tenth fail.
+        decode_errors: counts unreadable images; by default, more than 10 % unreadable images raise an error.
         overwrite: replace an existing file.
 
     Raises:
-        UserError: the file exists or cannot be written, too many images cannot be read, or none can.
+        UserError: the file exists or cannot be written, or too many images are unreadable.
 
     >>> import tempfile
     >>> from fullrank.images import open_images
@@ -54,8 +54,9 @@ def embed(
     rows, writer = 0, None
     with atomic_write(Path(out), overwrite=overwrite) as temporary:
         try:
-            reading = {"batch_size": batch_size, "device": device, "workers": workers, "decode_errors": decode_errors}
-            for features in stream_features(backbone, images, preprocess, **reading):
+            for features in stream_features(
+                backbone, images, preprocess, batch_size=batch_size, device=device, workers=workers, decode_errors=decode_errors
+            ):
                 group = to_table(features)
                 writer = writer or pq.ParquetWriter(temporary, group.schema)
                 writer.write_table(group)

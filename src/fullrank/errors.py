@@ -1,4 +1,4 @@
-"""Exceptions that stop a command: a mistake that the user can fix, an interruption, the failure of a process."""
+"""Exceptions that stop a command: a mistake of the user, an interruption, and the failure of a process."""
 
 import difflib
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 class Interrupted(Exception):
-    """A stop by signal `signum`. The message says what was saved and how to continue; the exit status is 128 + signum."""
+    """Signal `signum` stopped the run. The message says how to continue; the exit status is 128 + signum."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ def pick(name: str, options: Mapping[str, T], what: str) -> T:
     """Return `options[name]`.
 
     Raises:
-        UserError: there is no such name; the message lists the options and suggests the nearest one.
+        UserError: the name is unknown; the message lists the options and suggests the nearest one.
     """
     if name in options:
         return options[name]

@@ -1,15 +1,15 @@
-"""Export of a backbone: its weights as safetensors, which plain timm loads, or the whole network as ONNX."""
+"""Export a backbone: its weights as safetensors, which timm can load, or the whole network as ONNX."""
 
 import copy
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.training.checkpoints import to_safetensors
 
 
 def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False) -> None:
@@ -21,7 +21,7 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     Args:
         backbone: the network; it is not changed.
         path: the file.
-        metadata: metadata of the file (name, arguments, stem, preprocess), as text or JSON.
+        metadata: texts to store in the file: name, and arguments, stem and preprocess as JSON.
         overwrite: replace an existing file.
 
     Raises:
@@ -34,16 +34,12 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
     >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
     {'bias': (2,), 'weight': (2, 3)}
     """
-    # Copies, because safetensors rejects tensors that share memory. Python writes the file, because it reports a full disk as an OSError.
-    tensors = {
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, tensor in backbone.state_dict().items()
-    }
     with atomic_write(Path(path), overwrite=overwrite) as temporary:
-        temporary.write_bytes(save(tensors, metadata=dict(metadata)))
+        temporary.write_bytes(to_safetensors(backbone.state_dict(), dict(metadata)))
 
 
 def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int, *, overwrite: bool = False) -> float:
-    """Write the network as one ONNX file for any number of images, and compare it with torch.
+    """Write the network as one ONNX file for any number of images, and compare its features with torch.
 
     ONNX's checker validates the file, and ONNX Runtime runs it on batches of 1 and 3 random images, before the file appears.
 

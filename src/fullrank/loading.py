@@ -1,4 +1,4 @@
-"""Loading of a MODEL (a run, one of its checkpoints, a timm model, or an exported file) as a frozen backbone with its preprocessing."""
+"""Load a MODEL (a run, a checkpoint of a run, a timm model, or an exported file) as a frozen backbone with its preprocessing."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Model:
     spec: BackboneConfig
     """The arguments with which timm builds the backbone."""
     untrained: Callable[[], nn.Module]
-    """Builds the same network with fresh weights; for a run, with its initial weights."""
+    """Builds the same network with random weights; for a run, with the initial weights of the run."""
     projector: nn.Module | None = None
     """The projector of a run."""
     recipe: Recipe | None = None
@@ -55,12 +55,12 @@ def load(model: str | Path) -> Model:
     | MODEL | meaning |
     |---|---|
     | `RUN` | the newest checkpoint of a run directory |
-    | `RUN@STEP` | the checkpoint of that step |
+    | `RUN@STEP` | the checkpoint of step STEP |
     | `timm:NAME` | a timm model with its pretrained weights |
     | `file:PATH` | a safetensors file of `fullrank export` |
 
     Raises:
-        UserError: there is no such model, or a file is damaged.
+        UserError: the model does not exist, or a file is damaged.
 
     >>> load("no/such/run")
     Traceback (most recent call last):
@@ -77,7 +77,7 @@ def load(model: str | Path) -> Model:
     path, at, step = text.rpartition("@")
     if at and Path(path).is_dir():
         if not step.isdecimal():
-            raise UserError(f"model '{text}': the step is '{step}', expected a number, such as {path}@1000")
+            raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
         return load_run(Path(path), int(step), name=text)
     what = f"a file; write file:{text}, or expected" if Path(text).is_file() else "no run directory; expected"
     raise UserError(f"model '{text}' is {what} RUN, RUN@STEP, timm:NAME or file:PATH")
@@ -92,7 +92,9 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         for prefix, network in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
             network.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)})
     except RuntimeError as error:
-        raise UserError(f"checkpoint {checkpoint.path} does not match {path / 'recipe.json'} ({_summary(error)}); restore both") from error
+        raise UserError(
+            f"checkpoint {checkpoint.path} does not match {path / 'recipe.json'} ({_summary(error)}); restore both files"
+        ) from error
     return Model(
         name=name or str(path),
         backbone=encoder.backbone.eval(),
@@ -107,8 +109,8 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
 def load_timm(name: str) -> Model:
     """Load a timm model with its pretrained weights.
 
-    Size, mean and std are those of timm. Images are resized to this size by a bilinear filter; timm's own evaluation may first resize to
-    a larger size, or use another filter.
+    Size, mean and std are timm's. Images are resized to this size with a bilinear filter; timm's evaluation may resize to a larger size
+    first, or use another filter.
     """
     if not timm.is_model(name):
         raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
@@ -131,7 +133,7 @@ def load_timm(name: str) -> Model:
 
 
 def _check_hub(name: str) -> None:
-    """Request the weights from the hub once if they are not cached; without internet, timm would repeat its request for a minute."""
+    """Request the model once from the hub if its weights are not cached; without internet, timm would retry for a minute."""
     cfg = timm.get_pretrained_cfg(name)
     if cfg is None or cfg.hf_hub_id is None:  # the weights are not on the hub
         return
@@ -142,7 +144,7 @@ def _check_hub(name: str) -> None:
 
 
 def load_file(path: Path) -> Model:
-    """Load a file of `fullrank export`: weights, with name, arguments, stem and preprocessing in the metadata."""
+    """Load a file of `fullrank export`; its metadata contains the name, arguments and stem of the backbone, and the preprocessing."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -168,24 +170,24 @@ def load_file(path: Path) -> Model:
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise UserError(f"the weights in {path} do not match its metadata ({_summary(error)}); export it again") from error
+        raise UserError(f"the weights in {path} do not match its metadata ({_summary(error)}); export the model again") from error
     return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, preprocess.channels))
 
 
 def _build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
-    """Build the network with fresh weights, the same at each call, without a change of torch's global generator."""
+    """Build the network with random weights, equal at each call; torch's global generator is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return build_backbone(spec, channels=channels)
 
 
 def _summary(error: Exception) -> str:
-    """Return a short message of an error, or its type if it has no message."""
+    """Return the shortened message of an error, or the name of its type if the message is empty."""
     return shorten(str(error), 160, placeholder=" …") or type(error).__name__
 
 
 def export_metadata(model: Model) -> dict[str, str]:
-    """Return the metadata of an exported file, which `load` reads."""
+    """Return the metadata that `fullrank export` writes and `load_file` reads."""
     return {
         "name": model.spec.name,
         "arguments": json.dumps(model.spec.arguments),

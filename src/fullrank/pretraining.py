@@ -1,4 +1,7 @@
-"""A whole run, in the order of time: configuration, processes, images, networks, training, run directory."""
+"""`pretrain` trains a backbone and writes a run directory; `preview` writes a picture of the views.
+
+The steps are in the order in which they run.
+"""
 
 import errno
 import sys
@@ -15,13 +18,13 @@ from rich.console import Console
 
 from fullrank.atomic import atomic_write
 from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, write_preview
-from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, rank, world_size
+from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
 from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
-from fullrank.launch.launcher import run_workers
+from fullrank.launch.launcher import run_processes
+from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
-from fullrank.launch.worker import WorkerSpec
 from fullrank.methods import Method, TrainingLength, feature_dim
 from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
 from fullrank.recipes import (
@@ -37,7 +40,7 @@ from fullrank.recipes import (
     to_dict,
     with_devices,
 )
-from fullrank.run import Run, create, describe_environment, resume_command, run_lock, write_json
+from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
@@ -57,18 +60,18 @@ def pretrain(
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
 
-    On several devices, one process trains on each: those that torchrun has started, or else those that this function starts.
-    Together they take the same steps as one process would.
+    Each device has one process, which torchrun or this function starts. Several processes take the same steps as one process.
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
-        data: source of the images, in place of the recipe's own.
+        data: source of the images; it overrides the recipe.
         out: run directory; None: the next free `runs/NAME`.
-        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with it must be the run's own.
+        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
         overwrite: replace the run in `out`.
-        devices: number of devices, in place of the recipe's own; a run may continue on another number.
+        devices: number of devices; it overrides the recipe, also with `resume`.
         wandb: log to Weights & Biases too.
-        console: where to print; None: standard error. Processes that are started here print to standard error unless the console is quiet.
+        console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
+            console is quiet.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
@@ -85,7 +88,7 @@ def pretrain(
     # Configuration
     console = console or stderr()
     if resume is not None and (data is not None or out is not None or overwrite):
-        raise UserError(f"a resumed run has its own images and folder, got resume={resume} with others; leave out data, out and overwrite")
+        raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
     if isinstance(recipe, str):
         recipe = pick(recipe, RECIPES, "recipe")
     if resume is not None:
@@ -103,7 +106,7 @@ def pretrain(
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
         return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
-    spec = WorkerSpec(
+    spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
         resume=resume is not None,
@@ -112,7 +115,7 @@ def pretrain(
         quiet=console.quiet,
         argv=sys.argv,
     )
-    return Run(run_workers(spec, recipe.machine.devices))
+    return Run(run_processes(spec, recipe.machine.devices))
 
 
 def train_on_rank(
@@ -128,13 +131,13 @@ def train_on_rank(
     """Train in this process, which may be one of several.
 
     Args:
-        recipe: checked, with the number of devices that there are processes for.
+        recipe: a recipe that passed `check`; its number of devices equals the number of processes.
         path: run directory; None: the next free `runs/NAME`.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
-        on_path: called with the run directory on the first process, before the first step.
+        on_path: function that the first process calls with the run directory before the first step.
     """
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
@@ -148,7 +151,7 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = _newest_checkpoint(path, recipe)
 
-        # Networks, images, views: in this order, because a wrong backbone or objective is found without reading an image
+        # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
         recipe, data = open_data(recipe, method, notify=console.print)
         assembly = assemble(recipe, method)
@@ -157,15 +160,15 @@ def train_on_rank(
         if resume:
             _check_same_images(checkpoint, recipe, data)
         else:
-            all_reduce_max(0)  # nothing is written before all processes have read their images
-            path = all_gather_object(create(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
+            barrier()  # nothing is written before all processes have read their images
+            path = all_gather_object(create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
             stack.enter_context(_lock_on_rank_zero(path))
             if fabric.is_global_zero:
                 on_path(path)
                 write_json(path / "recipe.json", to_dict(recipe))
                 write_json(path / "environment.json", describe_environment(recipe))
                 write_preview(path / "views.png", recipe, assembly.views, data)
-        assert path is not None, "create returns a path"
+        assert path is not None, "create_run_directory returns a path"
 
         # Training
         with _global_state(path, recipe, fabric.device):
@@ -188,11 +191,11 @@ def _train(
     # Method and optimizer
     method = assembly.method
     convert_sync_batchnorm(method)
-    method.to(fabric.device, torch.get_default_dtype())  # before its optimizer, whose state is restored together with the weights
+    method.to(fabric.device, torch.get_default_dtype())  # before `restore`, which loads the optimizer's state to the same device
     if recipe.machine.channels_last:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = build_optimizer(recipe.optimizer, method)
-    probe = OnlineProbe(feature_dim(method.backbone), data.K, lr=recipe.probe.lr).to(fabric.device)
+    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr).to(fabric.device)
     start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
     if recipe.machine.compile:
         method.compile()
@@ -213,7 +216,7 @@ def _train(
     )
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 
-    # The loop
+    # Training loop
     micro_batch, share = recipe.machine.micro_batch, recipe.batch_size // fabric.world_size
     signum, reached = 0, start
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
@@ -225,7 +228,7 @@ def _train(
             if reached < total and (signum := all_reduce_max(flag.signum)):
                 logger.save_checkpoint(reached)
                 break
-    all_reduce_max(0)  # the processes end together: a launcher may kill those that still write when the first has ended
+    barrier()  # a launcher may kill the other processes as soon as the first process has ended
     if signum:
         raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
@@ -235,7 +238,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
 
     Args:
         recipe: the recipe of the views.
-        out: a PNG file; None: views.png in the working directory, which is replaced.
+        out: a PNG file; None: views.png in the working directory, which may already exist.
         overwrite: replace `out`.
         console: where to print; None: standard error.
 
@@ -255,7 +258,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
 
 
 def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
-    """Build the method of a checked recipe and try its objective once on tensors of the right shapes."""
+    """Build the method of a recipe that passed `check`, and compute its objective once on tensors of the right shapes."""
     method = build_method(recipe)
     dry_run(method, recipe)
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
@@ -264,24 +267,22 @@ def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
 
 
 def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
-    """Return the recipe of the run in `path`, on the devices of `recipe` if it is given.
+    """Return the stored recipe of the run in `path`, with the number of devices of `recipe` if `recipe` is given.
 
     Raises:
-        UserError: `recipe` differs from the run's in anything else.
+        UserError: `recipe` differs from the stored recipe in anything else.
     """
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
         measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
         stored = with_devices(stored, recipe.machine.devices)
         if changes := differences(stored, replace(recipe, data=measured)):
-            raise UserError(
-                f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume it without a recipe, or start a new run"
-            )
+            raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe, or start a new run")
     return stored
 
 
 def _newest_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
-    """Return the newest checkpoint of a run, or None if it was stopped before the first; the run then starts again.
+    """Return the newest checkpoint of a run, or None if it has no checkpoint; the run then starts again from step 0.
 
     Raises:
         UserError: the checkpoint was made with another recipe.
@@ -298,21 +299,21 @@ def _newest_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
 def _check_same_images(checkpoint: Checkpoint | None, recipe: Recipe, data: TrainingData) -> None:
     if checkpoint and (trained_on := checkpoint.meta().get("images")) != data.num_images:
         raise UserError(
-            f"{checkpoint.path} was trained on {trained_on} images, and {recipe.data.source} now has {data.num_images}; "
-            "restore them, or start a new run"
+            f"{checkpoint.path} was trained on {trained_on} images, but {recipe.data.source} now has {data.num_images}; "
+            "restore the images, or start a new run"
         )
 
 
 def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:
-    """Return the lock of the run directory, which the first process holds for all."""
+    """Return the lock of the run directory; only the first process acquires the lock, for all processes."""
     return run_lock(path) if rank() == 0 else nullcontext()
 
 
 @contextmanager
 def _global_state(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Set the global state of a run inside the context, and restore it afterwards: torch's generators and default dtype.
+    """Set torch's default dtype inside the context; restore the dtype and the random generators afterwards.
 
-    Fabric casts the outputs of a module to the default dtype, so that without it '64-true' would be single precision.
+    Fabric casts the outputs of a module to the default dtype: with float32 as default, '64-true' would give single precision.
 
     Raises:
         UserError: the disk is full.
@@ -325,16 +326,16 @@ def _global_state(path: Path, recipe: Recipe, device: torch.device) -> Iterator[
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"no space left for the run in {path}; free some, then continue with: {resume_command(path)}") from error
+        raise UserError(f"no space left for the run {path}; free some space, then continue with: {resume_command(path)}") from error
     finally:
         torch.set_default_dtype(dtype)
 
 
 def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
-    """Load a checkpoint into method, optimizer and probe, and return its number of steps.
+    """Load a checkpoint into method, optimizer and probe, and return the step of the checkpoint.
 
     Raises:
-        UserError: the checkpoint is damaged, or does not fit the networks of the recipe.
+        UserError: the checkpoint is damaged, or its tensors do not match the networks of the recipe.
     """
     weights, state = checkpoint.weights(), checkpoint.state()
     try:
@@ -344,6 +345,6 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
     except (RuntimeError, KeyError, ValueError) as error:
         reason = shorten(str(error), 160, placeholder=" …")
         raise UserError(
-            f"checkpoint {checkpoint.path} does not fit the run's recipe ({reason}); restore both, or start a new run"
+            f"checkpoint {checkpoint.path} does not match the recipe of the run ({reason}); restore both files, or start a new run"
         ) from error
     return checkpoint.step

@@ -13,7 +13,7 @@ def structure(value: Any, kind: Any, what: str) -> Any:
 
     Args:
         value: dicts, lists, strings, numbers, booleans and None.
-        kind: the expected type; an integer is accepted as a float.
+        kind: the expected type; a float may be given as an integer.
         what: the name of the value in errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The console for messages to the user of a command: standard error, without markup."""
+"""The console for messages to the user: standard error, without markup."""
 
 import os
 
@@ -6,9 +6,9 @@ from rich.console import Console
 
 
 def stderr() -> Console:
-    """Return a console without markup or wrapping: brackets in a path are printed, and a line of a log stays one line.
+    """Return a console without markup or wrapping: brackets in a path are printed, and a long line is not broken.
 
-    If a launcher started several processes, only the first one prints.
+    If a launcher started several processes, only the first process prints.
 
     >>> stderr().soft_wrap
     True
@@ -17,7 +17,7 @@ def stderr() -> Console:
 
 
 def is_rank_zero() -> bool:
-    """Return whether this process is the only one, or the first of several processes of a launcher.
+    """Return whether this process is the first of the processes that a launcher started, or the only process.
 
     >>> is_rank_zero()
     True

@@ -32,7 +32,7 @@ def tree(path):
         ("digit", "; did you mean 'digits'?"),
         ("digits --objective vicregg", "unknown objective 'vicregg'; choose from "),
         ("digits --objective vicregg", "; did you mean 'vicreg'?"),
-        ("digits --objective", "--objective has no value; give one"),
+        ("digits --objective", "--objective has no value; see"),
         (
             "digits --backbone.name resnet81",
             "unknown backbone 'resnet81'; choose a timm model such as resnet18; did you mean 'resnet18'?",
@@ -53,9 +53,9 @@ def tree(path):
         ("digits --backbone.arguments [1]", "[1] is not a JSON object; expected --backbone.arguments JSON"),
         ("digits --backbone.arguments {bad", "expected --backbone.arguments JSON"),
         ('digits --backbone.arguments {"channelz":3}', "unexpected keyword argument 'channelz'); fix backbone.arguments"),
-        ("--epochs 3", "expected a recipe or a path first, got --epochs; such as: fullrank pretrain digits --epochs …"),
+        ("--epochs 3", "the first argument must be a recipe or a path, got --epochs; for example: fullrank pretrain digits --epochs …"),
         ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
-        ("no/such/folder", "such as: fullrank pretrain path/to/photos"),
+        ("no/such/folder", "for example: fullrank pretrain path/to/photos"),
         ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
         ("digits --optimizer.lr nan", "optimizer.lr is nan, but has to be a finite number of at least 0; change --optimizer.lr"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
@@ -74,22 +74,22 @@ def tree(path):
             "--machine.accelerator tpu9 is not available on this machine; choose auto",
         ),
         ("digits --machine.devices 0", "machine.devices is 0, but has to be at least 1"),
-        ("digits --devices 3", "a batch of 128 is not divisible by 3 devices; give --batch_size a multiple of 3"),
+        ("digits --devices 3", "by 3 devices; "),
         ("digits --devices 0", "machine.devices is 0, but has to be at least 1"),
         ("digits --devices two", "error parsing --devices"),
-        ("digits --data.storage streaming", "give the images of an epoch with --data.num_images"),
+        ("digits --data.storage streaming", "set the number of images per epoch with --data.num_images"),
         ("digits --data.storage streaming --data.num_images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
-        ("digits --out texts", "texts already holds other files, and only a run can be overwritten; give another --out"),
-        ("digits --out texts --overwrite", "texts already holds other files, and only a run can be overwritten; give another --out"),
+        ("digits --out texts", "texts already contains other files, and only a run can be overwritten; give another --out"),
+        ("digits --out texts --overwrite", "texts already contains other files"),
         ("digits --out texts/a.txt", "--out texts/a.txt is a file; give a folder that does not exist yet"),
         (
             "digits --out texts/a.txt/run",
             "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give a writable --out",
         ),
-        ("--resume", "--resume has no value; give one"),
+        ("--resume", "--resume has no value; see"),
         ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` made"),
-        ("--resume texts --epochs 9", "--resume texts continues a run with its own recipe, got --epochs 9; leave it out"),
-        ("--resume texts digits --out other", "--resume texts continues in that folder; leave out --out, --overwrite and --preview"),
+        ("--resume texts --epochs 9", "--resume uses the recipe stored in texts; remove the flags --epochs 9"),
+        ("--resume texts digits --out other", "--resume continues the run in texts; remove --out, --overwrite and --preview"),
     ],
 )
 def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_path):
@@ -107,10 +107,10 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
         ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
         ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
-        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, such as :360 or 360:"),
+        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, e.g. :360 or 360:"),
         ("evaluate {run} --accelerator tpu", "accelerator 'tpu' is not available; choose from auto, cpu"),
-        ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace it with --overwrite"),
-        ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz or .json"),
+        ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace this one with --overwrite"),
+        ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz, .json or .png"),
         ("spectrum {run} --out precious.npz", "precious.npz exists already"),
         ("spectrum {run} --split trian", "unknown split of digits 'trian'; choose from all"),
         ("embed {run}", "missing from fullrank embed: --out PATH"),
@@ -124,7 +124,7 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
         ("recipes digit", "unknown recipe 'digit'; choose from "),
     ],
 )
-def test_the_other_verbs_report_mistakes_in_one_line(arguments, message, refused, tmp_path, run):
+def test_the_other_commands_report_mistakes_in_one_line(arguments, message, refused, tmp_path, run):
     files = {name: b"precious" for name in ("precious.npz", "precious.safetensors", "precious.txt")}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -136,7 +136,7 @@ def test_the_other_verbs_report_mistakes_in_one_line(arguments, message, refused
 
 def test_a_model_without_images_needs_a_source(fullrank, refused, run, tmp_path):
     fullrank("export", run.path, "--out", "a.safetensors")
-    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' has no images of its own; give --data SOURCE"
+    assert refused("evaluate", "file:a.safetensors") == "model 'file:a.safetensors' has no images; give --data SOURCE"
 
 
 def test_too_few_photos_are_an_error(refused, photos, tmp_path):
@@ -149,7 +149,7 @@ def test_too_few_photos_are_an_error(refused, photos, tmp_path):
 def test_a_run_is_not_overwritten_by_default(refused, copy):
     before = tree(copy)
     line = refused("pretrain", "digits", "--out", copy)
-    assert f"{copy} already holds a run" in line
+    assert f"{copy} already contains a run" in line
     assert f"continue it with --resume {copy}, replace it with --overwrite, or give another --out" in line
     assert tree(copy) == before
 
@@ -176,7 +176,7 @@ def test_a_run_in_use_is_not_changed(refused, copy):
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         before = tree(copy)
-        expected = f"run directory {copy} is in use by another process; wait for it, or give another --out"
+        expected = f"run directory {copy} is in use by another process; wait for that process, or give another --out"
         assert refused("pretrain", "--resume", copy) == expected
         assert refused("pretrain", "digits", "--out", copy, "--overwrite") == expected
         assert tree(copy) == before
@@ -192,7 +192,7 @@ def nan_at(step):
     taken = []
 
     def broken(self, embeddings):
-        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the dry run is no step
+        taken.extend([] if isinstance(embeddings["Z"], FakeTensor) else [1])  # the dry run is not a step
         terms = frossl(embeddings["Z"])
         return terms | {"variance": terms["variance"] * float("nan")} if len(taken) > step else terms
 
@@ -206,7 +206,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(fu
     status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     assert err.splitlines()[-1] == (
-        "fullrank: the loss is not finite at step 14: term 'variance' is nan; probably steps that are too large; start a new run "
+        "fullrank: the loss is not finite at step 14: term 'variance' is nan; probably because the steps are too large; start a new run "
         "with a lower --optimizer.lr (now 0.005) or a longer --schedule.warmup (now 0.5 epochs); the checkpoint of step 11 is complete"
     )
     run = Run(Path("run"))
@@ -227,8 +227,8 @@ def test_a_huge_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_
 
 
 @pytest.mark.parametrize(("broken", "every"), [(11, 100), (9, 9)], ids=["at a checkpoint", "at an evaluation"])
-def test_weights_that_are_not_finite_are_never_saved(broken, every, fullrank, recipe_json, monkeypatch):
-    """A finite loss may have an infinite gradient: its step makes the weights infinite, which only the next loss would show."""
+def test_weights_that_are_not_finite_are_not_saved(broken, every, fullrank, recipe_json, monkeypatch):
+    """A finite loss may have an infinite gradient, which makes the weights infinite before any loss is."""
     after = RunLogger.after_step
 
     def poisoned(self, step, **keywords):
@@ -241,7 +241,7 @@ def test_weights_that_are_not_finite_are_never_saved(broken, every, fullrank, re
     status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--spectrum.every", every)
     assert status == 2
     last = err.splitlines()[-1]
-    assert f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably steps that are too large" in last
+    assert f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably because the steps are too large" in last
     assert last.endswith("the checkpoint of step 6 is complete")
     assert [checkpoint.step for checkpoint in Run(Path("run")).checkpoints] == [6]
 
@@ -250,7 +250,7 @@ def full_disk(*arguments, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_after_a_full_disk_the_run_continues_from_the_checkpoint_before(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
+def test_after_a_full_disk_the_run_resumes_from_the_previous_checkpoint(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
     save_checkpoint = RunLogger.save_checkpoint
 
     def full_later(self, step):
@@ -279,7 +279,8 @@ def test_a_disk_that_is_full_at_a_row_is_reported_in_one_line(fullrank, recipe_j
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     assert (
-        err.splitlines()[-1] == "fullrank: no space left for the run in run; free some, then continue with: fullrank pretrain --resume run"
+        err.splitlines()[-1]
+        == "fullrank: no space left for the run run; free some space, then continue with: fullrank pretrain --resume run"
     )
     assert fullrank("pretrain", "--resume", "run")[0] == 0
     assert_same(run.path, "run")

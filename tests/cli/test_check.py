@@ -56,9 +56,9 @@ def test_a_failed_check_ends_with_status_1_and_a_remedy(mine, fullrank):
 def test_an_objective_that_cannot_be_tested_is_refused(mine, refused):
     assert "has no function nothing" in refused("check", "mine_of_check:nothing")
     assert "did you mean 'frossl'" in refused("check", "frosl")
-    assert "--processes 0" in refused("check", "frossl", "--processes", "0")
+    assert "--processes is 0" in refused("check", "frossl", "--processes", "0")
     assert "--hyper.invariance" in refused("check", "frossl", "--hyper.invarianc", "2")
-    assert "the objective has to be the first argument" in refused("check", "--processes", "2", "frossl")
+    assert "the first argument must be the objective" in refused("check", "--processes", "2", "frossl")
     assert refused("check", "mine_of_check:refuses") == "never"
 
 

@@ -34,17 +34,17 @@ def measured(model: Model, /, *, out: Path, count: int = 3) -> tuple[str, Path, 
 
 
 def test_flags_override_the_default_of_a_dataclass():
-    assert parse(Flags, ["--inner.learning-rate", "3"], verb="x", default=Flags(scale=(0.5, 0.5))) == Flags(Inner(3.0), (0.5, 0.5))
+    assert parse(Flags, ["--inner.learning-rate", "3"], command="x", default=Flags(scale=(0.5, 0.5))) == Flags(Inner(3.0), (0.5, 0.5))
 
 
 def test_a_function_is_called_with_the_parsed_arguments(capsys):
-    assert call(measured, ["run", "--out", "file"], verb="x") == ("run", Path("file"), 3)
+    assert call(measured, ["run", "--out", "file"], command="x") == ("run", Path("file"), 3)
     assert capsys.readouterr().out == "to standard output\n"
 
 
 def test_the_help_of_a_function_is_its_docstring(capsys):
     with pytest.raises(SystemExit) as stop:
-        call(measured, ["--help"], verb="x")
+        call(measured, ["--help"], command="x")
     assert not stop.value.code
     out = capsys.readouterr().out
     assert "usage: fullrank x [-h] MODEL --out PATH" in out
@@ -66,14 +66,14 @@ def test_a_mistake_is_an_error_of_one_line(arguments, message, tty, monkeypatch)
     monkeypatch.setattr("sys.stdout.isatty", lambda: tty)  # on a terminal, tyro draws coloured frames
     monkeypatch.setenv("TERM", "xterm-256color")
     with pytest.raises(UserError) as error:
-        parse(Flags, arguments, verb="x")
+        parse(Flags, arguments, command="x")
     assert str(error.value).endswith(f"{message}; see fullrank x --help")
     assert str(error.value).isprintable()
 
 
 def test_missing_arguments_are_named():
     with pytest.raises(UserError, match=r"^missing from fullrank x: MODEL --out PATH; see fullrank x --help$"):
-        call(measured, [], verb="x")
+        call(measured, [], command="x")
 
 
 def test_exceptions_of_the_function_pass_through():
@@ -81,4 +81,4 @@ def test_exceptions_of_the_function_pass_through():
         raise KeyError(count)
 
     with pytest.raises(KeyError):
-        call(broken, [], verb="x")
+        call(broken, [], command="x")

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fullrank.cli.main import VERBS
+from fullrank.cli.main import COMMANDS
 
 
 def python(code):
@@ -18,8 +18,8 @@ def test_the_help_imports_neither_torch_nor_tyro():
     assert done.returncode == 0, done.stderr
     *help_text, last = done.stdout.splitlines()
     assert last == "[] 0"
-    for verb, summary in VERBS.items():
-        assert any(line.split() == [verb, *summary.split()] for line in help_text)
+    for command, summary in COMMANDS.items():
+        assert any(line.split() == [command, *summary.split()] for line in help_text)
 
 
 def test_no_arguments_print_the_help(fullrank):
@@ -34,22 +34,22 @@ def test_the_version_is_printed(fullrank):
     assert out.startswith("fullrank 0.")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb, fullrank):
-    status, out, err = fullrank(verb, "--help")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, fullrank):
+    status, out, err = fullrank(command, "--help")
     assert (status, err) == (0, "")
-    assert out.startswith(f"usage: fullrank {verb}")
+    assert out.startswith(f"usage: fullrank {command}")
 
 
-def test_an_unknown_verb_suggests_the_nearest(refused):
+def test_an_unknown_command_suggests_the_nearest(refused):
     assert "did you mean 'pretrain'?" in refused("pretrian", "digits")
 
 
 def test_a_closed_pipe_is_no_error():
     code = (
-        "import sys, types; from fullrank.cli import main; verb = types.ModuleType('verb'); "
-        "verb.run = lambda arguments: [print(k, flush=True) for k in range(100_000)]; "
-        "sys.modules['fullrank.cli.recipes'] = verb; sys.exit(main(['recipes']))"
+        "import sys, types; from fullrank.cli import main; command = types.ModuleType('command'); "
+        "command.run = lambda arguments: [print(k, flush=True) for k in range(100_000)]; "
+        "sys.modules['fullrank.cli.recipes'] = command; sys.exit(main(['recipes']))"
     )
     pipe = f'{sys.executable} -c "{code}" | head -n 1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=120)

@@ -30,7 +30,7 @@ def recipe(fullrank, tmp_path, monkeypatch):
     return parse
 
 
-def test_without_arguments_it_shows_its_help(fullrank):
+def test_without_arguments_the_help_is_printed(fullrank):
     status, out, err = fullrank("pretrain")
     assert (status, err) == (0, "")
     assert "fullrank pretrain digits  " in out
@@ -70,10 +70,10 @@ def test_without_flags_the_recipe_is_unchanged(recipe):
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
 
 
-def test_another_objective_has_its_own_hyperparameters(recipe):
+def test_another_objective_has_other_hyperparameters(recipe):
     got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
     assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})
-    got, *_ = recipe("stl10", "--objective=simclr")  # whose own number, invariance 1.4, is FroSSL's
+    got, *_ = recipe("stl10", "--objective=simclr")  # the recipe's invariance 1.4 is a hyperparameter of FroSSL
     assert (got.objective, got.hyper) == ("simclr", {"temperature": 0.2})
 
 
@@ -114,19 +114,19 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     status, out, err = fullrank("pretrain", folder, *TINY, "--data.max_error_fraction", "0.2")
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
-    assert "photos has no test split" in err
-    assert "images are streamed: 50 of 24×24 to 32×24 px (--data.storage memory loads them into memory)" in err
+    assert "photos has no split to test with" in err
+    assert "images stay on disk and are decoded when needed: 50 of 24×24 to 32×24 px (--data.storage memory loads them)" in err
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3
     decode_errors = [json.loads(line) for line in (run.path / "decode_errors.jsonl").read_text().splitlines()]
     assert sorted(row["name"] for row in decode_errors) == ["cat/a.jpg", "cat/b.png"]
     assert all(row["reason"] for row in decode_errors)
-    assert "2 images could not be read; listed in runs/photos/decode_errors.jsonl" in err
+    assert "2 images could not be read; see runs/photos/decode_errors.jsonl" in err
 
 
 def test_a_run_without_out_has_a_new_directory(recipe, fullrank, tmp_path):
     (tmp_path / "runs").mkdir()
-    assert recipe("digits")[1]["out"] is None  # `create` finds the next free one
+    assert recipe("digits")[1]["out"] is None  # `create_run_directory` finds the next free one
 
 
 def test_a_preview_is_written_to_out(fullrank, tmp_path, refused):
@@ -152,4 +152,4 @@ def test_without_a_terminal_progress_is_plain_lines(fullrank, recipe_json, tmp_p
     assert " = variance " in steps[-1]
     assert " + invariance " in steps[-1]
     assert "effective rank" in steps[-1]
-    assert any(line.startswith("about ") and "making batches takes" in line for line in err.splitlines())
+    assert any(line.startswith("about ") and "loading batches takes" in line for line in err.splitlines())

@@ -18,7 +18,7 @@ def test_without_a_name_it_lists_every_figure_with_verdict_and_time(fullrank):
         assert name in out
         assert f"{result.seconds:.0f} s" in words
         assert result.claims
-    assert "corrections: ours" in out
+    assert "corrections are our statements" in words
 
 
 def test_every_committed_result_matches_its_figure_and_draws():

@@ -250,7 +250,7 @@ def test_a_damaged_file_of_spectra_is_a_warning(fullrank, copy):
     assert status == 0
     assert "effective rank" in out
     assert "over training" not in out
-    assert f"without the spectra over training: {copy / 'spectrum.npz'} cannot be read" in err
+    assert f"the spectra over training are not shown: {copy / 'spectrum.npz'} cannot be read" in err
 
 
 def test_a_second_model_that_does_not_exist_is_an_error(refused, run):

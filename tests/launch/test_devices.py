@@ -41,7 +41,7 @@ def test_a_recipe_for_one_process_uses_all_launched_processes(launched):
 @pytest.mark.parametrize("world", [1, 4])
 def test_another_number_of_processes_than_launched_is_an_error(world, launched):
     launched(world)
-    with pytest.raises(UserError, match=rf"{world} processes were started for a run on 2; give --devices {world}"):
+    with pytest.raises(UserError, match=rf"started {world} processes, but the run asks for 2 devices; give --devices {world}"):
         resolve_devices(with_devices(Recipe(), 2))
 
 
@@ -55,7 +55,7 @@ def test_more_devices_than_available_is_an_error(launched, monkeypatch):
     launched(2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UserError, match=r"2 devices asked for, but this machine has 1; give --devices or a --machine\.accelerator"):
+    with pytest.raises(UserError, match=r"asks for 2 devices, but this machine has 1; change --devices or --machine\.accelerator"):
         launch_fabric(with_devices(Recipe(), 2))
 
 

@@ -1,4 +1,4 @@
-"""The parent of several processes, which are small scripts here."""
+"""Tests of the parent; its processes are small scripts."""
 
 import json
 import os
@@ -13,11 +13,12 @@ import torch
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.launch import launcher
-from fullrank.launch.launcher import run_workers
-from fullrank.launch.worker import WorkerFiles, WorkerResult, WorkerSpec
+from fullrank.launch.launcher import run_processes
+from fullrank.launch.process import ProcessFiles, ProcessResult, ProcessSpec
+from fullrank.run import resume_command
 from fullrank.training import save_checkpoint
 
-SPEC = WorkerSpec(recipe={}, out=None, resume=False, overwrite=False, wandb=False, quiet=True, argv=["fullrank"])
+SPEC = ProcessSpec(recipe={}, out=None, resume=False, overwrite=False, wandb=False, quiet=True, argv=["fullrank"])
 
 PREAMBLE = """
 import json, os, signal, sys, time
@@ -45,16 +46,16 @@ def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def run_script(script, count=2):
-        (tmp_path / "worker.py").write_text(PREAMBLE + script)
-        monkeypatch.setattr(launcher, "WORKER", (sys.executable, str(tmp_path / "worker.py")))
-        return run_workers(SPEC, count)
+        (tmp_path / "process.py").write_text(PREAMBLE + script)
+        monkeypatch.setattr(launcher, "PROCESS_COMMAND", (sys.executable, str(tmp_path / "process.py")))
+        return run_processes(SPEC, count)
 
     return run_script
 
 
-def test_the_path_of_the_run_is_that_of_the_first_process(run, tmp_path):
+def test_the_first_process_reports_the_path_of_the_run(run, tmp_path):
     assert str(run('if rank == 0: write("run", "runs/here")\nreport("succeeded")')) == "runs/here"
-    assert {path.name for path in tmp_path.iterdir()} == {"worker.py"}
+    assert {path.name for path in tmp_path.iterdir()} == {"process.py"}
 
 
 def test_processes_have_torchruns_environment_and_the_modules_of_their_parent(run, tmp_path, monkeypatch):
@@ -74,12 +75,12 @@ report("succeeded")
         assert seen["OMP_NUM_THREADS"] == str(max(torch.get_num_threads() // 3, 1))
         assert str(tmp_path / "modules") in seen["path"]
         assert seen["session"], "a terminal's Ctrl-C would reach it directly, and a second time through its parent"
-        assert WorkerSpec(**seen["spec"]) == SPEC
+        assert ProcessSpec(**seen["spec"]) == SPEC
 
 
-def test_omp_num_threads_of_the_user_is_kept(monkeypatch):
+def test_omp_num_threads_of_the_user_is_not_changed(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert launcher.worker_environment(0, 2, 1234)["OMP_NUM_THREADS"] == "7"
+    assert launcher.process_environment(0, 2, 1234)["OMP_NUM_THREADS"] == "7"
 
 
 def test_a_user_error_of_one_process_is_raised_and_no_process_is_left(run, tmp_path):
@@ -87,18 +88,18 @@ def test_a_user_error_of_one_process_is_raised_and_no_process_is_left(run, tmp_p
 open(f"pid-{rank}", "w").write(str(os.getpid()))
 if rank == 1:
     while not os.path.exists("pid-0"): time.sleep(0.01)
-    report("user error", "the file of the second process is broken; fix it")
+    report("user error", "the file of the second process is damaged; fix it")
     sys.exit(2)
 time.sleep(60)
 """
-    with pytest.raises(UserError, match=r"^the file of the second process is broken; fix it$"):
+    with pytest.raises(UserError, match=r"^the file of the second process is damaged; fix it$"):
         run(script)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid-0").read_text()), 0)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_killed_process_is_named_whether_the_other_fails_before_or_after(first, run):
+def test_the_killed_process_is_reported_not_the_one_that_fails_later(first, run):
     script = """
 def complain():
     report("failed", "Traceback\\nRuntimeError: connection closed by peer")
@@ -108,29 +109,26 @@ if rank == 0:
     if FIRST == 0: complain()
     wait_for("gone")
     if FIRST == 1: complain()
-    time.sleep(0.02)  # less than the parent takes between two looks
+    time.sleep(0.02)  # less than POLL_INTERVAL
     sys.exit(1)
 if FIRST == 0: wait_for("complained")
 write("gone", "")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    with pytest.raises(ProcessFailed, match=r"process 1 of 2 \(counted from 0\) died of SIGKILL, .*; nothing was written") as caught:
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 .* was terminated by SIGKILL .*; nothing was written") as caught:
         run(script.replace("FIRST", str(first)))
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_the_last_checkpoint_is_named(tmp_path):
     assert (
-        launcher.describe_progress(tmp_path) == f"no checkpoint was written before; start again with: fullrank pretrain --resume {tmp_path}"
+        launcher.describe_progress(tmp_path) == f"no checkpoint has been written yet; restart from step 0 with: {resume_command(tmp_path)}"
     )
     save_checkpoint(tmp_path / "checkpoints", 7, weights={}, state={}, meta={})
-    assert (
-        launcher.describe_progress(tmp_path)
-        == f"the checkpoint of step 7 is complete; continue with: fullrank pretrain --resume {tmp_path}"
-    )
+    assert launcher.describe_progress(tmp_path) == f"the checkpoint of step 7 is complete; continue with: {resume_command(tmp_path)}"
 
 
-def test_of_two_failures_the_first_is_shown_with_its_traceback(run):
+def test_the_first_of_two_failures_is_shown_with_its_traceback(run):
     script = """
 if rank == 0: wait_for("1.json")
 report("failed", f"Traceback of {rank}\\nZeroDivisionError: division of {rank}")
@@ -143,7 +141,7 @@ sys.exit(1)
     assert caught.value.__notes__ == ["Traceback of 1\nZeroDivisionError: division of 1"]
 
 
-def test_a_process_that_waits_for_a_dead_one_is_killed_after_a_timeout(run, monkeypatch):
+def test_a_blocked_process_is_killed_after_a_timeout(run, monkeypatch):
     monkeypatch.setattr(launcher, "SHUTDOWN_TIMEOUT", 0.2)
     script = """
 if rank == 0:
@@ -154,7 +152,7 @@ wait_for("ready")
 os._exit(3)
 """
     began = time.monotonic()
-    with pytest.raises(ProcessFailed, match=r"process 1 of 2 .* died of exit status 3; nothing was written"):
+    with pytest.raises(ProcessFailed, match=r"process 1 of 2 .* ended with exit status 3; nothing was written"):
         run(script)
     assert time.monotonic() - began < 20
 
@@ -205,7 +203,7 @@ def test_a_signal_before_the_training_acts_as_on_one_process(run, handler, raise
 
 
 def test_a_process_stops_when_its_parent_has_ended():
-    code = "from fullrank.launch.worker import stop_with_parent; print('ready', flush=True); stop_with_parent()"
+    code = "from fullrank.launch.process import stop_with_parent; print('ready', flush=True); stop_with_parent()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     assert process.poll() is None
@@ -215,14 +213,14 @@ def test_a_process_stops_when_its_parent_has_ended():
 
 
 def test_results_are_read_in_the_order_in_which_they_were_written(tmp_path):
-    files = WorkerFiles(tmp_path)
+    files = ProcessFiles(tmp_path)
     assert (files.read_run_path(), files.read_results(3)) == (None, {})
     for rank in (2, 0):
-        files.write_result(rank, WorkerResult("interrupted", f"of {rank}", 15))
+        files.write_result(rank, ProcessResult("interrupted", f"of {rank}", 15))
         time.sleep(0.02)
     files.write_run_path(tmp_path / "run")
     assert list(files.read_results(3).items()) == [
-        (2, WorkerResult("interrupted", "of 2", 15)),
-        (0, WorkerResult("interrupted", "of 0", 15)),
+        (2, ProcessResult("interrupted", "of 2", 15)),
+        (0, ProcessResult("interrupted", "of 0", 15)),
     ]
     assert files.read_run_path() == tmp_path / "run"

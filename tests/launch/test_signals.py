@@ -35,7 +35,7 @@ def test_a_signal_sets_the_flag_and_nothing_else_happens(number, handlers):
 
 @each
 @pytest.mark.parametrize("second", SIGNALS, ids=lambda number: number.name)
-def test_a_second_signal_acts_as_outside_the_context(number, second, handlers):
+def test_a_second_signal_has_its_usual_effect(number, second, handlers):
     with stop_on_signals() as flag:
         signal.raise_signal(number)
         signal.raise_signal(second)
@@ -71,7 +71,7 @@ def test_the_handlers_are_restored_after_an_error(handlers):
     assert all(signal.getsignal(number) is handlers[1] for number in SIGNALS)
 
 
-def test_each_context_has_its_own_flag():
+def test_each_context_has_a_new_flag():
     with stop_on_signals() as first:
         signal.raise_signal(signal.SIGTERM)
     with stop_on_signals() as second:

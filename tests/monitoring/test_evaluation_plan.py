@@ -51,7 +51,8 @@ def test_the_cost_stays_within_its_share_if_twenty_evaluations_are_affordable(nu
     plan = plan_evaluations(cost, steps=steps, available=available)
     assert 1 <= plan.every <= steps
     assert min(MIN_EVALUATIONS, steps + 1) <= num_evaluations(steps, plan)
-    fewest = num_evaluations(steps, replace(plan, every=max((steps - 1) // (MIN_EVALUATIONS - 2), 1)))  # of the intervals that make 20
+    # `fewest`: evaluations with the largest interval that has at least 20
+    fewest = num_evaluations(steps, replace(plan, every=max((steps - 1) // (MIN_EVALUATIONS - 2), 1)))
     if MIN_EVALUATIONS <= fewest <= min(affordable(cost, steps, plan), MAX_EVALUATIONS):
         assert share(cost, steps, plan) <= COST_SHARE * (1 + 1e-12)
         assert num_evaluations(steps, plan) <= MAX_EVALUATIONS
@@ -102,7 +103,7 @@ def test_longer_runs_have_more_evaluations_and_images(steps, samples, count):
     assert (plan.samples, num_evaluations(steps, plan)) == (samples, pytest.approx(count, abs=2))
 
 
-def test_given_samples_and_interval_are_kept():
+def test_given_samples_and_interval_are_used():
     cost = RunCost(step=1e9, image=1e6, dimensions=(128,))
     assert plan_evaluations(cost, steps=100, available=50, samples=70, every=3) == EvaluationPlan(samples=70, every=3)
 
@@ -124,7 +125,7 @@ def small(**changes):
     return replace(recipe, **changes)
 
 
-def test_forward_flops_are_those_of_the_layers_and_the_method_is_unchanged():
+def test_forward_flops_equal_the_sum_over_layers():
     """A projector's maps cost 2 · (in · hidden + hidden · out); the rest is the backbone's, whose BatchNorm must not count it."""
     recipe = small()
     method = assemble(recipe).method

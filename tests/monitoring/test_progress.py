@@ -17,12 +17,12 @@ def expected_time(text):
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        (0.4, "about 0 seconds to go"),
-        (119, "about 119 seconds to go"),
-        (120, "about 2 minutes to go"),
-        (3540, "about 59 minutes to go"),
-        (3600, "about 1.0 hours to go"),
-        (45 * 3600, "about 45.0 hours to go"),
+        (0.4, "about 0 seconds left"),
+        (119, "about 119 seconds left"),
+        (120, "about 2 minutes left"),
+        (3540, "about 59 minutes left"),
+        (3600, "about 1.0 hours left"),
+        (45 * 3600, "about 45.0 hours left"),
     ],
 )
 def test_the_time_left_follows_from_the_speed_so_far(seconds, expected):
@@ -30,10 +30,10 @@ def test_the_time_left_follows_from_the_speed_so_far(seconds, expected):
 
 
 def test_the_share_of_a_step_spent_on_batches_is_reported():
-    assert forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU).endswith("making batches takes 25% of a step")
+    assert forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU).endswith("loading batches takes 25% of a step")
 
 
-def test_memory_is_that_of_the_process(monkeypatch):
+def test_the_memory_of_the_process_is_reported(monkeypatch):
     text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU)
     memory = float(text.split(" · ")[1].removeprefix("memory ").removesuffix(" GiB"))
     assert 0.05 < memory < 500
@@ -43,7 +43,7 @@ def test_memory_is_that_of_the_process(monkeypatch):
 def test_a_gpu_that_waits_for_data_is_reported(monkeypatch, wait_seconds, data_bound):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
     text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=wait_seconds, device=torch.device("cuda"))
-    assert ("the GPU waits for data (more --data.workers, or --data.storage memory)" in text) is data_bound
+    assert ("the GPU waits for data (give more --data.workers, or --data.storage memory)" in text) is data_bound
     assert "memory 1.5 GiB" in text
 
 
@@ -80,7 +80,7 @@ def test_a_terminal_gets_a_bar():
     assert "loss 1.750" in text
 
 
-def test_a_resumed_run_continues_the_count_and_measures_its_own_speed():
+def test_a_resumed_run_continues_the_count_and_measures_only_new_steps():
     console = Console(file=io.StringIO(), width=150)
     bar = ProgressBar(console, start=90, total=100, steps_per_epoch=10, batch_size=32)
     time.sleep(0.05)

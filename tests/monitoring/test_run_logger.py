@@ -47,7 +47,7 @@ def make_run(parts, tmp_path):
             fabric=Fabric(accelerator="cpu", devices=1),
             method=method,
             optimizer=build_optimizer(recipe.optimizer, method),
-            probe=OnlineProbe(feature_dim(method.backbone), data.K, lr=recipe.probe.lr),
+            probe=OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr),
             data=replace(data, plan=plan),
             start=start,
             total=total,
@@ -89,7 +89,7 @@ def test_without_labels_there_is_no_probe(make_logger, tmp_path):
     assert not any(key.startswith("probe") for key in row_to_json(Run(tmp_path).metrics.train[0]))
 
 
-def test_a_label_beyond_the_known_classes_counts_as_none(make_logger):
+def test_a_label_beyond_the_known_classes_is_ignored(make_logger):
     labels = torch.arange(N) % 12
     with make_logger() as logger:
         take_steps(logger, [1], labels=labels)
@@ -102,7 +102,7 @@ def test_the_first_step_that_is_not_finite_is_named_even_if_the_loss_is_read_lat
     with make_logger(log_every=10, checkpoints=1, spectrum=SpectrumConfig(every=100)) as logger:
         take_steps(logger, range(1, 4))
         take_steps(logger, range(4, 10), value=float("nan"))
-        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint was"):
+        with pytest.raises(UserError, match=r"not finite at step 4: term 'invariance' is nan; .* --optimizer\.lr .* no checkpoint has"):
             take_steps(logger, [10])
 
 
@@ -183,7 +183,7 @@ def test_a_loss_that_is_not_finite_raises_an_alarm_and_ends_the_run(make_logger,
 def test_before_the_first_update_the_learning_rate_is_not_the_cause(make_logger):
     with (
         make_logger() as logger,
-        pytest.raises(UserError, match=r"at step 1: .* taken before; check the hyperparameters of the objective") as caught,
+        pytest.raises(UserError, match=r"at step 1: .* taken before\); check the hyperparameters of the objective") as caught,
     ):
         take_steps(logger, [1], value=float("nan"))
     assert "--optimizer.lr" not in str(caught.value)
@@ -215,7 +215,7 @@ def test_an_error_while_closing_does_not_hide_the_first_error(make_logger, monke
         raise ZeroDivisionError
 
 
-def test_decode_errors_are_counted_and_kept_on_resume(make_logger, tmp_path, capsys):
+def test_decode_errors_are_counted_across_a_resume(make_logger, tmp_path, capsys):
     with make_logger() as logger:
         errors = logger.run.data.decode_errors
         errors.reasons["a.jpg"] = "empty file"
@@ -227,14 +227,14 @@ def test_decode_errors_are_counted_and_kept_on_resume(make_logger, tmp_path, cap
     with make_logger(start=1, console=Console(soft_wrap=True)):
         errors.reasons["b.jpg"] = "not an image"
     assert [json.loads(line)["name"] for line in (tmp_path / "decode_errors.jsonl").read_text().splitlines()] == ["a.jpg", "b.jpg"]
-    assert f"2 images could not be read; listed in {tmp_path / 'decode_errors.jsonl'}" in capsys.readouterr().out
+    assert f"2 images could not be read; see {tmp_path / 'decode_errors.jsonl'}" in capsys.readouterr().out
     errors.reasons.clear()
 
 
 def test_a_forecast_follows_twenty_steps(make_logger, capsys):
     with make_logger(total=100, console=Console(soft_wrap=True)) as logger:
         take_steps(logger, range(1, 21))
-    assert "to go · memory" in capsys.readouterr().out
+    assert "left · memory" in capsys.readouterr().out
 
 
 def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, tmp_path, monkeypatch):
@@ -247,7 +247,7 @@ def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, 
         for k in range(1, 11):
             take_steps(logger, [k])
             call_counts.append(all_gather.call_count)
-        logger.save_checkpoint(10)  # as after a signal
+        logger.save_checkpoint(10)  # a signal also saves a checkpoint
     assert call_counts == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
     assert all_gather.call_count == 5
     assert set(tmp_path.iterdir()) == files

@@ -12,8 +12,8 @@ import torch
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.recipes import RECIPES, to_dict
-from fullrank.run import Run, create, run_lock, write_json
-from fullrank.run.directory import FILES, FOLDERS, validate_output_dir
+from fullrank.run import Run, create_run_directory, run_lock, write_json
+from fullrank.run.directory import RUN_FILES, RUN_SUBDIRECTORIES, validate_output_dir
 from fullrank.training import save_checkpoint
 
 HOLD = """
@@ -26,13 +26,13 @@ needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(
 
 @pytest.fixture
 def old(tmp_path):
-    """A run with one of each file, and a file of the user."""
+    """Create a run with all of its files, and a file of the user."""
     path = tmp_path / "old"
     path.mkdir()
-    for folder in FOLDERS:
+    for folder in RUN_SUBDIRECTORIES:
         (path / folder).mkdir()
         (path / folder / "something").write_text("old")
-    for file in FILES:
+    for file in RUN_FILES:
         (path / file).write_text("old")
     write_json(path / "recipe.json", to_dict(RECIPES["digits"]))
     (path / "notes.txt").write_text("my own")
@@ -60,20 +60,20 @@ def contents(path):
     return sorted(entry.name for entry in path.iterdir() if entry.name != ".lock")
 
 
-def test_a_run_without_a_path_takes_the_next_free_name():
-    assert [create(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
-    assert create(None, "cifar10") == Path("runs/cifar10")
+def test_a_run_without_a_path_gets_the_next_free_name():
+    assert [create_run_directory(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
+    assert create_run_directory(None, "cifar10") == Path("runs/cifar10")
     assert all(path.is_dir() for path in Path("runs").iterdir())
 
 
 def test_the_name_of_a_file_is_not_free():
     Path("runs").mkdir()
     Path("runs/digits").write_text("in the way")
-    assert create(None, "digits") == Path("runs/digits-2")
+    assert create_run_directory(None, "digits") == Path("runs/digits-2")
 
 
 def test_two_processes_never_get_the_same_name(monkeypatch):
-    """The other process makes the folder just before we do."""
+    """Another process creates the folder just before this one."""
     mkdir = Path.mkdir
 
     def overtaken(self, *arguments, **numbers):
@@ -82,39 +82,41 @@ def test_two_processes_never_get_the_same_name(monkeypatch):
         mkdir(self, *arguments, **numbers)
 
     monkeypatch.setattr(Path, "mkdir", overtaken)
-    assert create(None, "digits") == Path("runs/digits-2")
+    assert create_run_directory(None, "digits") == Path("runs/digits-2")
 
 
 def test_a_directory_is_created_with_its_parents(tmp_path):
-    assert create(tmp_path / "a" / "b", "digits").is_dir()
+    assert create_run_directory(tmp_path / "a" / "b", "digits").is_dir()
 
 
 def test_an_empty_directory_is_used(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"
-    assert create(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file alone is nothing
+    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"
+    assert create_run_directory(tmp_path / "empty", "digits") == tmp_path / "empty"  # the lock file does not count
 
 
 def test_a_run_is_not_overwritten_by_default(old):
     before = contents(old)
-    with pytest.raises(UserError, match=f"{old} already holds a run; .*--resume {old}, replace it with --overwrite, or give another --out"):
-        create(old, "digits")
+    with pytest.raises(
+        UserError, match=f"{old} already contains a run; .*--resume {old}, replace it with --overwrite, or give another --out"
+    ):
+        create_run_directory(old, "digits")
     assert contents(old) == before
     assert (old / "metrics.jsonl").read_text() == "old"
 
 
 def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
-    assert create(old, "digits", overwrite=True) == old
+    assert create_run_directory(old, "digits", overwrite=True) == old
     assert contents(old) == ["notes.txt"]
     assert (old / "notes.txt").read_text() == "my own"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, overwrite):
+def test_a_directory_that_is_not_a_run_is_not_overwritten(tmp_path, overwrite):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "report.html").write_text("mine")
-    with pytest.raises(UserError, match="already holds other files"):
-        create(tmp_path / "photos", "digits", overwrite=overwrite)
+    with pytest.raises(UserError, match="already contains other files"):
+        create_run_directory(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
 
 
@@ -130,8 +132,8 @@ def test_interrupted_overwriting_can_be_repeated(old, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", cut_short)
         with pytest.raises(KeyboardInterrupt):
-            create(old, "digits", overwrite=True)
-    create(old, "digits", overwrite=True)
+            create_run_directory(old, "digits", overwrite=True)
+    create_run_directory(old, "digits", overwrite=True)
     assert contents(old) == ["notes.txt"]
 
 
@@ -148,22 +150,22 @@ def test_validation_writes_nothing(tmp_path, old, overwrite):
 def test_a_run_in_use_is_not_overwritten(old, lock_in_another_process):
     lock_in_another_process(old)
     with pytest.raises(UserError, match="is in use by another process"):
-        create(old, "digits", overwrite=True)
+        create_run_directory(old, "digits", overwrite=True)
     assert (old / "metrics.jsonl").exists()
 
 
 def test_a_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"--out {tmp_path / 'file'} is a file; give a folder that does not exist yet"):
-        create(tmp_path / "file", "digits")
+        create_run_directory(tmp_path / "file", "digits")
     with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"):
-        create(tmp_path / "file" / "run", "digits")
+        create_run_directory(tmp_path / "file" / "run", "digits")
 
 
 def test_a_file_called_runs_is_an_error():
     Path("runs").write_text("")
     with pytest.raises(UserError, match="cannot write the run directory runs"):
-        create(None, "digits")
+        create_run_directory(None, "digits")
 
 
 @needs_permissions
@@ -171,14 +173,17 @@ def test_a_directory_without_permission_is_an_error(tmp_path):
     (tmp_path / "theirs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     for path in (tmp_path / "theirs", tmp_path / "theirs" / "run"):
         with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give a writable --out"):
-            create(path, "digits")
+            create_run_directory(path, "digits")
 
 
 def test_a_locked_run_is_an_error_until_the_other_process_ends(tmp_path, lock_in_another_process):
     process = lock_in_another_process(tmp_path)
-    with pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for it"), run_lock(tmp_path):
+    with (
+        pytest.raises(UserError, match=f"run directory {tmp_path} is in use by another process; wait for that process"),
+        run_lock(tmp_path),
+    ):
         raise AssertionError("got in")
-    process.kill()  # however it ends
+    process.kill()  # a killed process releases the lock too
     process.wait()
     with run_lock(tmp_path):
         pass
@@ -225,5 +230,5 @@ def test_checkpoints_are_found_by_step(tmp_path):
         save_checkpoint(tmp_path / "checkpoints", step, weights={"w": torch.ones(1)}, state={}, meta={})
     run = Run(tmp_path)
     assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
-    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; it has 5, 12"):
+    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; choose one of the steps 5, 12"):
         run.checkpoint(7)

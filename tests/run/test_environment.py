@@ -40,7 +40,7 @@ def test_the_environment_has_neither_user_nor_host(monkeypatch):
     assert "someone" not in text
     assert "fullrank pretrain '~/my photos' --out=~/run" in text
     for secret in (socket.gethostname(), getpass.getuser()):
-        if len(secret) > 4:  # a name such as 'root' or 'vm' may stand in any word
+        if len(secret) > 4:  # a short name, e.g. 'root' or 'vm', may be part of any word
             assert secret not in text
 
 
@@ -50,7 +50,7 @@ def test_a_home_folder_at_the_root_changes_no_path(monkeypatch):
     assert describe_environment(RECIPES["digits"])["command"] == "fullrank pretrain /data/cats"
 
 
-def test_hardware_is_that_of_torch_and_the_system():
+def test_hardware_equals_what_torch_and_the_system_report():
     found = hardware()
     assert found["cores"] == os.cpu_count()
     assert found["threads"] == torch.get_num_threads()
@@ -64,12 +64,12 @@ def git(folder, *arguments):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_the_commit_is_that_of_the_package_with_a_mark_for_changes(tmp_path, monkeypatch):
+def test_the_commit_of_the_package_is_marked_if_files_changed(tmp_path, monkeypatch):
     file = tmp_path / "environment.py"
     file.write_text("# as committed\n")
     monkeypatch.setattr(environment, "__file__", str(file))
     git(tmp_path, "init", "-q")
-    assert commit() is None  # a checkout of something else, in which the package merely lies
+    assert commit() is None  # the package is not tracked in this checkout
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
@@ -78,13 +78,13 @@ def test_the_commit_is_that_of_the_package_with_a_mark_for_changes(tmp_path, mon
     assert commit() == head[:12] + "+changes"
 
 
-def test_outside_of_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
+def test_the_commit_is_none_without_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit() is None
 
 
-def test_without_git_there_is_no_commit(monkeypatch):
+def test_the_commit_is_none_without_git(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert commit() is None
 

@@ -15,7 +15,7 @@ def test_objects_are_read_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(1, len('{"step": 22}')))
-def test_an_incomplete_last_line_is_left_out_and_reported(tmp_path, cut):
+def test_an_incomplete_last_line_is_ignored_and_reported(tmp_path, cut):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"step": 1}\n' + '{"step": 22}'[:cut])
     assert read_jsonl(path) == ([{"step": 1}], 2)

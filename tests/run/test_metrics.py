@@ -66,7 +66,7 @@ def test_rows_become_a_table(tmp_path):
     assert frame["backbone/effective_rank"].dropna().tolist() == [2.0]
 
 
-def test_of_a_step_that_was_logged_twice_the_later_row_counts(tmp_path):
+def test_if_a_step_was_logged_twice_the_later_row_is_used(tmp_path):
     first, again = rows([10, 20]), rows([20, 30])
     lines = [json.dumps(row_to_json(row)) + "\n" for row in (*first, *again)]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
@@ -89,21 +89,21 @@ def test_tensorboard_has_each_number_of_each_row(tmp_path):
     assert found["terms/variance"] == [(s, float(s)) for s in (1, 2, 3)]
 
 
-def test_on_resume_later_rows_are_dropped_and_each_step_is_logged_once(tmp_path):
+def test_on_resume_later_rows_are_removed_and_each_step_is_logged_once(tmp_path):
     write(tmp_path, [10, 20, 30, 40])
     write(tmp_path, [30, 40, 50], after=20)
     assert read(tmp_path) == rows([10, 20, 30, 40, 50])
     assert events(tmp_path)["loss"] == [(s, s + 0.5) for s in (10, 20, 30, 40, 50)]
 
 
-def test_a_new_writer_drops_the_rows_of_an_old_one(tmp_path):
+def test_a_new_writer_removes_the_rows_of_an_old_one(tmp_path):
     write(tmp_path, [10, 20])
     write(tmp_path, [5])
     assert read(tmp_path) == rows([5])
     assert [step for step, _ in events(tmp_path)["loss"]] == [5]
 
 
-def test_on_resume_an_incomplete_row_is_dropped(tmp_path):
+def test_on_resume_an_incomplete_row_is_removed(tmp_path):
     write(tmp_path, [10])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 20, "lo')
@@ -173,7 +173,7 @@ def test_wandb_continues_the_run_of_the_same_folder_and_no_other(tmp_path, wandb
     assert first == again != other
 
 
-def test_a_missing_wandb_says_how_to_install_it(tmp_path, monkeypatch):
+def test_the_error_for_a_missing_wandb_names_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"--wandb needs the package wandb, which is not installed; pip install 'fullrank\[wandb\]'"):
         MetricsWriter(tmp_path, wandb=True)

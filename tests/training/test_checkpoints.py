@@ -75,7 +75,9 @@ def test_only_the_newest_two_can_be_resumed(tmp_path):
     assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
     for checkpoint in found:
         assert_complete(checkpoint)
-    with pytest.raises(UserError, match=r"cannot be resumed: it has no state.pt; only a run's newest two checkpoints keep one") as caught:
+    with pytest.raises(
+        UserError, match=r"has no state.pt, so it cannot be resumed; resume from one of the newest two checkpoints"
+    ) as caught:
         found[1].state()
     assert_one_line(caught)
 
@@ -87,11 +89,11 @@ def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
 
 
 class Killed(BaseException):
-    """The end of the process, which no code catches."""
+    """Raised in place of the end of the process; no code catches this exception."""
 
 
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
-def test_a_crash_before_the_rename_leaves_the_old_one_complete(tmp_path, monkeypatch, step):
+def test_a_crash_before_the_rename_leaves_the_old_checkpoint_complete(tmp_path, monkeypatch, step):
     save(tmp_path, 1)
 
     def killed(*_):
@@ -108,7 +110,7 @@ def test_a_crash_before_the_rename_leaves_the_old_one_complete(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_complete(tmp_path, monkeypatch, name):
+def test_a_crash_in_the_middle_of_a_file_leaves_the_old_checkpoint_complete(tmp_path, monkeypatch, name):
     save(tmp_path, 1)
     whole = Path.write_bytes
 
@@ -128,7 +130,7 @@ def test_a_crash_in_the_middle_of_a_file_leaves_the_old_one_complete(tmp_path, m
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
-def test_a_full_disk_is_one_line_and_leaves_the_old_one_complete(tmp_path, monkeypatch, name, step):
+def test_a_full_disk_is_one_line_and_leaves_the_old_checkpoint_complete(tmp_path, monkeypatch, name, step):
     save(tmp_path, 1)
     whole = Path.write_bytes
 
@@ -145,7 +147,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_one_complete(tmp_path, monke
     assert_complete(list_checkpoints(tmp_path)[0], 1)
 
 
-def test_a_failed_rename_restores_the_old_one(tmp_path, monkeypatch):
+def test_a_failed_rename_restores_the_old_checkpoint(tmp_path, monkeypatch):
     save(tmp_path, 1)
     rename = os.replace
 
@@ -179,7 +181,7 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
         file.mkdir()
     else:
         file.write_bytes({"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage])
-    with pytest.raises(UserError, match="remove its folder to use the checkpoint before it") as caught:
+    with pytest.raises(UserError, match="remove this folder to use the previous checkpoint") as caught:
         getattr(checkpoint, READ[name])()
     assert_one_line(caught, str(file))
 
@@ -194,7 +196,7 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "3", '"ab"'])
-def test_a_meta_file_that_is_no_object_is_an_error(tmp_path, content):
+def test_a_meta_file_that_is_not_an_object_is_an_error(tmp_path, content):
     checkpoint = save(tmp_path, 1)
     (checkpoint.path / "meta.json").write_text(content)
     with pytest.raises(UserError, match=r"meta\.json cannot be read"):

@@ -1,4 +1,4 @@
-"""The training loop against a loop written by hand, and two processes against one."""
+"""Compare the training loop with a loop written by hand, and two processes with one."""
 
 import runpy
 from copy import deepcopy
@@ -148,7 +148,7 @@ def two_processes(together):
 
 @pytest.fixture(scope="module")
 def train_here():
-    """`train_here(…)`: the worker's three steps in this process."""
+    """`train_here(…)`: run the three steps of `fit_worker` in this process."""
 
     def train(**numbers):
         default = torch.get_default_dtype()
@@ -173,13 +173,13 @@ def assert_same_weights(found, wanted):
 
 
 @pytest.mark.ddp
-def test_two_processes_take_the_steps_of_one(one_process, two_processes):
+def test_two_processes_equal_one_process(one_process, two_processes):
     for process in two_processes:
         assert_same_weights(process["undivided"], one_process)
 
 
 @pytest.mark.ddp
-def test_micro_batches_on_two_processes_take_the_steps_of_one(train_here, two_processes):
+def test_micro_batches_on_two_processes_equal_one_process(train_here, two_processes):
     undivided = train_here(batchnorm=False)
     for process in two_processes:
         assert_same_weights(process["divided without BatchNorm"], undivided)

@@ -1,4 +1,4 @@
-"""What a run says when memory is short, or when its batches are embedded in pieces."""
+"""Test the messages about memory and micro-batches."""
 
 import io
 import re
@@ -23,7 +23,7 @@ def tiny(small):
 
 @pytest.fixture
 def room(monkeypatch):
-    """`room(images, error)`: a backbone that has memory for so many images at once in training; returns the sizes that it has seen."""
+    """`room(images, error)`: limit the number of images that the backbone can train on at once; return the list of batch sizes so far."""
 
     def make(images, error):
         forward, sizes = ResNet.forward, []
@@ -54,17 +54,17 @@ CPU = RuntimeError(
 
 
 @pytest.mark.parametrize("error", [CUDA, CPU], ids=["cuda", "cpu"])
-def test_who_follows_the_line_comes_to_a_size_that_fits(tiny, room, tmp_path, error):
+def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_path, error):
     sizes, micro_batch = room(80, error), 0
     for tried, half in ((256, 128), (128, 64)):
-        with pytest.raises(UserError, match=f"^out of memory with {tried} images embedded at a time; give ") as failure:
+        with pytest.raises(UserError, match=f"^out of memory with {tried} images in one forward pass; give ") as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
     run, said = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert said.count("BatchNorm normalises each of 4 pieces of a batch by itself and updates its statistics 4 times a step") == 1
+    assert said.count("BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step") == 1
 
 
 def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
@@ -73,22 +73,22 @@ def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
         train(tiny, tmp_path / "run", 0)
 
 
-def test_an_undivided_run_and_one_without_batchnorm_say_nothing():
+def test_without_micro_batches_or_batchnorm_there_is_no_warning():
     with_norm, without = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     assert [has_batchnorm(module) for module in (with_norm, without)] == [True, False]
     assert micro_batch_warning(with_norm, share=64, micro_batch=0) is None
     assert micro_batch_warning(with_norm, share=64, micro_batch=64) is None
     assert micro_batch_warning(without, share=64, micro_batch=1) is None
-    assert "2 pieces" in micro_batch_warning(with_norm, share=64, micro_batch=63)
+    assert "2 micro-batches" in micro_batch_warning(with_norm, share=64, micro_batch=63)
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
-def test_batchnorm_takes_no_single_image(share, micro_batch):
-    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm takes 2 images or more; change"):
+def test_batchnorm_with_a_single_image_is_an_error(share, micro_batch):
+    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"):
         micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
 
 
-def test_what_cannot_be_halved_is_answered_by_other_remedies():
+def test_a_single_image_gets_another_remedy():
     assert "--machine.micro_batch 1," in out_of_memory_remedy(3, batchnorm=False)
     for line in (out_of_memory_remedy(1, batchnorm=False), out_of_memory_remedy(3, batchnorm=True)):
         assert "micro_batch" not in line
@@ -97,12 +97,12 @@ def test_what_cannot_be_halved_is_answered_by_other_remedies():
     assert "BatchNorm's statistics" in out_of_memory_remedy(256, batchnorm=True)
 
 
-def test_the_cpu_allocator_is_known_by_what_it_says():
+def test_an_error_of_the_cpu_allocator_is_recognised():
     with pytest.raises(RuntimeError) as failure:
         torch.empty(10**15)
     assert is_out_of_memory(failure.value)
 
 
-def test_a_negative_number_is_refused(tiny, tmp_path):
+def test_a_negative_micro_batch_is_an_error(tiny, tmp_path):
     with pytest.raises(UserError, match=r"machine.micro_batch is -1, but has to be at least 0; change --machine.micro_batch"):
         train(tiny, tmp_path / "run", -1)

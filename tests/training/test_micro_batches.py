@@ -1,4 +1,4 @@
-"""A step with micro-batches against a step without, and against micro-batches with all activations in memory."""
+"""Compare a step with micro-batches to a step without, and to micro-batches with all activations in memory."""
 
 from copy import deepcopy
 from functools import partial
@@ -91,7 +91,7 @@ def assert_equal(found, wanted):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_loss_and_gradient_are_those_of_the_undivided_batch(fabric, name):
+def test_loss_and_gradient_equal_those_of_the_whole_batch(fabric, name):
     method = build_method(name)
     groups = views((3, 6)) if name in MULTI_CROP else views()
     wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
@@ -111,7 +111,7 @@ def test_dropout_uses_the_same_masks_in_both_passes(fabric):
     wanted = keep_all_activations(deepcopy(method), split_views(groups, 5))
     after = torch.get_rng_state()
     other = keep_all_activations(deepcopy(method), split_views(groups, 5))
-    assert (other[1] - wanted[1]).norm() > 0.1 * wanted[1].norm()  # the masks matter
+    assert (other[1] - wanted[1]).norm() > 0.1 * wanted[1].norm()  # other masks give another gradient
     torch.set_rng_state(state)
     assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)
     assert torch.equal(torch.get_rng_state(), after)
@@ -126,11 +126,11 @@ def test_batchnorm_normalises_each_micro_batch_and_updates_its_statistics(fabric
     torch.testing.assert_close(norm.running_var, wanted.running_var, rtol=1e-12, atol=0)
     assert norm.num_batches_tracked == 3 * 3  # micro-batches × views
     _, whole = gradient(fabric, undivided, groups, micro_batch=0)
-    assert (whole - flat_gradient(method)).norm() > 1e-2 * whole.norm()  # the reason for the note
+    assert (whole - flat_gradient(method)).norm() > 1e-2 * whole.norm()  # BatchNorm changes the gradient
 
 
 @pytest.mark.parametrize("name", ["lars", "adamw"])
-def test_three_steps_are_those_of_the_undivided_batch(fabric, name):
+def test_three_steps_equal_those_of_the_whole_batch(fabric, name):
     method = build_method("moco")  # has a moving average and a queue
     other = deepcopy(method)
     rng = torch.Generator().manual_seed(2)
@@ -205,7 +205,7 @@ def test_activations_of_only_one_micro_batch_are_in_memory(fabric):
         assert peak <= 1.05 * whole * micro_batch / N
 
 
-def test_each_micro_batch_passes_twice(fabric):
+def test_each_micro_batch_has_two_forward_passes(fabric):
     method, sizes = joint(), []
     method.backbone[0].register_forward_hook(lambda layer, inputs, output: sizes.append(len(inputs[0])))
     gradient(fabric, method, views(), micro_batch=5)
@@ -225,7 +225,7 @@ def test_processes_exchange_gradients_only_after_the_last_micro_batch(fabric, mo
 
 
 @pytest.mark.parametrize("micro_batch", range(1, 14))
-def test_micro_batches_are_few_nearly_equal_and_complete(micro_batch):
+def test_micro_batches_have_nearly_equal_sizes_and_all_images(micro_batch):
     groups = views((3, 4))
     parts = split_views(groups, micro_batch)
     sizes = [part[0].shape[1] for part in parts]
@@ -247,7 +247,7 @@ def test_dropout_uses_the_same_masks_in_both_passes_on_a_gpu():
     assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)
 
 
-def test_mixed_precision_is_that_of_the_undivided_batch():
+def test_mixed_precision_equals_that_of_the_whole_batch():
     torch.set_default_dtype(torch.float32)
     method, groups = convert_sync_batchnorm(joint()).float(), [group.float() for group in views()]
     fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")

@@ -61,7 +61,7 @@ def test_lars_equals_its_formula(lr, clips, weight_decay):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
 
 
-def test_lars_without_the_clip_equals_its_paper():
+def test_lars_without_the_clip_equals_the_formula_of_the_paper():
     numbers = {"lr": 4.8, "weight_decay": 1e-2, "momentum": 0.9}
     expected, _ = lars_reference(network(), **numbers, trust_coefficient=0.001, trust_clip=False)
     module = network()
@@ -89,7 +89,7 @@ def test_lars_adapts_weights_without_decay_unlike_timm():
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_weights_decay_and_biases_and_norms_do_not(name):
+def test_only_weights_have_weight_decay(name):
     """With zero gradients only weight decay changes a parameter."""
     module = network()
     before = [parameter.detach().clone() for parameter in module.parameters()]

@@ -63,7 +63,7 @@ def test_the_cosine_starts_at_the_peak_and_decreases(warmup, floor, steps_per_ep
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_cosine_is_that_torch_rates(floor):
+def test_the_cosine_equals_that_of_torch(floor):
     values = curve(ScheduleConfig(warmup=0.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
     assert values == pytest.approx(expected)
@@ -77,7 +77,7 @@ def test_the_cosine_after_a_warm_up_equals_its_closed_form(floor):
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_warm_restarts_are_those_torch_rates(floor):
+def test_warm_restarts_equal_those_of_torch(floor):
     values = curve(ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40)
     assert values == pytest.approx(expected)
@@ -90,7 +90,7 @@ def test_the_first_restart_is_a_period_after_the_warm_up():
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.5])
-def test_steps_are_those_torch_rates(decay):
+def test_steps_equal_those_of_torch(decay):
     values = curve(ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10)
     expected = torch_rates(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
     assert values == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""The command line: verbs, typed flags, and errors of one line."""
+"""The command line: commands, typed flags, and one-line errors."""
 
 from fullrank.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`python -m fullrank.cli`, for launchers that need a module."""
+"""Run `python -m fullrank.cli`, for launchers that need a module."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`fullrank check`: test an objective for the requirements of every objective."""
+"""`fullrank check`: test whether an objective meets the requirements."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -28,7 +28,7 @@ class Options:
     """Options of the check."""
 
     processes: int = 4
-    """Largest number of processes to compare with one process: 1, 2, 4, … up to it."""
+    """Largest number of processes; the check compares 1, 2, 4, … processes with each other."""
     out: Path | None = None
     """Write an HTML page with figures."""
     overwrite: bool = False
@@ -38,16 +38,16 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Parse the arguments, run the checks and print the results; SystemExit(1) if a check failed."""
     if not arguments or arguments[0].startswith("-"):
-        call(explain, arguments, verb="check")
+        call(explain, arguments, command="check")
         return
     name, *rest = arguments
     objective = resolve_objective(name)
-    options, numbers = parse_flags(name, objective, rest)
+    options, hyperparameters = parse_flags(name, objective, rest)
     if options.processes < 1:
-        raise UserError(f"--processes {options.processes} is not a number of processes; expected 1 or more")
+        raise UserError(f"--processes is {options.processes}, expected 1 or more")
     with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
-            report = check(objective, name=name, hyper=numbers, processes=process_counts(options.processes), progress=status.update)
+            report = check(objective, name=name, hyper=hyperparameters, processes=process_counts(options.processes), progress=status.update)
         if draft:
             draft.write_text(render(report), encoding="utf-8")
     print_results(report, Console())
@@ -63,32 +63,32 @@ def explain(
     *,
     options: Annotated[Options, tyro.conf.arg(name="")] = Options(),
 ) -> None:
-    """Test an objective, your own or one of the library, in less than a minute.
+    """Test an objective, yours or one of the library, in less than a minute.
 
     The checks are: value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, torch.compile, invariances, cost, and the
-    spectrum of free embeddings in comparison with FroSSL's.
+    spectrum of free embeddings compared with FroSSL.
 
     Exit status 0: all checks passed; 1: a check failed; 2: the objective cannot be tested. The objective's hyperparameters are flags:
     --hyper.NAME.
 
     Args:
-        objective: package.module:function, or the name of one of the library.
-        options: of the check.
+        objective: package.module:function, or the name of an objective of the library.
+        options: options of the check.
     """
-    raise UserError(f"the objective has to be the first argument: fullrank check {objective} …")
+    raise UserError(f"the first argument must be the objective; for example: fullrank check {objective} …")
 
 
 def parse_flags(name: str, objective: Objective, arguments: Sequence[str]) -> tuple[Options, dict[str, Any]]:
     """Parse the options, and the flags of the objective's hyperparameters."""
-    numbers: Any = keywords(objective)
+    Hyper: Any = keywords(objective)
 
     @dataclass(frozen=True)
     class Flags:
         options: Annotated[Options, tyro.conf.arg(name="")]
-        hyper: numbers  # pyright: ignore[reportInvalidTypeForm]
+        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
         """Hyperparameters of the objective; its docstring explains them."""
 
-    flags = parse(Flags, arguments, verb=f"check {name}", default=Flags(Options(), numbers()), description=f"Test {name}.")
+    flags = parse(Flags, arguments, command=f"check {name}", default=Flags(Options(), Hyper()), description=f"Test {name}.")
     return flags.options, vars(flags.hyper)
 
 

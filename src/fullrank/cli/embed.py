@@ -27,7 +27,7 @@ def embed(
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
         out: the Parquet file to write.
-        split: name of the split; required if the source has several.
+        split: name of the split; required if the source has several splits.
         batch_size: images per forward pass.
         overwrite: replace the file if it exists.
         read: how images are read, and where the backbone runs.
@@ -55,4 +55,4 @@ def embed(
         stderr().print(f"skipped {name}: {reason}")
 
 
-run = partial(call, embed, verb="embed")
+run = partial(call, embed, command="embed")

@@ -39,12 +39,12 @@ def evaluate(
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        train: name of the split that the probes are trained on; by default that of the run, or 'train'.
-        test: name of the split that the probes are scored on; by default that of the run, or 'test' or 'validation'.
+        train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
+        test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
         probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), knn, few-shot (two labels per class).
         baselines: also score raw pixels and the untrained backbone.
-        dimensions: range of feature dimensions to score, such as :360 or 360: (not of raw pixels); the run is then not changed.
-        seed: seed of all random draws; if the images have no named splits, the seed of the run divides them.
+        dimensions: range of feature dimensions to score, e.g. :360 or 360: (not for raw pixels); evaluation.json is then not written.
+        seed: seed of all random draws; if the images have no named splits, the seed of the run splits them.
         out: file for the scores; by default RUN/evaluation.json for a run directory, and no file for other models.
         overwrite: replace the file of --out if it exists; RUN/evaluation.json is always replaced.
         read: how images are read, and where the backbone runs.
@@ -92,18 +92,18 @@ def evaluate(
 
 
 def parse_slice(text: str) -> slice:
-    """Parse a slice START:STOP of non-negative numbers.
+    """Parse a slice START:STOP of non-negative integers.
 
     Raises:
-        UserError: the text has another form.
+        UserError: the text is not a slice.
 
     >>> parse_slice(":360"), parse_slice("360:")
     (slice(None, 360, None), slice(360, None, None))
     """
     start, colon, stop = text.partition(":")
     if not colon or not all(bound.isdecimal() for bound in (start, stop) if bound):
-        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, such as :360 or 360:")
+        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, e.g. :360 or 360:")
     return slice(int(start) if start else None, int(stop) if stop else None)
 
 
-run = partial(call, evaluate, verb="evaluate")
+run = partial(call, evaluate, command="evaluate")

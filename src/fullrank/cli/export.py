@@ -13,7 +13,7 @@ from fullrank.terminal import stderr
 def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
     """Write the backbone to FILE.safetensors or FILE.onnx.
 
-    `fullrank.load("file:FILE.safetensors")` loads the weights; for backbones with a standard stem, plain timm loads them too.
+    `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a standard stem.
 
     Args:
         model: a run directory, RUN@STEP or timm:NAME.
@@ -36,4 +36,4 @@ def export(model: Model, /, *, out: Path, overwrite: bool = False) -> None:
         console.print(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
 
 
-run = partial(call, export, verb="export")
+run = partial(call, export, command="export")

@@ -1,4 +1,4 @@
-"""Typed flags by tyro, with its error boxes reduced to one line."""
+"""Parse typed flags with tyro, and shorten tyro's error boxes to one line."""
 
 import contextlib
 import functools
@@ -17,42 +17,42 @@ Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 """The positional argument of the commands that take a MODEL."""
 
 
-def call(function: Callable[..., T], arguments: Sequence[str], *, verb: str) -> T:
-    """Call the function of a verb with `arguments`; its signature defines the flags and its docstring the help.
+def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) -> T:
+    """Call the function of a command; the function's signature defines the flags, and its docstring the help.
 
     Raises:
-        UserError: as `parse`; other exceptions are those of the function.
+        UserError: a flag or value is wrong. Exceptions of the function are not changed.
     """
 
     @functools.wraps(function)
     def deferred(*values: Any, **named: Any) -> Callable[[], T]:
         return functools.partial(function, *values, **named)
 
-    return parse(deferred, arguments, verb=verb)()  # after parsing, during which the output is captured
+    return parse(deferred, arguments, command=command)()  # called after parsing, because `parse` captures the output
 
 
-def parse(what: Callable[..., T], arguments: Sequence[str], *, verb: str, default: Any = None, description: str | None = None) -> T:
+def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, default: Any = None, description: str | None = None) -> T:
     """Parse `arguments` into `what`, a dataclass.
 
     Raises:
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    options: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {verb}", "description": description}
+    options: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {command}", "description": description}
     if default is not None:
         options["default"] = default
     output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # no terminal: no colours or frames
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # without a terminal, tyro prints no colours or frames
             return tyro.cli(what, **options)
     except SystemExit as stop:
         if stop.code:
-            raise UserError(f"{one_line(output.getvalue())}; see fullrank {verb} --help") from None
+            raise UserError(f"{one_line(output.getvalue())}; see fullrank {command} --help") from None
     return tyro.cli(what, **options)  # again, to print the help on the terminal
 
 
 def one_line(box: str) -> str:
-    r"""Return an error box of tyro as one line: its message and the flags that it proposes, without their help.
+    r"""Return an error box of tyro as one line: the message and the proposed flags, without the help of the flags.
 
     >>> one_line(" Oh\n ---\n  Unrecognized options: --lr\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n          Help.\n")
     'unrecognized options: --lr; did you mean --optimizer.lr FLOAT?'

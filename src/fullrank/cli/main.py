@@ -1,4 +1,4 @@
-"""The command line: dispatch to a verb. Heavy modules are imported only when the verb is known, so that the help is fast."""
+"""Run a command. Heavy modules are imported only when the command is known, so that the help is fast."""
 
 import importlib
 import os
@@ -7,30 +7,30 @@ from collections.abc import Sequence
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 
-VERBS = {
-    "pretrain": "learn a backbone from unlabelled images",
-    "evaluate": "linear probes and kNN on the frozen backbone, compared with raw pixels and the untrained network",
-    "spectrum": "eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
+COMMANDS = {
+    "pretrain": "pretrain a backbone on unlabelled images",
+    "evaluate": "score the frozen backbone by linear probes and kNN, compared with raw pixels and the untrained network",
+    "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet",
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "write one self-contained HTML page for one or several runs",
-    "check": "test whether your own objective meets the requirements: package.module:function",
-    "reproduce": "the figures of the papers, each with its claims and whether they are reproduced",
+    "check": "test whether an objective meets the requirements; yours is package.module:function",
+    "reproduce": "compute the figures of the papers, and check their claims",
     "recipes": "list the recipes, or print one",
 }
 
-HELP = """usage: fullrank VERB …
+HELP = """usage: fullrank COMMAND …
 
 Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
 
-{verbs}
+{commands}
 
 SOURCE of images: digits (embedded), a path (folder or Parquet), folder:PATH, parquet:PATH, hf:NAME
 MODEL: a run directory, RUN@STEP, timm:NAME, file:PATH
 
 Try it:                fullrank pretrain digits
-Your own photos:       fullrank pretrain path/to/folder
-Help on a verb:        fullrank pretrain --help
+Use your photos:       fullrank pretrain path/to/folder
+Help on a command:     fullrank pretrain --help
 """
 
 
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        width = max(map(len, VERBS))
-        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {summary}" for verb, summary in VERBS.items())), end="")
+        width = max(map(len, COMMANDS))
+        print(HELP.format(commands="\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items())), end="")
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version
@@ -50,9 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fullrank {version('fullrank')}")
         return 0
     try:
-        pick(arguments[0], VERBS, "verb")
-        verb = importlib.import_module(f"fullrank.cli.{arguments[0]}")
-        verb.run(arguments[1:])
+        pick(arguments[0], COMMANDS, "command")
+        importlib.import_module(f"fullrank.cli.{arguments[0]}").run(arguments[1:])
     except UserError as error:
         print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2

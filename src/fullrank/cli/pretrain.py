@@ -1,4 +1,4 @@
-"""`fullrank pretrain`. The flags are parsed in two passes: first recipe and objective, then the typed flags of both."""
+"""`fullrank pretrain`: parse first the recipe and the objective, then the flags that they define; train and write the report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,17 +19,17 @@ from fullrank.terminal import stderr
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
        fullrank pretrain --resume RUN
 
-Learn a backbone from unlabelled images. RECIPE: {recipes}; or a recipe.json.
-SOURCE: a folder or Parquet file of your own images, for which a general recipe is chosen and shown.
+Pretrain a backbone on unlabelled images. RECIPE: {recipes}; or a recipe.json.
+SOURCE: a folder or Parquet file of images; the command chooses and shows a general recipe.
 
-  fullrank pretrain digits                                      a minute on two cores, without a download
-  fullrank pretrain digits --objective vicreg                   another objective (see below)
-  fullrank pretrain digits --objective my_module:my_loss        your own function (see fullrank check)
-  fullrank pretrain digits --hyper.invariance 2                 a hyperparameter of the objective
-  fullrank pretrain cifar10-small --data path/to/parquet        a recipe on your own copy of the data
-  fullrank pretrain cifar10-small --devices 2                   the same run on two processes
+  fullrank pretrain digits                                      takes a minute on two cores, without a download
+  fullrank pretrain digits --objective vicreg                   use another objective (see below)
+  fullrank pretrain digits --objective my_module:my_loss        use your own function (see fullrank check)
+  fullrank pretrain digits --hyper.invariance 2                 set a hyperparameter of the objective
+  fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
+  fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
   fullrank pretrain path/to/photos --preview                    look at the views first
-  fullrank pretrain digits --help                               all flags of a recipe, with their defaults
+  fullrank pretrain digits --help                               show all flags of a recipe with their defaults
 
 Objectives: {objectives}
 """
@@ -40,17 +40,17 @@ class Options:
     """The options of a run that are not part of its recipe."""
 
     data: str | None = None
-    """Source of the images, in place of the recipe's own."""
+    """Short for --data.source: the source of the images."""
     split: str | None = None
-    """Name of the split to train on, in place of the recipe's own."""
+    """Short for --data.train: the name of the split to train on."""
     out: Path | None = None
-    """Run directory; by default the next free runs/NAME."""
+    """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
     overwrite: bool = False
-    """Replace the run in --out."""
+    """Replace the run or the file in --out."""
     devices: int | None = None
-    """Number of processes, each on its own device, in place of the recipe's own. Batch and steps stay the same."""
+    """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
     preview: bool = False
-    """Write views.png, a grid of images and their views, and stop."""
+    """Write a picture of images and their views, and do not train."""
     wandb: bool = False
     """Log to Weights & Biases too."""
 
@@ -67,20 +67,22 @@ def run(arguments: Sequence[str]) -> None:
         resume_run(Path(resume), arguments, console)
         return
     if arguments[0].startswith("-"):
-        raise UserError(f"expected a recipe or a path first, got {arguments[0]}; such as: fullrank pretrain digits {arguments[0]} …")
+        raise UserError(
+            f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank pretrain digits {arguments[0]} …"
+        )
     recipe, options = read_arguments(arguments, console)
     start_run(recipe, options, console)
 
 
 def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
-    """Return the recipe and the options of a command line that begins with a recipe or a source."""
+    """Parse a command line that begins with a recipe or a source."""
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
     recipe, choices = resolve_recipe(arguments[0], data=data, train=split or train)
     recipe, options = parse_flags(recipe, arguments[1:])
     if choices:
-        console.print("\n  ".join(["A general recipe for these images; change it with the flags in brackets:", *choices]))
+        console.print("\n  ".join(["A general recipe for these images; the flags in brackets change the recipe:", *choices]))
     return recipe, options
 
 
@@ -96,7 +98,7 @@ def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[
     for i, argument in enumerate(arguments):
         if argument == flag:
             if i + 1 == len(arguments) or arguments[i + 1].startswith("--"):
-                raise UserError(f"{flag} has no value; give one, see fullrank pretrain --help")
+                raise UserError(f"{flag} has no value; see fullrank pretrain --help")
             return arguments[i + 1], [*arguments[:i], *arguments[i + 2 :]]
         if argument.startswith(flag + "="):
             return argument.removeprefix(flag + "="), [*arguments[:i], *arguments[i + 1 :]]
@@ -106,11 +108,11 @@ def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[
 
 
 def resolve_recipe(name: str, *, data: str | None = None, train: str | None = None) -> tuple[Recipe, list[str]]:
-    """Return the named recipe, the recipe in a JSON file, or the general recipe for a source of images with an explanation of its choices.
+    """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with lines that explain its choices.
 
     Args:
-        name: a recipe, a JSON file or a source; "photos" is the general recipe for `data`.
-        data: the source given by --data.
+        name: a recipe, a JSON file or a source; "photos" means the general recipe for `data`.
+        data: the value of --data.
         train: name of the split to train on.
 
     Raises:
@@ -124,7 +126,7 @@ def resolve_recipe(name: str, *, data: str | None = None, train: str | None = No
         return read_recipe(Path(name)), []
     if not (Path(name).exists() or ":" in name):
         like_a_path = "/" in name or "\\" in name or "." in name
-        images = "images in a folder, a Parquet file or hf:OWNER/NAME, such as: fullrank pretrain path/to/photos"
+        images = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
         expected = images if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {images}"
         raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
     import torch
@@ -135,7 +137,7 @@ def resolve_recipe(name: str, *, data: str | None = None, train: str | None = No
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
-    """Parse the flags of the recipe, of its objective and method, and of the run."""
+    """Parse the flags of the recipe, its objective, its method, and the run."""
     name, arguments = pop_flag(arguments, "--objective")
     builder, arguments = pop_flag(arguments, "--method-builder")
     if name is not None and name != recipe.objective:
@@ -151,15 +153,15 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the objective (--objective NAME chooses another)."""
+        """Hyperparameters of the objective (--objective NAME chooses another objective)."""
         method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses your own)."""
+        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another method)."""
 
     default = Flags(Options(), recipe, Hyper(**recipe.hyper), MethodOptions(**recipe.method))
     flags = parse(
         Flags,
         arguments,
-        verb=f"pretrain {recipe.name}",
+        command=f"pretrain {recipe.name}",
         default=default,
         description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
@@ -169,7 +171,7 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
 
 
 def start_run(recipe: Recipe, options: Options, console: Console) -> None:
-    """Train and write the report, or only draw the views."""
+    """Train and write the report, or write the preview."""
     from fullrank.pretraining import pretrain, preview
 
     if options.preview:
@@ -180,25 +182,20 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
 
 
 def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
-    """Continue a run, on any number of devices; a recipe given with it must be the run's own."""
+    """Continue a run on any number of devices; a recipe passed with --resume must equal the stored one."""
     from fullrank.pretraining import pretrain
 
     devices, arguments = pop_flag(arguments, "--devices")
+    if devices and not devices.isdecimal():
+        raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
     rest = [argument for argument in arguments if argument != "--wandb"]
     if rest and rest[0].startswith("-"):
-        raise UserError(f"--resume {path} continues a run with its own recipe, got {' '.join(rest)}; leave it out, or start a new run")
+        raise UserError(f"--resume uses the recipe stored in {path}; remove the flags {' '.join(rest)}, or start a new run")
     recipe, options = read_arguments(rest, console) if rest else (None, Options())
     if replace(options, data=None, split=None) != Options():
-        raise UserError(f"--resume {path} continues in that folder; leave out --out, --overwrite and --preview")
-    run = pretrain(recipe, resume=path, devices=parse_devices(devices), wandb=len(rest) < len(arguments), console=console)
+        raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite and --preview")
+    run = pretrain(recipe, resume=path, devices=int(devices) if devices else None, wandb=len(rest) < len(arguments), console=console)
     finish_run(run.path, console)
-
-
-def parse_devices(devices: str | None) -> int | None:
-    """Return the value of --devices as a number. Raises UserError if it is not one."""
-    if devices is not None and not devices.isdecimal():
-        raise UserError(f"--devices {devices} is not a number of processes; give one, such as --devices 2")
-    return None if devices is None else int(devices)
 
 
 def finish_run(path: Path, console: Console) -> None:

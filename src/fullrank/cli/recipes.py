@@ -1,4 +1,4 @@
-"""`fullrank recipes`: list the recipes, or print one as JSON."""
+"""`fullrank recipes`: list the recipes, or print one recipe as JSON."""
 
 import json
 from functools import partial
@@ -13,7 +13,7 @@ from fullrank.recipes import RECIPES, to_dict
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
-    """List the recipes, or print one as JSON, to save it, edit it, and give the file to `fullrank pretrain`.
+    """List the recipes, or print one recipe as JSON. `fullrank pretrain FILE.json` accepts an edited copy.
 
     Args:
         name: name of a recipe.
@@ -28,4 +28,4 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     Console().print(table)
 
 
-run = partial(call, recipes, verb="recipes")
+run = partial(call, recipes, command="recipes")

@@ -1,17 +1,12 @@
-"""`fullrank report`: one HTML page about one or several runs."""
+"""`fullrank report`: write one HTML page about one or several runs."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import tyro
 
 from fullrank.cli.flags import call
 from fullrank.report import write_report
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Parse the arguments and write the page."""
-    call(report, arguments, verb="report")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:
@@ -24,3 +19,6 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images
         overwrite: replace an existing page.
     """
     print(write_report(runs, out, images=images, overwrite=overwrite))
+
+
+run = partial(call, report, command="report")

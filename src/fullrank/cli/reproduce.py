@@ -1,6 +1,7 @@
-"""`fullrank reproduce`: computes and draws figures of the papers, and says which of their claims are reproduced."""
+"""`fullrank reproduce`: compute and draw figures of the papers, and check the papers' claims."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +21,6 @@ from fullrank.terminal import stderr
 COLORS = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run `fullrank reproduce` with these arguments."""
-    call(reproduce, arguments, verb="reproduce")
-
-
 def reproduce(
     name: tyro.conf.Positional[str | None] = None,
     /,
@@ -39,12 +35,12 @@ def reproduce(
     """Compute and draw one figure, or all figures of a paper, and check the paper's claims.
 
     Without a name, the command lists all figures with their claims and with the results that come with the library.
-    With the name of a paper, figures that OUT already contains are only drawn again, so an interrupted command can be repeated.
+    With the name of a paper, existing figures are only drawn again, so an interrupted command can be repeated.
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small minutes; paper has the paper's values if it gives them.
-        data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else the embedded digits.
+        size: smoke takes seconds, small takes minutes, paper uses the settings of the paper as far as the paper states them.
+        data: source URI of the images, for figures that use images; by default the source of the size's recipe, or the embedded digits.
         seed: seed of all random numbers.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
         overwrite: replace existing files.
@@ -57,9 +53,9 @@ def reproduce(
     images = {figure: load_figure(figure).images for figure in names}
     paths = {figure: (out / result_path(figure, size)).with_suffix(".json") for figure in names}
     if data is not None and not any(images.values()):
-        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
+        raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     if name in paths and paths[name].exists() and not (overwrite or redraw):
-        raise UserError(f"{paths[name]} exists already; choose another --out, draw it again with --redraw, or give --overwrite")
+        raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
     for figure, path in paths.items():
         if redraw or (path.exists() and not overwrite):
             result = Result.read(path)
@@ -69,7 +65,7 @@ def reproduce(
             if images[figure] and data is None:
                 stderr().print(f"{figure} uses the images of the size's recipe, or else the embedded digits; --data takes {images[figure]}")
             with (
-                atomic_write(path, overwrite=overwrite) as draft,  # fails before the computation if OUT cannot be written
+                atomic_write(path, overwrite=overwrite) as draft,  # raises before the computation if OUT cannot be written
                 stderr().status(f"computing {figure}"),
             ):
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
@@ -91,7 +87,7 @@ def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
 
 
 def list_figures(console: Console) -> None:
-    """Print every figure, its claim, and the verdicts on the committed result."""
+    """Print every figure with its claim and the verdicts of the committed result."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("figure", no_wrap=True)
     table.add_column("the paper's main claim")
@@ -103,6 +99,9 @@ def list_figures(console: Console) -> None:
         table.add_row(Text(name), Text(load_figure(name).claim), Text(summary), seconds)
     console.print(table)
     console.print(
-        "claims: of the paper; corrections: ours, by derivation or control, where the paper is silent or wrong (docs/derivations)"
+        "claims are statements of the paper; corrections are our statements, from derivations or control experiments (docs/derivations)"
     )
     console.print("to compute one figure: fullrank reproduce frossl/fig2 --size smoke")
+
+
+run = partial(call, reproduce, command="reproduce")

@@ -1,4 +1,4 @@
-"""Images and devices for the commands that take a MODEL."""
+"""Images and devices of the commands that take a MODEL."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,16 +14,16 @@ from fullrank.recipes import DataConfig
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How images are read, and where the backbone runs: flags that several commands share."""
+    """Flags that several commands share: how images are read, and where the backbone runs."""
 
     data: str | None = None
-    """Source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME; by default that of the run."""
+    """Source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME; by default the source of the run."""
     accelerator: str = "auto"
-    """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
+    """auto, cpu, cuda or mps; auto uses a GPU if there is a GPU."""
     workers: int = 0
     """Number of processes that decode images; 0 decodes in the main process."""
     max_error_fraction: float = 0.1
-    """Stop if more than this share of the images cannot be read."""
+    """Largest share of unreadable images; the command stops if there are more."""
 
 
 ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]
@@ -31,20 +31,20 @@ ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]
 
 
 def resolve_source(model: Model, data: str | None) -> tuple[str, DataConfig]:
-    """Return the source of --data or that of the run, with the names of its splits.
+    """Return the source of --data, or else the source of the run, with the names of its splits.
 
     Raises:
-        UserError: there is neither.
+        UserError: --data is missing, and the model is not a run.
     """
     if data is not None:
         return data, DataConfig(source=data)
     if model.recipe is None:
-        raise UserError(f"model '{model.name}' has no images of its own; give --data SOURCE")
+        raise UserError(f"model '{model.name}' has no images; give --data SOURCE")
     return model.recipe.data.source, model.recipe.data
 
 
 def open_split(model: Model, data: str | None, split: str | None) -> Images:
-    """Return the named split of images, or the held-out one."""
+    """Return the split with this name, or by default the held-out images."""
     source, config = resolve_source(model, data)
     if split is not None:
         return open_images(source, split=split)[split]
@@ -52,7 +52,7 @@ def open_split(model: Model, data: str | None, split: str | None) -> Images:
 
 
 def resolve_device(accelerator: str) -> torch.device:
-    """Return the device of that name; 'auto' is a GPU if there is one.
+    """Return the device with this name; 'auto' is a GPU if there is a GPU.
 
     Raises:
         UserError: the device is not available.

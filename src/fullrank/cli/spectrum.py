@@ -1,10 +1,11 @@
-"""`fullrank spectrum`: the spectra of a model on a set of images, their metrics, and their history over training."""
+"""`fullrank spectrum`: measure the spectra of a model and their metrics, and show the spectra over training."""
 
 import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,6 @@ LETTERS = "AB"
 """Short names of two models in the table."""
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run `fullrank spectrum` with these arguments."""
-    call(spectrum, arguments, verb="spectrum")
-
-
 @dataclass(frozen=True)
 class ModelSpectra:
     """The spectra of one model."""
@@ -44,7 +40,7 @@ class ModelSpectra:
     spectra: dict[str, Spectrum]
     """The spectra of the given images by location, "backbone" and "projector"."""
     history: SpectrumHistory | None = None
-    """The spectra over training, for a run directory."""
+    """The spectra over training if the model is a run directory."""
 
 
 def spectrum(
@@ -59,18 +55,18 @@ def spectrum(
 ) -> None:
     """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its projector.
 
-    For a single run directory it also shows the spectra over training.
+    For a single run directory, the command also shows the spectra over training.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME or file:PATH.
         against: a second MODEL, measured on the same images and shown next to the first.
-        split: name of the split; by default the held-out one.
+        split: name of the split; by default the held-out images.
         out: write eigenvalues to FILE.npz, metrics to FILE.json, or a figure to FILE.png.
         overwrite: replace the file.
-        read: how to read images, and the device.
+        read: how images are read, and where the backbone runs.
     """
     if out is not None and out.suffix not in WRITERS:
-        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz or .json for numbers, .png for a figure")
+        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz, .json or .png")
     models = [load(name) for name in (model, against) if name is not None]
     images = open_split(models[0], read.data, split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
@@ -93,13 +89,13 @@ def spectrum(
 
 
 def load_history(model: str) -> SpectrumHistory | None:
-    """Return the spectra of a run over training, or None if the model is no run; print a warning if the file cannot be read."""
+    """Return the spectra of a run over training, or None if the model is not a run; print a warning if the file cannot be read."""
     if not Path(model).is_dir():
         return None
     try:
         return Run(Path(model)).spectra
     except UserError as error:
-        stderr().print(f"without the spectra over training: {error}", style="yellow")
+        stderr().print(f"the spectra over training are not shown: {error}", style="yellow")
         return None
 
 
@@ -112,7 +108,7 @@ def labelled(models: Sequence[ModelSpectra]) -> dict[str, Spectrum]:
 def sample_warning(spectra: Sequence[Spectrum]) -> str:
     """Return a warning that there are too few images, with the bias of each metric; empty if there are enough.
 
-    All spectra are of the same images.
+    All spectra must be measured on the same images.
 
     >>> import torch
     >>> sample_warning([Spectrum.from_eigenvalues(torch.ones(2), n=19)])[:78]
@@ -163,24 +159,24 @@ def metrics_table(spectra: dict[str, Spectrum]) -> Table:
 
 
 def write_npz(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Write one array for the eigenvalues of each location and for its history; those of a second model begin with `against_`."""
+    """Write the eigenvalues and the history of each location; arrays of a second model begin with `against_`."""
     arrays = {}
     for prefix, model in zip(("", "against_"), models, strict=False):
-        of_model = {name: spectrum.eigenvalues.numpy() for name, spectrum in model.spectra.items()}
-        of_model |= spectrum_history.to_arrays(model.history) if model.history else {}
-        arrays |= {f"{prefix}{name}": values for name, values in of_model.items()}
-    with path.open("wb") as file:  # numpy would append an ending to a path
+        model_arrays = {name: spectrum.eigenvalues.numpy() for name, spectrum in model.spectra.items()}
+        model_arrays |= spectrum_history.to_arrays(model.history) if model.history else {}
+        arrays |= {f"{prefix}{name}": values for name, values in model_arrays.items()}
+    with path.open("wb") as file:  # given a path, numpy would append .npz
         np.savez(file, **arrays)
 
 
 def write_json(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Write metrics and eigenvalues; JSON has no infinity, so a metric that is not finite becomes null."""
+    """Write metrics and eigenvalues; a metric that is not finite becomes null, because JSON has no infinity."""
     first, *against = map(to_json, models)
     path.write_text(json.dumps(first | ({"against": against[0]} if against else {}), indent=2) + "\n")
 
 
 def to_json(model: ModelSpectra) -> dict[str, Any]:
-    """Return the metrics of each location, with conventions and warnings, its eigenvalues, and its history."""
+    """Return metrics, conventions, warnings and eigenvalues of each location, and the history."""
     parts: dict[str, Any] = {"model": model.name}
     for part, spectrum in model.spectra.items():
         metrics = compute_metrics(spectrum)
@@ -195,7 +191,7 @@ def to_json(model: ModelSpectra) -> dict[str, Any]:
 
 
 def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Draw the spectra now and over training."""
+    """Draw the measured spectra and the spectra over training."""
     from matplotlib import rc_context
 
     from fullrank.plot_style import MATPLOTLIB_STYLE
@@ -206,3 +202,4 @@ def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
 
 
 WRITERS = {".npz": write_npz, ".json": write_json, ".png": write_png}
+run = partial(call, spectrum, command="spectrum")

@@ -1,4 +1,4 @@
-"""The spectra of a run over training, from its spectrum.npz, as a table, as numbers and as a figure."""
+"""Show the spectra of a run over training as a table, arrays, JSON or a figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 ROWS = 8
 """Number of steps in a table."""
 INDICES = (1, 14, 64, 4, 32, 2, 8)
-"""Eigenvalues of a table, by priority for narrow tables; Skean et al. 2024 show the 14th."""
+"""Indices of the eigenvalues in a table; a narrow table shows the first ones. Skean et al. 2024 show the 14th eigenvalue."""
 LINES = 24
 """Number of eigenvalues in a figure."""
 OVERSHOOT = 2
-"""A curve that exceeded its last value by this factor fell to it, so it has no step of saturation."""
+"""If an eigenvalue was ever more than this factor times its last value, it has no saturation step."""
 NAME_LENGTH = 36
 """Number of characters of a model's name that fit into a title and a legend."""
 
@@ -43,10 +43,9 @@ def curves(spectra: SpectrumHistory, part: str) -> dict[str, Float[np.ndarray, "
 
 
 def saturation_step(spectra: SpectrumHistory, part: str, j: int) -> int | None:
-    """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; None if it did not rise to that value.
+    """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; or None.
 
-    An eigenvalue rose if it began below 95 % of its last value and never exceeded twice that value. For one that fell or is zero, the
-    step has no meaning.
+    The step is defined only if the eigenvalue rose, i.e. started below 95 % of its last value and never exceeded twice that value.
 
     >>> eigenvalues = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
     >>> spectra = SpectrumHistory(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": eigenvalues})
@@ -62,11 +61,11 @@ def saturation_step(spectra: SpectrumHistory, part: str, j: int) -> int | None:
 def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) -> Table:
     """Return a table of effective rank, collapsed dimensions and eigenvalues at some steps, with the `saturation_step` of each eigenvalue.
 
-    The number of eigenvalues depends on the width, in characters.
+    `width` (in characters) limits the number of eigenvalues.
     """
     D = spectra.eigenvalues[part].shape[1]
     indices = [j for j in INDICES if j <= D]
-    shown = sorted(indices[: max(1, (width - 36) // 11)])  # 36: step, effective rank and collapsed dimensions; 11: an eigenvalue
+    shown = sorted(indices[: max(1, (width - 36) // 11)])  # 36 characters for the first three columns, 11 per eigenvalue
     rank, collapsed = curves(spectra, part).values()
     values = spectra.eigenvalues[part][:, [j - 1 for j in shown]]
     result = Table(title=title, title_justify="left")
@@ -82,8 +81,8 @@ def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) 
 
 def to_arrays(spectra: SpectrumHistory) -> dict[str, np.ndarray]:
     """Return steps, samples and the eigenvalues of each location, as arrays of an .npz file."""
-    of_parts = {f"{part}_over_training": values for part, values in spectra.eigenvalues.items()}
-    return {"steps": spectra.steps, "samples": spectra.samples, **of_parts}
+    eigenvalues = {f"{part}_over_training": values for part, values in spectra.eigenvalues.items()}
+    return {"steps": spectra.steps, "samples": spectra.samples, **eigenvalues}
 
 
 def to_json(spectra: SpectrumHistory) -> dict[str, Any]:
@@ -93,10 +92,10 @@ def to_json(spectra: SpectrumHistory) -> dict[str, Any]:
 
 
 def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | None]]) -> "matplotlib.figure.Figure":
-    """Draw a column for each location: eigenvalues over training, effective rank over training, and the eigenvalues now.
+    """Draw a column for each location: eigenvalues and effective rank over training, and the measured eigenvalues.
 
     Args:
-        models: name, spectra now by location, and spectra over training of each model.
+        models: for each model its name, its measured spectra by location, and its spectra over training.
     """
     parts = [part for part in LOCATIONS if any(part in spectra for _, spectra, _ in models)]
     named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLORS, strict=False)]
@@ -122,7 +121,7 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
 
 
 def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
-    """Plot some eigenvalues over the steps, larger ones darker, with a dotted line at the `saturation_step` of the 14th."""
+    """Plot some eigenvalues over training, larger eigenvalues in darker colours, and the `saturation_step` of the 14th as a dotted line."""
     from matplotlib import colormaps
 
     positive = mask_rounding_errors(spectra.eigenvalues[part].astype(float))
@@ -140,7 +139,7 @@ def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
 
 
 def _plot_effective_ranks(ax: "Axes", runs: Sequence[tuple[str, SpectrumHistory, str]], part: str) -> None:
-    """Plot the effective rank of every run over its steps, in the colour of the run."""
+    """Plot the effective rank of every run over training."""
     for name, history, colour in runs:
         if part in history.eigenvalues:
             ax.plot(history.steps, curves(history, part)["effective_rank"], color=colour, label=name)

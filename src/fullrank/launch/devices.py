@@ -1,4 +1,4 @@
-"""The devices of a run, and its process group: started by a launcher, joined by Lightning Fabric."""
+"""The devices of a run, and its process group, which Lightning Fabric joins."""
 
 import atexit
 import logging
@@ -21,13 +21,15 @@ def launched_world_size() -> int:
     """Return how many processes a launcher started for this run, including this one; 0 without a launcher.
 
     Raises:
-        UserError: a launcher other than torchrun or `fullrank.launch.launcher` started several.
+        UserError: another launcher than torchrun or `fullrank.launch.launcher` started several processes.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if dist.is_available() and dist.is_torchelastic_launched():
         return world
     if world > 1:
-        raise UserError(f"WORLD_SIZE is {world}, but torchrun did not start this process; start it by torchrun, or give --devices {world}")
+        raise UserError(
+            f"WORLD_SIZE is {world}, but torchrun did not start this process; start it with torchrun, or give --devices {world}"
+        )
     return 0
 
 
@@ -42,12 +44,15 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
     """
     asked, world = recipe.machine.devices if devices is None else devices, launched_world_size()
     if world and asked not in (1, world):
-        raise UserError(f"{world} processes were started for a run on {asked}; give --devices {world}, or start one process alone")
+        raise UserError(
+            f"torchrun started {world} processes, but the run asks for {asked} devices; "
+            f"give --devices {world}, or start one process without torchrun"
+        )
     return with_devices(recipe, world or asked)
 
 
 def launch_fabric(recipe: Recipe) -> Fabric:
-    """Launch Lightning Fabric on the recipe's devices; one of several processes joins the others.
+    """Launch Lightning Fabric on the recipe's devices; each of several processes joins the process group.
 
     Raises:
         UserError: the accelerator is not available, or there are too few devices.
@@ -56,7 +61,7 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if processes > 1 else 1
     if _on_cuda(recipe) and local > torch.cuda.device_count():
         raise UserError(
-            f"{local} devices asked for, but this machine has {torch.cuda.device_count()}; give --devices or a --machine.accelerator"
+            f"the run asks for {local} devices, but this machine has {torch.cuda.device_count()}; change --devices or --machine.accelerator"
         )
     several: dict[str, Any] = {} if processes == 1 else {"strategy": _ddp_strategy(recipe), "num_nodes": processes // local}
     try:
@@ -65,32 +70,32 @@ def launch_fabric(recipe: Recipe) -> Fabric:
         raise UserError(
             f"--machine.accelerator {machine.accelerator} is not available on this machine; choose auto, cpu, cuda or mps"
         ) from error
-    for name in ("lightning.fabric", "lightning.pytorch"):  # they would log each process that joins
+    for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs each process that joins
         logging.getLogger(name).setLevel(logging.WARNING)
     was_initialized = dist.is_initialized()
     fabric.launch()
     if dist.is_initialized() and not was_initialized:
-        atexit.register(dist.destroy_process_group)  # not at the end of a run: a program under torchrun may start another run
+        atexit.register(dist.destroy_process_group)  # at the end of the program, which may start another run
     assert fabric.world_size == world_size() == machine.devices, "the processes have not joined one group"
-    torch.backends.cudnn.benchmark = True  # every batch has one size
+    torch.backends.cudnn.benchmark = True  # all batches have equal sizes
     return fabric
 
 
 def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
     """Return the strategy of several processes.
 
-    Buffers are functions of the whole batch and therefore equal in all processes; they are not broadcast. CPU tensors are sent by gloo
-    even if the network is on GPUs, so that the host does not wait for the device.
+    Buffers are functions of the whole batch, so they are equal in all processes and need no broadcast. CPU tensors use gloo even if the
+    network is on GPUs, so that the host does not wait for the device.
     """
     backend = "cpu:gloo,cuda:nccl" if _on_cuda(recipe) else "gloo"
     names = signature(DistributedDataParallel).parameters
-    broadcast = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # its name depends on torch's version
+    broadcast = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # the name depends on torch's version
     options: dict[str, Any] = {broadcast: False}
     return DDPStrategy(process_group_backend=backend, **options)
 
 
 def resolve_precision(recipe: Recipe) -> str:
-    """Return the precision of a recipe, where 'auto' is resolved for this machine.
+    """Return the precision of a recipe; 'auto' becomes bf16-mixed on a GPU that supports it, else 32-true.
 
     >>> from dataclasses import replace
     >>> resolve_precision(Recipe(machine=replace(Recipe().machine, accelerator="cpu")))

@@ -8,14 +8,14 @@ from types import FrameType
 
 
 class StopFlag:
-    """The number of the signal that came, or 0."""
+    """The number of the first signal that arrived, or 0."""
 
     signum = 0
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
-    """Let the first SIGINT or SIGTERM inside the context set the flag; a second signal acts as it would outside.
+    """Let the first SIGINT or SIGTERM inside the context set the flag; a second signal has its usual effect.
 
     >>> with stop_on_signals() as flag:
     ...     signal.raise_signal(signal.SIGTERM)

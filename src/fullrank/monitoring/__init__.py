@@ -1,1 +1,1 @@
-"""The work between two training steps: logging, spectrum evaluation, collapse detection, checkpoints, progress."""
+"""Logging, spectrum evaluation, collapse detection, checkpoints and progress, between two training steps."""

@@ -1,9 +1,9 @@
-"""Alarms in words: what was observed, the probable cause, and the remedy. Only this module names flags of the command line.
+"""Messages of alarms: the observation, the probable cause and the remedy. Only this module names flags of the command line.
 
 >>> alarm = AlarmRow(step=55, epoch=5.0, alarm="divergence", where="loss", metric="loss", observed=1e6, threshold=250.0,
 ...                  cause="large steps", details={"first_loss": 25.0, "lr": 0.5})
 >>> alarm_message(alarm)
-'divergence, loss: 1e+06, expected at most 250 after 25 at the first logged step; probably steps that are too large'
+'divergence, loss: 1e+06, expected at most 250 (25 at the first logged step); probably because the steps are too large'
 >>> alarm_remedy(alarm)
 'lower --optimizer.lr (now 0.5), or lengthen --schedule.warmup'
 """
@@ -15,15 +15,15 @@ NOT_FINITE = {
     "weights": "weights '{tensor}' are not finite after step {step}",
     "embeddings": "the embeddings of {images} are not finite at step {step}",
 }
-"""What was observed in an alarm "not finite", by its location."""
+"""Observation of an alarm "not finite", by the location of the alarm."""
 
 CAUSES = {
-    "missing term": "a loss without {terms}, 0 at the first logged step",
-    "dominant term": "the term {terms}, {ratio:,.0f} times all others at the first logged step",
-    "no projector": "an objective that acts on the backbone itself, because there is no projector",
-    "augmentation": "augmentation that is too strong, or a last feature map of the backbone that is too small",
-    "large steps": "steps that are too large{or_teacher}{or_no_projector}",
-    "objective or views": "the objective or the views, because no step was taken before",
+    "missing term": "because the loss {terms_have} no weight (0 at the first logged step)",
+    "dominant term": "because the loss term {terms} was {ratio:,.0f} times as large as all other terms at the first logged step",
+    "no projector": "because there is no projector, so the objective acts directly on the backbone",
+    "augmentation": "because the augmentation is too strong, or the last feature map of the backbone is too small",
+    "large steps": "because the steps are too large{or_teacher}{or_no_projector}",
+    "objective or views": "because of the objective or the views (no step was taken before)",
 }
 
 ADD_PROJECTOR = "add a projector (--projector.kind mlp, --projector.widths)"
@@ -34,21 +34,21 @@ CHECK_OBJECTIVE = "check the hyperparameters of the objective (--hyper) and of t
 
 
 def alarm_message(alarm: AlarmRow) -> str:
-    """Return an alarm in one line: kind, location, observation and probable cause, without the remedy."""
+    """Return the kind, location, observation and probable cause of an alarm in one line."""
     observed, expected = describe_observation(alarm)
     what = observed if alarm.alarm == "not finite" else f"{alarm.alarm}, {alarm.where}: {observed}, expected {expected}"
     return f"{what}; probably {describe_cause(alarm)}"
 
 
 def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
-    """Return what was observed, and what was expected."""
+    """Return the observed and the expected value as text."""
     observed, threshold, details = alarm.observed or 0.0, alarm.threshold or 0.0, alarm.details
     images = f"{details.get('samples')} held-out images"
     if alarm.alarm == "not finite":
-        return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite numbers"
+        return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite values"
     match alarm.metric:
         case "loss":
-            return f"{observed:.4g}", f"at most {threshold:.4g} after {details['first_loss']:.4g} at the first logged step"
+            return f"{observed:.4g}", f"at most {threshold:.4g} ({details['first_loss']:.4g} at the first logged step)"
         case "relative_variance":
             return f"relative variance {observed:.2g} on {images}", f"{threshold:g} or more"
         case "effective_rank":
@@ -57,24 +57,29 @@ def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
             return f"effective rank {observed:.3f} of {details['dimensions']} dimensions on {images}", f"{expected} or more"
         case "collapsed_share":
             resolved = min(details["dimensions"], details["samples"] // 2)
-            return f"{observed:.1%} of the {resolved} dimensions that {images} resolve are collapsed", f"at most {threshold:.1%}"
+            return (
+                f"{observed:.1%} of the {resolved} dimensions that {images} can measure are collapsed",
+                f"at most {threshold:.1%}",
+            )
         case _:
             return f"views of one image share {max(observed, 0):.1%} of the variance", f"{threshold:.0%} or more"
 
 
 def describe_cause(alarm: AlarmRow) -> str:
-    """Return the probable cause."""
+    """Return the probable cause as a clause that begins with "because"."""
     details = alarm.details
+    terms = " and ".join(map(repr, details.get("terms", ())))
     return CAUSES[alarm.cause].format(
-        terms=" and ".join(map(repr, details.get("terms", ()))),
+        terms=terms,
+        terms_have=f"terms {terms} have" if len(details.get("terms", ())) > 1 else f"term {terms} has",
         ratio=details.get("ratio", 0.0),
-        or_teacher=", or a teacher that follows too fast" if details.get("momentum") else "",
-        or_no_projector=", or the missing projector" if details.get("no_projector") else "",
+        or_teacher=", or the EMA momentum of the teacher is too low" if details.get("momentum") else "",
+        or_no_projector=", or there is no projector" if details.get("no_projector") else "",
     )
 
 
 def alarm_remedy(alarm: AlarmRow) -> str:
-    """Return what to change, with the flags and their present values."""
+    """Return the remedy, with the flags to change and their current values."""
     details = alarm.details
     fix = f", or fix the objective (fullrank check {details['objective']})" if ":" in details.get("objective", "") else ""
     match alarm.cause:
@@ -100,9 +105,9 @@ def alarm_remedy(alarm: AlarmRow) -> str:
 
 
 def change_weights(change: str, terms: list[str], hyper: dict[str, object]) -> str:
-    """Return how to change the weights of terms; in most objectives a term and its weight have the same name."""
+    """Return the flags that change the weights of terms; in most objectives a term and its weight have the same name."""
     if flags := [f"--hyper.{name}" for name in terms if name in hyper]:
         return f"{change} {' and '.join(flags)}"
     if hyper.get("log") is False:
-        return "take the logarithm (--hyper.log)"
+        return "turn on FroSSL's logarithm (--hyper.log)"
     return "change the weights of the terms" + (f" ({', '.join(f'--hyper.{name}' for name in hyper)})" if hyper else "")

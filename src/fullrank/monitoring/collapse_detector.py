@@ -1,7 +1,7 @@
-"""Collapse detection: finds divergence, collapse and uncorrelated views in the log of a run, without labels.
+"""Detect divergence, collapse and uncorrelated views in the log of a run, without labels.
 
-`CollapseDetector` returns data (`AlarmRow`); `fullrank.monitoring.alarm_messages` turns it into words. Each threshold has its reason here;
-`docs/alarm.md` lists the runs that it was measured on.
+`CollapseDetector` returns alarms as data (`AlarmRow`); `fullrank.monitoring.alarm_messages` formats them. `docs/alarm.md` lists the
+runs on which the thresholds were measured.
 """
 
 import math
@@ -13,21 +13,21 @@ from fullrank.recipes import Recipe, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
-MIN_RELATIVE_VARIANCE = 1e-3  # untrained networks begin at 10⁻², and training increases it
-MIN_EFFECTIVE_RANK = 2.0  # below, embeddings lie close to a line
-MIN_RANK_SHARE = 1 / 2  # of the highest effective rank since the end of burn-in; healthy runs kept at least three quarters
-MAX_COLLAPSED_SHARE = 1 / 6  # of the dimensions of a backbone; most healthy runs have no collapsed dimension
-MIN_VIEW_CORRELATION = 0.2  # intraclass correlation; below, four fifths of the variance is augmentation
-MAX_LOSS_RATIO = 10.0  # to Σ|terms| at the first logged step; healthy losses did not even double
-MIN_BURN_IN = 50  # steps; after them the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %
-MIN_DIMENSIONS = 4  # dimensions, and dimensions that the images resolve: with fewer, noise has an effective rank below 2 too
-DOMINANT_RATIO = 100.0  # of one term to all others at the first logged step: the other terms have almost no gradient
+MIN_RELATIVE_VARIANCE = 1e-3  # minimum; untrained networks start at 10⁻², and training increases the relative variance
+MIN_EFFECTIVE_RANK = 2.0  # minimum; with a lower effective rank, the embeddings are close to a line
+MIN_RANK_SHARE = 1 / 2  # minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4
+MAX_COLLAPSED_SHARE = 1 / 6  # maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension
+MIN_VIEW_CORRELATION = 0.2  # minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance
+MAX_LOSS_RATIO = 10.0  # maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2
+MIN_BURN_IN = 50  # minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %
+MIN_DIMENSIONS = 4  # minimum of D and n/2; with fewer dimensions or images, even noise has an effective rank below 2
+DOMINANT_RATIO = 100.0  # minimum ratio of one term to all others at the first logged step; the others then have almost no gradient
 
 Details = dict[str, Any]
 
 
 class Observation(NamedTuple):
-    """A metric that crossed its threshold."""
+    """A metric beyond its threshold."""
 
     alarm: str
     metric: str
@@ -38,20 +38,20 @@ class Observation(NamedTuple):
 
 @dataclass
 class CollapseDetector:
-    """Takes the rows of a log one after the other, and raises each kind of alarm once for each location.
+    """Reads the rows of a log one by one, and raises each kind of alarm once per location.
 
     The state depends only on the rows so far, so a resumed run replays its log.
     """
 
     burn_in_end: int
-    """The step from which spectra are evaluated; see `burn_in_end`."""
+    """The first step at which a spectrum can raise an alarm."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """The recipe as in its JSON file, for causes and remedies; they leave out settings that it lacks."""
+    """The recipe as a JSON object; causes and remedies name its settings."""
     first_row: TrainRow | None = None
     """The first row of training."""
     no_projector: bool = True
-    """Whether backbone and projector had equal metrics in all rows so far. After a collapse a projector may look the same, but it does not
-    from the start; a diagonal projector starts as the identity, and changes."""
+    """True as long as backbone and projector had identical metrics in every row. After a collapse they may be identical by chance, and a
+    diagonal projector is the identity at step 0, so one row is not enough to decide."""
     highest_rank: dict[str, float] = field(default_factory=dict)
     """The highest effective rank of each location since the end of burn-in."""
     raised: set[tuple[str, str]] = field(default_factory=set)
@@ -79,7 +79,7 @@ class CollapseDetector:
         return [_alarm(row, "loss", observation, "large steps", self.step_settings())]
 
     def evaluate_spectra(self, row: SpectrumRow) -> list[AlarmRow]:
-        """Return the most severe collapse of each location, and whether views are uncorrelated."""
+        """Return the most severe collapse of each location, and an alarm if the views are uncorrelated."""
         correlation = 1.0 if row.intraclass_correlation is None else row.intraclass_correlation
         uncorrelated = correlation < MIN_VIEW_CORRELATION
         cause = self.find_cause(uncorrelated=uncorrelated)
@@ -94,16 +94,17 @@ class CollapseDetector:
         return alarms
 
     def find_cause(self, *, uncorrelated: bool) -> tuple[str, Details]:
-        """Return the probable cause with its details, the first that applies.
+        """Return the probable cause and its details. The cause is the first of this list that applies:
 
-        - "missing term": a term is 0 at the first logged step, and the recipe gives it no weight;
-        - "dominant term": a term is 100 times all others;
-        - for uncorrelated views without divergence "no projector" or, with a projector, "augmentation";
-        - "large steps", or no projector.
+        - "missing term": a term is 0 at the first logged step, and its hyperparameter is 0 or absent;
+        - "dominant term": a term is more than 100 times the sum of all others;
+        - "no projector": the views are uncorrelated, the loss has not diverged, and there is no projector;
+        - "augmentation": the same with a projector;
+        - "large steps": in all other cases; the details say if there is no projector.
         """
         terms = self.first_row.terms if self.first_row else {}
         hyper = self.recipe.get("hyper", {})
-        # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its weight is not 0.
+        # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
         missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
         if missing and len(missing) < len(terms):
             return "missing term", {"terms": missing, "hyper": dict(hyper)}
@@ -115,7 +116,7 @@ class CollapseDetector:
         return "large steps", self.step_settings() | ({"no_projector": True} if self.no_projector else {})
 
     def step_settings(self) -> Details:
-        """Return the settings that decide the size of a step, if the recipe has them: learning rate, and momentum of a teacher."""
+        """Return the learning rate and the EMA momentum, if the recipe has these settings."""
         settings = {"lr": self.recipe.get("optimizer", {}).get("lr"), "momentum": self.recipe.get("method", {}).get("momentum")}
         return {name: value for name, value in settings.items() if value is not None}
 
@@ -127,15 +128,15 @@ def _alarm(row: TrainRow | SpectrumRow, where: str, observation: Observation, ca
 
 
 def not_finite_alarm(step: int, epoch: float, where: str, recipe: Recipe, *, precision: str, **details: str) -> AlarmRow:
-    """Return the alarm for NaN or infinite numbers, which end a run.
+    """Return the alarm for NaN or infinite values, which end a run.
 
     Args:
-        step: the step at which they were found.
-        epoch: the same in epochs.
+        step: the step at which the values were found.
+        epoch: the number of epochs at this step.
         where: "loss", "weights" or "embeddings".
-        recipe: of the run.
-        precision: of the run, such as "bf16-mixed".
-        details: `term` and `value` of a loss, `tensor` of weights, `images` of embeddings.
+        recipe: the recipe of the run.
+        precision: the precision of the run, e.g. "bf16-mixed".
+        details: `term` and `value` for a loss, `tensor` for weights, `images` for embeddings.
     """
     # Before the first step has changed the weights, the learning rate cannot be the cause.
     first = step == 0 or (step == 1 and where == "loss")
@@ -148,9 +149,9 @@ def detect_collapse(rows: Iterable[Row], *, burn_in_end: int, recipe: Mapping[st
     """Return the alarms that a log raises, in order.
 
     Args:
-        rows: of metrics.jsonl.
-        burn_in_end: the step from which spectra are evaluated.
-        recipe: as in its JSON file.
+        rows: the rows of metrics.jsonl.
+        burn_in_end: the first step at which a spectrum can raise an alarm.
+        recipe: the recipe as a JSON object.
 
     >>> numbers = dict(collapsed_dimensions=0, dimensions=8, samples=80, condition_number=9.0, entropy=1.0)
     >>> metrics = [SpectrumMetrics(effective_rank=rank, **numbers) for rank in (1.1, 6.0)]
@@ -163,10 +164,7 @@ def detect_collapse(rows: Iterable[Row], *, burn_in_end: int, recipe: Mapping[st
 
 
 def replay_alarms(run: Run) -> list[AlarmRow]:
-    """Return the alarms that a run's log raises with the present thresholds, in order; "not finite" is only in the log.
-
-    Args:
-        run: a run with its recipe and the log so far.
+    """Return the alarms that a run's log raises with the current thresholds, in order. Alarms "not finite" are not recomputed.
 
     Raises:
         UserError: the recipe or the log cannot be read.
@@ -176,29 +174,29 @@ def replay_alarms(run: Run) -> list[AlarmRow]:
 
 
 def burn_in_end_of_log(rows: Sequence[Row], recipe: Recipe) -> int:
-    """Return the step from which the spectra of a log are evaluated; the minimum if the log does not show the steps of an epoch."""
+    """Return the `compute_burn_in_end` of a log; its minimum if the log does not show the number of steps per epoch."""
     per_epoch = steps_per_epoch(rows)
-    return burn_in_end(steps=per_epoch * recipe.epochs, warmup=round(recipe.schedule.warmup * per_epoch)) if per_epoch else MIN_BURN_IN
+    return compute_burn_in_end(steps=per_epoch * recipe.epochs, warmup=round(recipe.schedule.warmup * per_epoch))
 
 
 def steps_per_epoch(rows: Sequence[Row]) -> int:
-    """Return the steps of an epoch from the last row of a log; 0 if `epoch` is rounded to 0."""
+    """Return the number of steps per epoch, from the last row of a log; 0 if the log is empty or its `epoch` is rounded to 0."""
     last = max(rows, key=lambda row: row.step, default=None)
     return round(last.step / last.epoch) if last and last.epoch else 0
 
 
-def burn_in_end(*, steps: int, warmup: int) -> int:
-    """Return the step from which spectra are evaluated: three warmups, clamped to between 1/20 and 1/4 of the run; never before 50.
+def compute_burn_in_end(*, steps: int, warmup: int) -> int:
+    """Return the first step at which a spectrum can raise an alarm.
 
-    Effective ranks fall steeply until the end of warmup and recover afterwards: in all 57 healthy runs of `docs/alarm.md` the fall ends
-    within two warmups.
+    Burn-in lasts three times the learning-rate warmup, limited to between 1/20 and 1/4 of the run, and at least 50 steps. Effective ranks
+    decrease steeply during warmup and recover afterwards: in all 57 healthy runs of `docs/alarm.md` the decrease ends within two warmups.
 
     Args:
-        steps: of the run.
-        warmup: steps of the learning rate's warmup.
+        steps: number of steps of the run.
+        warmup: number of steps of the learning-rate warmup.
 
-    >>> burn_in_end(steps=220, warmup=22), burn_in_end(steps=10_000, warmup=500), burn_in_end(steps=10_000, warmup=0)
-    (55, 1500, 500)
+    >>> [compute_burn_in_end(steps=steps, warmup=warmup) for steps, warmup in ((220, 22), (10_000, 500), (10_000, 0))]
+    [55, 1500, 500]
     """
     return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), MIN_BURN_IN)
 
@@ -207,9 +205,9 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
     """Return the most severe collapse of one spectrum, or None.
 
     Args:
-        metrics: of the spectrum; an unknown relative variance is not evaluated.
-        where: "backbone" or "projector"; the projector of a healthy run may have collapsed dimensions.
-        highest_rank: the highest effective rank so far.
+        metrics: the metrics of the spectrum; the relative variance may be None.
+        where: "backbone" or "projector"; collapsed dimensions of a projector raise no alarm, because healthy runs have them too.
+        highest_rank: the highest effective rank since the end of burn-in.
 
     >>> numbers = dict(dimensions=128, samples=1280, condition_number=None, entropy=3.0)
     >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")[:3]
@@ -232,15 +230,15 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
 
 
 def collapsed_share(collapsed: int, D: int, n: int) -> float:
-    """Return the share of collapsed dimensions among those that the images resolve.
+    """Return the share of collapsed dimensions among the min(D, n/2) dimensions that n images can measure reliably.
 
-    n images resolve n/2 dimensions: for Gaussian embeddings in D = n/2 equal directions the smallest eigenvalue is (1 − √(D/n))² = 0.09
-    of the true one (Marchenko and Pastur 1967); for D → n it goes to zero in healthy runs too.
+    For Gaussian embeddings with D = n/2 equal eigenvalues, the smallest estimated eigenvalue is (1 − √(D/n))² = 0.09 of the true value
+    (Marchenko and Pastur 1967); for D → n the estimate goes to zero, although no dimension is collapsed.
 
     Args:
-        collapsed: collapsed dimensions among the first min(D, n − 1).
-        D: dimensions.
-        n: images.
+        collapsed: number of collapsed dimensions among the first min(D, n − 1).
+        D: number of dimensions.
+        n: number of images.
 
     >>> collapsed_share(2, 8, 80), collapsed_share(30, 100, 101), collapsed_share(75, 100, 101)
     (0.25, 0.0, 0.5)
@@ -250,7 +248,7 @@ def collapsed_share(collapsed: int, D: int, n: int) -> float:
 
 
 def dominant_term(terms: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return the term that exceeds 100 times the sum of all others, and the ratio; None if there is no such term.
+    """Return the term that is more than 100 times the sum of all others, with this ratio, or None.
 
     >>> dominant_term({"variance": 20.0, "invariance": -4000.0})
     ('invariance', 200.0)

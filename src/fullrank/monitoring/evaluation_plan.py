@@ -1,4 +1,4 @@
-"""The plan of a run's spectrum evaluations: their number of images and their interval, from the costs of evaluations and training steps."""
+"""Plan the spectrum evaluations of a run: choose the number of images and the interval from the costs of evaluations and steps."""
 
 import math
 from dataclasses import dataclass
@@ -13,35 +13,35 @@ from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.assemble import view_sizes
 
-# Share of a run's cost that its spectrum evaluations may add. Measured times exceed counted costs by up to a quarter
-# (benchmarks/results/spectrum_evaluation.json), so that 1.5 % stays under 2 % of the time.
+# Maximum cost of all spectrum evaluations, as a share of the cost of training. Measured times exceed counted costs by up to a quarter
+# (benchmarks/results/spectrum_evaluation.json), so 1.5 % of the cost stays below 2 % of the time.
 COST_SHARE = 0.015
-SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well, two resolve it
-PREFERRED_EVALUATIONS = 50  # if fewer are affordable, fewer images are used
-MIN_EVALUATIONS = 20  # at any cost
-MAX_EVALUATIONS = 100  # a slider cannot show more
-MATMUL_COST = 4.0  # a multiplication and an addition, in float64, which takes twice as long
-EIGVALS_COST = 1.5 * MATMUL_COST  # eigenvalues of a matrix, in units of its product with another
+SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well; two are the minimum
+PREFERRED_EVALUATIONS = 50  # if fewer evaluations are affordable, each uses fewer images
+MIN_EVALUATIONS = 20  # a run has at least so many evaluations, also if they cost more than COST_SHARE
+MAX_EVALUATIONS = 100  # the slider of the report shows at most so many
+MATMUL_COST = 4.0  # operations per multiply-add: 2, doubled because float64 takes twice as long
+EIGVALS_COST = 1.5 * MATMUL_COST  # the eigenvalues of an (m, m) matrix cost as much as 1.5 matrix products
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """The costs of a run, in floating-point operations at the speed of 32 bits."""
+    """The costs of a run, in float32 operations."""
 
     step: float
     """Cost of a training step on the process that evaluates."""
     image: float
     """Cost of a forward pass of one image."""
     dimensions: tuple[int, ...]
-    """Dimensions of the embeddings whose spectra are evaluated."""
+    """Dimensions of the evaluated spectra: representation and embedding."""
 
     def evaluation(self, n: int) -> float:
-        """Return the cost of a spectrum evaluation on n images: forward passes, Gram or covariance matrix (the smaller), eigenvalues."""
+        """Return the cost of a spectrum evaluation on n images: forward passes, the smaller of Gram and covariance matrix, eigenvalues."""
         smaller = ((D, min(n, D)) for D in self.dimensions)
         return n * self.image + sum(MATMUL_COST * n * D * m + EIGVALS_COST * m**3 for D, m in smaller)
 
     def affordable(self, steps: int, n: int) -> float:
-        """Return how many spectrum evaluations on n images cost 1.5 % of a run of `steps` steps."""
+        """Return the number of spectrum evaluations on n images that together cost 1.5 % of `steps` training steps."""
         return COST_SHARE * steps * self.step / self.evaluation(n)
 
 
@@ -58,20 +58,20 @@ class EvaluationPlan:
 def plan_evaluations(cost: RunCost, *, steps: int, available: int, samples: int = 0, every: int = 0) -> EvaluationPlan:
     """Return the plan of a run's spectrum evaluations.
 
-    For 1.5 % of the run, ⌊0.015 · steps · step / evaluation(n)⌋ evaluations on n images are affordable. n is the first of 10 D, 5 D and
-    2 D for which this is at least 50, or else 2 D; D is the largest of the dimensions. One evaluation precedes the first step and one
-    follows the last, so that an interval of i steps makes 1 + ⌈steps / i⌉ evaluations.
+    1.5 % of the run's cost pays for ⌊0.015 · steps · step / evaluation(n)⌋ evaluations on n images. n is the first of 10 D, 5 D and 2 D
+    for which this number is at least 50, or else 2 D; D is the largest of the dimensions. There is an evaluation before the first step
+    and after the last step, so an interval of i steps gives 1 + ⌈steps / i⌉ evaluations.
 
     Args:
-        cost: of a step and an evaluation.
-        steps: training steps of the run.
-        available: held-out images that exist, or that fit into memory.
-        samples: images per evaluation; 0: chosen here.
-        every: interval; 0: chosen here.
+        cost: the costs of a step and of an evaluation.
+        steps: number of training steps.
+        available: number of held-out images, limited by memory.
+        samples: images per evaluation; 0: computed as above.
+        every: interval in steps; 0: computed as below.
 
     Returns:
-        The smallest interval whose evaluations are affordable and at most 100. If these are fewer than 20, the interval is
-        ⌊steps / 19⌋ or 1, which makes 20 or a few more.
+        The smallest interval with at most 100 and only affordable evaluations. If there are fewer than 20 evaluations, the interval is
+        max(⌊steps / 19⌋, 1) instead, which gives 20 or a few more.
 
     >>> plan_evaluations(RunCost(step=6e9, image=1e6, dimensions=(128,)), steps=20_000, available=10_000)
     EvaluationPlan(samples=1280, every=...)
@@ -83,7 +83,7 @@ def plan_evaluations(cost: RunCost, *, steps: int, available: int, samples: int 
 
 
 def evaluation_interval(steps: int, affordable: float) -> int:
-    """Return the steps between two evaluations, given how many evaluations are affordable."""
+    """Return the steps between two evaluations, given the number of affordable evaluations."""
     every = math.ceil(steps / max(min(int(affordable), MAX_EVALUATIONS) - 1, 1))
     return every if 1 + math.ceil(steps / every) >= MIN_EVALUATIONS else max(steps // (MIN_EVALUATIONS - 1), 1)
 
@@ -91,8 +91,8 @@ def evaluation_interval(steps: int, affordable: float) -> int:
 def count_cost(method: Method, recipe: Recipe) -> RunCost:
     """Count the cost of a run's steps and evaluations with fake tensors.
 
-    A step is a forward and a backward pass (twice a forward) over one process's views. EMA networks, predictors and the objective are
-    not counted. The first process evaluates for all while the others wait.
+    A step is a forward and a backward pass (which costs two forward passes) over the views of one process. EMA networks, predictors and
+    the objective are not counted. Only the first process evaluates spectra; the others wait.
     """
     sizes, D_b = view_sizes(recipe), feature_dim(method.backbone)
     images = {size: forward_flops(method, recipe.data.channels, size, recipe.batch_size) for size in sizes}
@@ -104,7 +104,7 @@ def count_cost(method: Method, recipe: Recipe) -> RunCost:
 
 
 def forward_flops(method: Method, channels: int, side: int, batch_size: int) -> float:
-    """Return the operations that pass one image of a batch through backbone and projector; work that is done once per batch is shared."""
+    """Return the operations per image of a forward pass through backbone and projector; work per batch is divided by the batch size."""
     images = (batch_size, channels, side, side)
     with restore_modes(method), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
         method.eval()  # in training mode BatchNorm would count batches

@@ -1,4 +1,4 @@
-"""The progress of a run in the terminal: a live bar in a terminal, otherwise about twenty plain lines."""
+"""Show the progress of a run: a progress bar in a terminal, otherwise about twenty plain lines."""
 
 import resource
 import sys
@@ -10,12 +10,12 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-PLAIN_LINES = 20  # of a run, if there is no terminal
-DATA_BOUND = 0.3  # share of a step's time: a GPU that waits longer for its batches is slowed down by them
+PLAIN_LINES = 20  # number of lines per run without a terminal
+DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
 class CaptionedProgress(Progress):
-    """A progress bar with a line of text below it, so that the text does not shorten the bar."""
+    """A progress bar with a line of text below the bar."""
 
     caption = ""
 
@@ -30,10 +30,10 @@ class ProgressBar:
 
     Args:
         console: where to draw.
-        start: steps already taken.
-        total: steps of the run.
-        steps_per_epoch: steps of an epoch.
-        batch_size: images of a step.
+        start: number of steps already taken.
+        total: number of steps of the run.
+        steps_per_epoch: number of steps per epoch.
+        batch_size: number of images per step.
     """
 
     def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch_size: int) -> None:
@@ -83,24 +83,24 @@ class ProgressBar:
 
 
 def forecast(*, steps_left: int, seconds: float, steps: int, wait_seconds: float, device: torch.device) -> str:
-    """Return the line that follows the first steps: expected time, memory, and whether the device waits for data.
+    """Return a line with the expected time, the memory, and whether the device waits for data.
 
     Args:
-        steps_left: steps to go.
-        seconds: duration of the first `steps`.
-        steps: number of those steps.
+        steps_left: number of steps that remain.
+        seconds: duration of the first `steps` steps.
+        steps: number of steps in `seconds`.
         wait_seconds: the part of `seconds` spent waiting for batches.
-        device: where the training runs.
+        device: the device of the training.
 
     >>> forecast(steps_left=360, seconds=10.0, steps=1, wait_seconds=2.0, device=torch.device("cpu")).partition(" · ")[0]
-    'about 1.0 hours to go'
+    'about 1.0 hours left'
     """
     hours = steps_left * seconds / steps / 3600
     share = wait_seconds / seconds
     expected = f"{hours:.1f} hours" if hours >= 1 else f"{hours * 60:.0f} minutes" if hours >= 1 / 30 else f"{hours * 3600:.0f} seconds"
     data_bound = share > DATA_BOUND and device.type == "cuda"
-    advice = ": the GPU waits for data (more --data.workers, or --data.storage memory)" if data_bound else ""
-    return f"about {expected} to go · memory {memory_in_use(device)} · making batches takes {share:.0%} of a step{advice}"
+    advice = ": the GPU waits for data (give more --data.workers, or --data.storage memory)" if data_bound else ""
+    return f"about {expected} left · memory {memory_in_use(device)} · loading batches takes {share:.0%} of a step{advice}"
 
 
 def memory_in_use(device: torch.device) -> str:

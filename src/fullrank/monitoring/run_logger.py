@@ -1,4 +1,4 @@
-"""The work between two training steps: online probe, spectrum evaluation, rows of the log, alarms, checkpoints, progress."""
+"""The work between two training steps: update the online probe, evaluate spectra, write the log, raise alarms, save checkpoints."""
 
 import math
 import time
@@ -20,7 +20,7 @@ from fullrank.evaluation import OnlineProbe
 from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
-from fullrank.monitoring.collapse_detector import CollapseDetector, burn_in_end, not_finite_alarm
+from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.monitoring.progress import ProgressBar, forecast
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
 from fullrank.recipes import Recipe, build_preprocess, to_dict
@@ -32,31 +32,31 @@ from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
 
-FORECAST_STEPS = 20  # steps of this process before the forecast
-NUM_LEADING = 16  # eigenvalues of the training batch in a row
+FORECAST_STEPS = 20  # number of steps before the forecast is printed
+NUM_LEADING = 16  # number of eigenvalues in the row of a training step
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A run in progress: what is trained, on what, and where it is written."""
+    """The networks, the images and the directory of a run in progress."""
 
     path: Path
     recipe: Recipe
     fabric: Fabric
     method: Method
-    """The method itself, not Fabric's wrapper."""
+    """The method without Fabric's wrapper."""
     optimizer: torch.optim.Optimizer
-    """The optimizer itself, not Fabric's wrapper."""
+    """The optimizer without Fabric's wrapper."""
     probe: OnlineProbe
     data: TrainingData
     start: int
-    """Number of steps taken before."""
+    """Number of steps before this process started."""
     total: int
-    """Number of steps of the whole run."""
+    """Number of steps of the run."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps of an epoch."""
+        """Number of steps per epoch."""
         return self.data.num_images // self.recipe.batch_size
 
     @cached_property
@@ -66,7 +66,7 @@ class TrainingRun:
 
 
 class NullLogger:
-    """The logger of every process except the first: it writes nothing, and takes part in the communication of checkpoints."""
+    """The logger of every process except the first: it writes nothing, but takes part in the communication of checkpoints."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
@@ -78,7 +78,7 @@ class NullLogger:
         """Do nothing."""
 
     def evaluate_spectrum(self, step: int) -> None:
-        """Do nothing: the first process evaluates, and all processes have the same weights."""
+        """Do nothing: all processes have equal weights, so only the first process evaluates."""
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
         """Take part in the checkpoints that are due."""
@@ -86,12 +86,12 @@ class NullLogger:
             self.save_checkpoint(step.step)
 
     def save_checkpoint(self, step: int) -> None:
-        """Send the decode errors of this process to the first."""
+        """Send the decode errors of this process to the first process."""
         self.run.data.decode_errors.all_gather()
 
 
 class RunLogger:
-    """The logger of the first process: it writes the run directory. It never changes weights, gradients or global random state.
+    """The logger of the first process: it writes the run directory, and changes no weights, gradients or global random state.
 
     Args:
         run: the run in progress.
@@ -104,16 +104,16 @@ class RunLogger:
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
         self.environment = read_json(path / "environment.json")
-        last_kept = run.start or -1  # a run that was stopped before its first checkpoint keeps none of its rows
+        last_step = run.start or -1  # rows of later steps are removed; without a checkpoint, all rows are
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
-        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_kept)
-        self.writer = MetricsWriter(path, after=last_kept, wandb=wandb, name=recipe.name)
+        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_step)
+        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, name=recipe.name)
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
-        self.detector = CollapseDetector(burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
+        self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
         for row in Run(path).metrics:
-            self.detector.update(row)  # a resumed run does not raise an alarm again
+            self.detector.update(row)  # a resumed run does not repeat an alarm
         self.progress = ProgressBar(
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
         )
@@ -131,13 +131,13 @@ class RunLogger:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.progress.__exit__()
         errors = self.run.data.decode_errors
-        # After an exception, such as that of a full disk, an error while closing the files would hide its cause.
+        # After an exception, e.g. for a full disk, an error while closing the files would hide the exception.
         with suppress(OSError, UserError) if kind else nullcontext():
             self.writer.close()
             errors.write(self.run.path / "decode_errors.jsonl")
             self.write_durations()
         if count := len(errors.reasons):
-            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; listed in {self.run.path / 'decode_errors.jsonl'}")
+            self.console.print(f"{count} image{'s' * (count > 1)} could not be read; see {self.run.path / 'decode_errors.jsonl'}")
 
     @property
     def seconds(self) -> float:
@@ -145,17 +145,17 @@ class RunLogger:
         return time.perf_counter() - self.started
 
     def write_durations(self) -> None:
-        """Write the duration of the run, with the time before it was resumed, and the share of the spectrum evaluations."""
+        """Write the duration of the run, including earlier processes, and the share of the spectrum evaluations."""
         seconds = self.seconds_before + self.seconds
         spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
         durations = {"duration_seconds": round(seconds, 2), "spectrum_share": round(spectrum_seconds / seconds, 4)}
         write_json(self.run.path / "environment.json", self.environment | durations)
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
-        """Update the probe, then log, evaluate and save what is due after this step."""
+        """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
         run, last = self.run, step.step == self.run.total
         self.unread_terms.append((step.step, step.terms))
-        labels = step.labels.where(step.labels < len(run.probe.b), -1)  # a remote stream may have labels beyond the known classes
+        labels = step.labels.where(step.labels < len(run.probe.b), -1)  # a stream may have labels beyond the known classes
         probed = run.probe.step(step.R.flatten(0, 1), labels.repeat(len(step.R)))
         if step.step % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
@@ -193,7 +193,7 @@ class RunLogger:
         self.progress.set_caption(terms, self.effective_rank)
 
     def evaluate_batch(self, step: Step) -> dict[str, Any]:
-        """Return the spectrum fields of a training row: those of the first view's embeddings, with at most N − 1 nonzero eigenvalues."""
+        """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
         started = time.perf_counter()
         with self.require_finite_embeddings(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
@@ -209,8 +209,8 @@ class RunLogger:
         """Evaluate the spectra of the held-out images, and the intraclass correlation of the last batch's views.
 
         Args:
-            step: steps taken so far.
-            R: (V, n, D_b) representations of the last batch; None before the first.
+            step: number of steps so far.
+            R: (V, n, D_b) representations of the last batch; None before the first batch.
         """
         started, run = time.perf_counter(), self.run
         with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
@@ -255,7 +255,7 @@ class RunLogger:
         return dict(zip(names, values[-1], strict=True))
 
     def check_weights(self, step: int) -> None:
-        """Check all weights and buffers: a finite loss may have an infinite gradient, and its step then makes weights infinite or NaN.
+        """Check all weights and buffers, because a finite loss can have an infinite gradient.
 
         Raises:
             UserError: a weight or buffer is NaN or infinite.
@@ -266,23 +266,23 @@ class RunLogger:
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
-        """Turn the error of a spectrum of embeddings that are not finite into one that names the step and the cause."""
+        """Turn the error for embeddings that are not finite into an error that names the step and the cause."""
         try:
             yield
         except UserError as error:
             raise self.not_finite_error(step, "embeddings", images=images) from error
 
     def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
-        """Log the alarm that ends a run, and return the error with cause, remedy and the last good checkpoint."""
+        """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before the step."""
         recipe = self.run.recipe
         alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
         self.writer.write(alarm)
         checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
-        saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint was written before"
+        saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint has been written yet"
         return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {saved}")
 
     def save_checkpoint(self, step: int) -> None:
-        """Write a checkpoint, after a check of loss and weights; the rows of the log are on the disk before it.
+        """Check loss and weights, flush the log to the disk, and write a checkpoint.
 
         Raises:
             UserError: loss or weights are not finite, or the disk is full.

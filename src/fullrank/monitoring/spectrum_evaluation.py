@@ -1,4 +1,4 @@
-"""Spectrum evaluation: the spectra of backbone and projector on held-out images, and the correlation of the views of an image."""
+"""Evaluate the spectra of backbone and projector on held-out images, and the correlation of the views of an image."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ def evaluate_spectrum(
         method: a `Method` with `backbone` and `projector`.
         pixels: uint8 (n, C, S, S).
         preprocess: turns pixels into the input of the backbone.
-        batch_size: images in a forward pass.
+        batch_size: number of images per forward pass.
     """
     device = next(method.parameters()).device
     spectra = StreamingEncoderSpectrum(method.projector)
@@ -49,7 +49,7 @@ def evaluate_spectrum(
 
 
 def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
-    """Return the share of variance that the views of one image have in common: 1 for equal views, 0 for uncorrelated ones.
+    """Return the share of variance that the views of one image have in common: 1 for equal, 0 for uncorrelated views.
 
     ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all views and images (Fisher 1925, § 38), computed from
     Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Uncorrelated views of n images have |ρ| of at most about 1/√n.

@@ -1,6 +1,6 @@
-"""The files of a run: its directory, metrics and spectrum history, and the environment that it ran in."""
+"""The files of a run: its directory, metrics and spectrum history, and its environment."""
 
-from fullrank.run.directory import Run, create, resume_command, run_lock
+from fullrank.run.directory import Run, create_run_directory, resume_command, run_lock
 from fullrank.run.environment import describe_environment
 from fullrank.run.files import read_json, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
@@ -11,7 +11,7 @@ __all__ = [
     "MetricsWriter",
     "Run",
     "SpectrumHistory",
-    "create",
+    "create_run_directory",
     "describe_environment",
     "read_json",
     "resume_command",

@@ -1,4 +1,4 @@
-"""A run directory: its files as objects, its creation, and a lock against a second process."""
+"""Typed access to the files of a run directory, its creation, and its lock."""
 
 import contextlib
 import errno
@@ -20,6 +20,9 @@ from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints
+
+RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
+RUN_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,18 @@ class Run:
         return list_checkpoints(self.path / "checkpoints")
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
-        """Return the checkpoint of `step`, by default the newest.
+        """Return the checkpoint of `step`, by default the newest checkpoint.
 
         Raises:
-            UserError: there is none.
+            UserError: the checkpoint does not exist.
         """
         found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
         if not found:
-            raise UserError(f"{self.path} has no checkpoint yet; wait for the first, or train again")
+            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again")
         if step is None:
             return found[max(found)]
         if step not in found:
-            raise UserError(f"{self.path} has no checkpoint of step {step}; it has {', '.join(map(str, found))}")
+            raise UserError(f"{self.path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))}")
         return found[step]
 
     @property
@@ -70,7 +73,7 @@ class Run:
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The scores that `fullrank evaluate` wrote, or None."""
+        """The scores that `fullrank evaluate` wrote, or None if there are no scores."""
         path = self.path / "evaluation.json"
         return Evaluation.from_json(read_json(path), source=str(path)) if path.exists() else None
 
@@ -86,13 +89,13 @@ def run_lock(path: Path) -> Iterator[None]:
     """Lock the run directory for this process; the lock is also released when the process is killed.
 
     Raises:
-        UserError: another process has locked it, or it cannot be written.
+        UserError: another process has locked the directory, or the directory cannot be written.
     """
     lock = filelock.FileLock(path / ".lock")
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise UserError(f"run directory {path} is in use by another process; wait for it, or give another --out") from None
+        raise UserError(f"run directory {path} is in use by another process; wait for that process, or give another --out") from None
     except OSError as error:
         raise _not_writable(path, error) from error
     try:
@@ -110,11 +113,11 @@ def resume_command(path: Path) -> str:
     return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 
-def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
+def create_run_directory(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
     """Create the directory of a new run: `path`, or the next free `runs/NAME`.
 
     Raises:
-        UserError: `path` is not empty and may not be overwritten, or it cannot be written.
+        UserError: `path` is not empty and may not be overwritten, or `path` cannot be written.
     """
     try:
         if path is None:
@@ -130,10 +133,10 @@ def create(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
 
 
 def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
-    """Check that `path` can become the directory of a new run, before the images are read. Nothing is written.
+    """Check that `path` can become the directory of a new run, without writing anything.
 
     Raises:
-        UserError: it is not empty and may not be overwritten, is in use, or cannot be written.
+        UserError: `path` is not empty and may not be overwritten, is in use, or cannot be written.
     """
     try:
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
@@ -147,18 +150,18 @@ def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
         if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
             if is_run:
                 raise UserError(
-                    f"{path} already holds a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
+                    f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
                 )
-            raise UserError(f"{path} already holds other files, and only a run can be overwritten; give another --out")
+            raise UserError(f"{path} already contains other files, and only a run can be overwritten; give another --out")
         if is_run:
             with run_lock(path):
                 pass
-    except OSError as error:  # a folder on the way cannot be listed
+    except OSError as error:  # a parent directory cannot be listed
         raise _not_writable(path, error) from error
 
 
 def _create_next_free(name: str) -> Path:
-    """Create `runs/NAME`, or the first free one of `runs/NAME-2` …; mkdir is atomic, so that two processes never get the same one."""
+    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same directory."""
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
@@ -171,14 +174,10 @@ def _not_writable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
 
 
-FOLDERS = ("checkpoints", "tensorboard", "wandb")
-FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
-
-
 def _clear(path: Path) -> None:
-    """Remove the files of an old run, and no others."""
+    """Remove the files of an old run, and no other files."""
     with run_lock(path):
-        for folder in FOLDERS:
+        for folder in RUN_SUBDIRECTORIES:
             shutil.rmtree(path / folder, ignore_errors=True)
-        for file in (*FILES, "recipe.json"):  # recipe.json last: it marks the directory as a run, which may be overwritten
+        for file in (*RUN_FILES, "recipe.json"):  # recipe.json last, because it marks the directory as a run
             (path / file).unlink(missing_ok=True)

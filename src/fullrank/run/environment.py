@@ -1,4 +1,4 @@
-"""The environment of a run: versions, hardware, command. It has no user name and no host name; the home folder is written `~`."""
+"""The environment of a run: versions, hardware, command. User name and host name are not stored; `~` replaces the home folder."""
 
 import os
 import platform
@@ -65,7 +65,7 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the package's checkout, with "+changes" if files were modified; None outside a checkout."""
+    """Return the commit of the package's checkout, with "+changes" if files were modified; None without a checkout."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:

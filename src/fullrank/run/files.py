@@ -9,7 +9,7 @@ from fullrank.errors import UserError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
+    """Read a file that contains one JSON object.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -22,12 +22,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
-    """Read a file that holds one JSON object per line.
-
-    A process that is killed while it writes leaves a last line that is cut off. That line is left out, and its number is returned.
+    """Read a file that contains one JSON object per line; a process that is killed may leave an incomplete last line.
 
     Returns:
-        The objects, none if there is no such file; and the number of an incomplete last line, or None.
+        The objects of all complete lines (an empty list for a missing file), and the number of an incomplete last line or None.
 
     Raises:
         UserError: any other line is not a JSON object.

@@ -1,4 +1,4 @@
-"""The log of a run: metrics.jsonl, read and written. TensorBoard's and W&B's logs are derived from its rows."""
+"""Read and write the log of a run, metrics.jsonl. The logs of TensorBoard and W&B are derived from its rows."""
 
 import json
 import os
@@ -26,14 +26,14 @@ class Metrics(Sequence[Row]):
 
     rows: tuple[Row, ...] = ()
     incomplete_line: int | None = None
-    """Number of a last line that is cut off and therefore left out, as a killed process leaves it; None if the file is complete."""
+    """Number of an incomplete last line, which is ignored (a killed process may leave one); None if the file is complete."""
 
     @classmethod
     def read(cls, path: Path) -> "Metrics":
-        """Read a metrics.jsonl; a missing file has no rows. Of a step that was logged twice, the later row counts.
+        """Read a metrics.jsonl; a missing file has no rows. If a step was logged twice, the later row replaces the earlier one.
 
         Raises:
-            UserError: a line that is not a row, with its number.
+            UserError: a line is not a row; the message names the line.
         """
         values, incomplete_line = read_jsonl(path)
         rows: dict[tuple, Row] = {}
@@ -94,7 +94,7 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """Return the numbers of a row by their flat names, without step and epoch; an alarm has none.
+    """Return the numeric fields of a row by flat name, without step and epoch; {} for an alarm.
 
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
@@ -108,12 +108,12 @@ def scalars(row: Row) -> dict[str, float]:
 class MetricsWriter:
     """Writes rows to metrics.jsonl, to TensorBoard's event files and, if asked, to W&B.
 
-    On resume, rows of steps after the checkpoint are dropped, and the event files are rewritten from the remaining rows.
-    Each step is therefore logged exactly once.
+    On resume, the rows after the checkpoint are removed, and the event files are rewritten from the remaining rows.
+    Therefore each step is logged exactly once.
 
     Args:
         path: the run directory.
-        after: rows of later steps are dropped.
+        after: remove the rows of later steps.
         wandb: log to Weights & Biases too (`pip install wandb`).
         name: the name of the run in W&B.
     """
@@ -122,14 +122,14 @@ class MetricsWriter:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
         file = path / "metrics.jsonl"
-        kept = [row for row in Metrics.read(file) if row.step <= after]
-        write_text(file, "".join(json.dumps(row_to_json(row)) + "\n" for row in kept))
+        remaining = [row for row in Metrics.read(file) if row.step <= after]
+        write_text(file, "".join(json.dumps(row_to_json(row)) + "\n" for row in remaining))
         self._folder = path / "tensorboard"
         shutil.rmtree(self._folder, ignore_errors=True)
         self._events = SummaryWriter(str(self._folder))
         self._wandb = start_wandb(path, name) if wandb else None
         self._stream = file.open("a")
-        for row in kept:
+        for row in remaining:
             self._write_events(row)
 
     def write(self, row: Row) -> None:
@@ -141,7 +141,7 @@ class MetricsWriter:
             self._wandb.log(scalars(row), step=row.step)
 
     def flush(self) -> None:
-        """Write everything so far to the disk; called before each checkpoint."""
+        """Flush all rows to the disk."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._events.flush()
@@ -152,7 +152,7 @@ class MetricsWriter:
         self._stream.close()
         self._events.close()
         for number, file in enumerate(sorted(self._folder.glob("events.*"))):
-            file.rename(self._folder / f"events.out.tfevents.{number}")  # TensorBoard's own name contains the host's name
+            file.rename(self._folder / f"events.out.tfevents.{number}")  # the original name contains the host name
         if self._wandb is not None:
             self._wandb.finish()
 
@@ -162,7 +162,7 @@ class MetricsWriter:
 
 
 def start_wandb(path: Path, name: str) -> Any:
-    """Start a W&B run that writes below the run directory, or continue the one that was started there.
+    """Start a W&B run that writes to the run directory, or continue the W&B run of this directory.
 
     Raises:
         UserError: wandb is not installed.
@@ -171,7 +171,7 @@ def start_wandb(path: Path, name: str) -> Any:
         import wandb  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
-    identity = path / "wandb" / "id"  # one per run directory: two runs of the same name are different runs
+    identity = path / "wandb" / "id"  # one W&B run per run directory, also for runs of equal name
     if not identity.exists():
         identity.parent.mkdir(exist_ok=True)
         identity.write_text(uuid.uuid4().hex[:8])

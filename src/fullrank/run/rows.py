@@ -1,6 +1,6 @@
-"""The rows of a run's log, as typed records.
+"""The rows of a run's log as dataclasses.
 
-`metrics.jsonl` holds one JSON object per row, with its kind: "train", "spectrum" or "alarm". Fields that are None are not written.
+`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum" or "alarm". Fields that are None are not written.
 """
 
 from collections.abc import Mapping
@@ -30,20 +30,20 @@ class TrainRow:
     """Loss of the online probe; None if no image of the batch has a label."""
     probe_train_accuracy: float | None = None
     effective_rank: float | None = None
-    """Effective rank of the embeddings of this batch's first view; None at steps that do not measure it."""
+    """Effective rank of the embeddings of this batch's first view; None if this step does not measure it."""
     max_rank: int | None = None
-    """The largest value that it can take, min(N − 1, D)."""
+    """The upper bound of `effective_rank`, min(N − 1, D)."""
     leading_eigenvalues: tuple[float, ...] | None = None
     """The largest eigenvalues of the same embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumMetrics:
-    """The metrics of one spectrum in the log; the fields that are keys of `fullrank.spectrum.METRICS` follow from it."""
+    """The metrics of one spectrum in the log; fields that are keys of `fullrank.spectrum.METRICS` are computed by that table."""
 
     effective_rank: float
     condition_number: float | None
-    """None if it is infinite."""
+    """None if the condition number is infinite."""
     entropy: float
     collapsed_dimensions: int
     dimensions: int
@@ -69,9 +69,9 @@ class SpectrumRow:
     backbone: SpectrumMetrics
     projector: SpectrumMetrics
     intraclass_correlation: float | None = None
-    """That of the representations of the last batch's views; None before the first step."""
+    """Intraclass correlation of the representations of the last batch; None before the first step."""
     probe_accuracy: float | None = None
-    """Accuracy of the online probe on the held-out images; None if they have no labels."""
+    """Accuracy of the online probe on the held-out images; None without labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class AlarmRow:
     where: str
     """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
     metric: str
-    """What was observed: 'loss', 'relative_variance', 'effective_rank', 'collapsed_share' or 'intraclass_correlation'."""
+    """The observed quantity: 'loss', 'relative_variance', 'effective_rank', 'collapsed_share' or 'intraclass_correlation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
@@ -100,7 +100,7 @@ KINDS: dict[str, type[Row]] = {row.kind: row for row in (TrainRow, SpectrumRow, 
 
 
 def row_to_json(row: Row) -> dict[str, Any]:
-    """Return a row as the object that metrics.jsonl holds.
+    """Return a row as a JSON object of metrics.jsonl.
 
     >>> row_to_json(TrainRow(step=1, epoch=0.1, loss=2.0, terms={"variance": 2.0}, lr=0.3, images_per_second=10.0))["kind"]
     'train'
@@ -113,10 +113,10 @@ def row_from_json(value: Mapping[str, Any], *, source: str = "row") -> Row:
 
     Args:
         value: the object.
-        source: what an error calls it, such as the file and the line.
+        source: name of the object in errors, e.g. file and line.
 
     Raises:
-        UserError: an unknown kind, or a field that is missing, unknown or of the wrong type.
+        UserError: the kind is unknown, or a field is missing, unknown or of the wrong type.
 
     >>> row_from_json({"kind": "test", "step": 1}, source="metrics.jsonl, line 1")
     Traceback (most recent call last):

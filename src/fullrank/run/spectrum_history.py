@@ -1,4 +1,4 @@
-"""The spectrum history of a run: spectrum.npz, read and written."""
+"""Read and write the spectrum history of a run, spectrum.npz."""
 
 import zipfile
 import zlib
@@ -22,37 +22,39 @@ class SpectrumHistory:
 
     steps: Int[np.ndarray, " T"]
     samples: Int[np.ndarray, " T"]
-    """Number of images that each spectrum is measured on."""
+    """Number of images of each spectrum evaluation."""
     eigenvalues: dict[str, Float[np.ndarray, "T _"]]
-    """By location: `backbone`, `projector` or both; the two may differ in width."""
+    """Eigenvalues by location, `backbone`, `projector` or both; their dimensions may differ."""
 
     @classmethod
     def read(cls, path: Path) -> "SpectrumHistory | None":
-        """Read a spectrum.npz; return None if there is no such file, or no spectrum in it.
+        """Read a spectrum.npz; return None if the file is missing or has no spectrum.
 
         Raises:
             UserError: the file is damaged.
         """
         if not path.exists():
             return None
-        remedy = "remove it and measure with `fullrank spectrum`"
+        remedy = "remove the file and measure with `fullrank spectrum`"
         try:
             with path.open("rb") as file, np.load(file) as arrays:  # np.load(path) would leave a damaged file open
                 found = {name: arrays[name] for name in ("steps", "samples", *LOCATIONS) if name in arrays.files}
             steps, samples = found.pop("steps").astype(np.int64), found.pop("samples").astype(np.int64)
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(f"{path} cannot be read ({error}); {remedy}") from error
-        if len({len(array) for array in (steps, samples, *found.values())}) > 1:
-            raise UserError(f"{path} holds {len(steps)} steps, but another number of spectra or samples; {remedy}")
+        for name, array in {"samples": samples, **found}.items():
+            if len(array) != len(steps):
+                what = "sample counts" if name == "samples" else f"{name} spectra"
+                raise UserError(f"{path} is damaged: it has {len(steps)} steps, but {len(array)} {what}; {remedy}")
         return cls(steps=steps, samples=samples, eigenvalues=found) if len(steps) and found else None
 
 
 class SpectrumFile:
-    """Writes spectrum.npz. Each append rewrites the file atomically, so that a reader always finds a complete one.
+    """Writes spectrum.npz. Each append rewrites the file atomically, so that a reader always finds a complete file.
 
     Args:
         path: the file.
-        after: on resume, spectra of later steps are dropped.
+        after: on resume, remove the spectra of later steps.
     """
 
     def __init__(self, path: Path, *, after: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The training loop, a generator on Lightning Fabric, with optimizers, schedules and checkpoints."""
+"""The training loop (a generator on Lightning Fabric), optimizers, learning-rate schedules and checkpoints."""
 
 from fullrank.training.checkpoints import Checkpoint, list_checkpoints, save_checkpoint
 from fullrank.training.fit import Step, fit

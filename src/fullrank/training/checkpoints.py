@@ -1,7 +1,7 @@
 """Checkpoints: one folder per step, written under a temporary name and then renamed, so that no checkpoint is incomplete.
 
 Weights are safetensors. The other state for resuming (optimizer, probe) is a `torch.save` that is read with `weights_only=True`;
-only the newest two checkpoints keep it.
+only the newest two checkpoints have this file.
 """
 
 import errno
@@ -38,7 +38,7 @@ class Checkpoint:
             raise _corrupted(self.path / WEIGHTS, error) from error
 
     def meta(self) -> dict[str, Any]:
-        """Read the description of the weights: step, fingerprint of the recipe."""
+        """Read the metadata: step, fingerprint of the recipe, number of images."""
         try:
             return dict(json.loads((self.path / META).read_text()))
         except (OSError, ValueError, TypeError) as error:
@@ -49,18 +49,18 @@ class Checkpoint:
         try:
             return torch.load(self.path / STATE, map_location="cpu", weights_only=True)
         except FileNotFoundError:
-            raise UserError(f"{self.path} cannot be resumed: it has no {STATE}; only a run's newest two checkpoints keep one") from None
+            raise UserError(f"{self.path} has no {STATE}, so it cannot be resumed; resume from one of the newest two checkpoints") from None
         except Exception as error:  # torch.load raises many types for a corrupted file
             raise _corrupted(self.path / STATE, error) from error
 
 
 def _corrupted(path: Path, error: Exception) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UserError(f"checkpoint file {path} cannot be read ({reason}); remove its folder to use the checkpoint before it")
+    return UserError(f"checkpoint file {path} cannot be read ({reason}); remove this folder to use the previous checkpoint")
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
-    """Return the complete checkpoints under `folder`, oldest first; [] if there is no such folder.
+    """Return the complete checkpoints under `folder`, oldest first; [] if the folder does not exist.
 
     >>> list_checkpoints(Path("nowhere"))
     []
@@ -70,10 +70,10 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], state: dict[str, Any], meta: dict[str, Any]) -> Checkpoint:
-    """Write `folder/step-…` atomically and durably, then delete the resume state of all but the newest two.
+    """Write `folder/step-…` atomically and durably, then delete `state.pt` of all but the newest two checkpoints.
 
     Args:
-        folder: Folder of all checkpoints; it is created if it is missing.
+        folder: Folder of all checkpoints; a missing folder is created.
         step: Number of steps taken. A checkpoint of the same step is replaced.
         weights: Parameters and buffers, on any device.
         state: The other state for resuming: tensors and plain Python values only.
@@ -89,10 +89,10 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
     ('step-00000007', {'w': tensor([1., 1.])}, {'lr': 0.1}, {'step': 7})
     """
     final, temporary, previous = (folder / name.format(step) for name in ("step-{:08d}", ".tmp-{:08d}", ".previous-{:08d}"))
-    # Serialised in memory first: torch and safetensors report a full disk in three ways, `write_bytes` in one.
-    files = {WEIGHTS: _weights(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
+    # Serialise in memory: on a full disk, torch and safetensors raise three different errors, `write_bytes` only OSError.
+    files = {WEIGHTS: to_safetensors(weights), STATE: _state(state), META: (json.dumps({"step": step, **meta}, indent=2) + "\n").encode()}
     try:
-        for leftover in (temporary, previous):  # of a process that was killed
+        for leftover in (temporary, previous):  # a killed process may leave these folders
             shutil.rmtree(leftover, ignore_errors=True)
         temporary.mkdir(parents=True)
         for name, content in files.items():
@@ -100,7 +100,7 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
         if final.exists():
-            os.replace(final, previous)  # no system call replaces a folder that is not empty
+            os.replace(final, previous)  # os.replace cannot replace a folder that is not empty
         os.replace(temporary, final)
         _sync(folder)
     except OSError as error:
@@ -109,18 +109,19 @@ def save_checkpoint(folder: Path, step: int, *, weights: dict[str, Tensor], stat
         shutil.rmtree(temporary, ignore_errors=True)
         remedy = "free some space" if error.errno == errno.ENOSPC else "check the disk and its permissions"
         raise UserError(
-            f"could not write the checkpoint of step {step} under {folder} ({error}); {remedy}, then continue with --resume: "
-            "the checkpoint before it is complete"
+            f"could not write the checkpoint of step {step} under {folder} ({error}); the previous checkpoint is intact; "
+            f"{remedy}, then continue with --resume"
         ) from error
     shutil.rmtree(previous, ignore_errors=True)
-    for older in list_checkpoints(folder)[:-2]:  # keep two, in case the newest is damaged
+    for older in list_checkpoints(folder)[:-2]:  # two, in case the newest checkpoint is damaged
         (older.path / STATE).unlink(missing_ok=True)
     return Checkpoint(final, step)
 
 
-def _weights(weights: dict[str, Tensor]) -> bytes:
-    """Return a safetensors file of copies, because safetensors refuses tensors that share memory, such as tied weights."""
-    return save({name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in weights.items()})
+def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the content of a safetensors file. Tensors are copied, because safetensors rejects tensors that share memory."""
+    copies = {name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    return save(copies, metadata=metadata)
 
 
 def _state(state: dict[str, Any]) -> bytes:

@@ -46,18 +46,18 @@ def fit(
     Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed once, on the
     whole batch, so that loss and gradient do not depend on the number of processes.
 
-    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last one; gradients that
-    the caller adds are discarded.
+    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last step; gradients
+    that the caller adds are discarded.
 
     Args:
         fabric: A launched `lightning.fabric.Fabric`.
         method: A `Method`, from `fabric.setup`.
-        optimizer: Its optimizer, from `fabric.setup`.
+        optimizer: The optimizer of the method, from `fabric.setup`.
         batches: Pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
         learning_rate: Function from the step (from 0) to the learning rate.
         start: Number of steps already taken.
-        micro_batch: Maximum number of images in one forward pass of a process; 0 is its whole share. The objective is always computed
-            on the whole batch.
+        micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always
+            computed on the whole batch.
 
     >>> import torch
     >>> from lightning.fabric import Fabric

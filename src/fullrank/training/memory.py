@@ -1,4 +1,4 @@
-"""What a run tells its user about memory: the effect of micro-batches, and a remedy when memory is exhausted."""
+"""Messages about memory: the effect of micro-batches on BatchNorm, and the remedy for an out-of-memory error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,38 +10,38 @@ from fullrank.distributed import world_size
 from fullrank.errors import UserError
 from fullrank.training.micro_batches import count_micro_batches
 
-# Messages of allocators whose errors have no type of their own.
+# Messages of allocators that raise a plain RuntimeError.
 ALLOCATOR_MESSAGES = ("DefaultCPUAllocator: ", "CUBLAS_STATUS_ALLOC_FAILED", "MPS backend out of memory")
 
 
 def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str | None:
-    """Return how BatchNorm changes if each process embeds its `share` of a batch in pieces, or None if nothing changes.
+    """Describe how micro-batches change BatchNorm if each process embeds `share` images per step; None if nothing changes.
 
     Raises:
-        UserError: a piece would be a single image, which BatchNorm cannot normalise.
+        UserError: a micro-batch would be a single image, which BatchNorm cannot normalise.
 
     >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=100)
-    '--machine.micro_batch 100: BatchNorm normalises each of 3 pieces of a batch by itself and updates its statistics 3 times a step'
+    '--machine.micro_batch 100: BatchNorm normalises each of 3 micro-batches separately and updates its statistics 3 times per step'
     """
     pieces = count_micro_batches(share, micro_batch)
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
-        raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm takes 2 images or more; change --machine.micro_batch")
+        raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch")
     return (
-        f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} pieces of a batch by itself "
-        f"and updates its statistics {pieces} times a step"
+        f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches separately "
+        f"and updates its statistics {pieces} times per step"
     )
 
 
 @contextmanager
 def explain_out_of_memory(method: nn.Module, share: int, micro_batch: int) -> Iterator[None]:
-    """Turn an out-of-memory error of the training inside the context into a `UserError` with a size to try.
+    """Turn an out-of-memory error inside the context into a `UserError` with a micro-batch size to try.
 
     Args:
-        method: what is trained.
-        share: images of a batch that one process embeds.
-        micro_batch: images that it embeds at a time, at most; 0: all.
+        method: the method that is trained.
+        share: number of images per step that one process embeds.
+        micro_batch: maximum number of images in one forward pass; 0: all.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def explain_out_of_memory(method: nn.Module, share: int, micro_batch: int) -> It
             raise
         piece = -(-share // count_micro_batches(share, micro_batch))
         remedy = out_of_memory_remedy(piece, batchnorm=has_batchnorm(method))
-        raise UserError(f"out of memory with {piece} images embedded at a time; {remedy}") from error
+        raise UserError(f"out of memory with {piece} images in one forward pass; {remedy}") from error
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -63,7 +63,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
-    """Return what to try if `piece` images at a time do not fit into memory.
+    """Return the remedy if `piece` images in one forward pass do not fit into memory.
 
     >>> out_of_memory_remedy(256, batchnorm=False)
     'give --machine.micro_batch 128, which changes neither loss nor gradient, or a smaller --batch_size'
@@ -76,7 +76,7 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
 
 
 def has_batchnorm(method: nn.Module) -> bool:
-    """Return whether a layer normalises an image by the others of its batch.
+    """Return whether the method has a BatchNorm layer.
 
     >>> has_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))), has_batchnorm(nn.LayerNorm(4))
     (True, False)

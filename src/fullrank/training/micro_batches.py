@@ -1,4 +1,4 @@
-"""Micro-batches: the network embeds a batch in parts, and the objective is computed once on the whole batch (GradCache)."""
+"""Micro-batches (GradCache): the network embeds a batch in parts; the objective is computed once, on the whole batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +18,10 @@ def forward_micro_batches(
 
         1. Zᵢ = f_θ(Bᵢ), without gradient or activations      2. Gᵢ = ∂L/∂Zᵢ      3. ∂L/∂θ = Σᵢ ∂⟨f_θ(Bᵢ), Gᵢ⟩/∂θ, one i at a time
 
-    Only the activations of one micro-batch are in memory at a time, in a second forward pass. It repeats the first one exactly, from the
-    same random state and buffers: dropout uses the same masks, and BatchNorm's running statistics are updated once per micro-batch. Loss
-    and gradient equal those of the whole batch, except with layers that mix images: BatchNorm normalises each micro-batch separately.
+    Only the activations of one micro-batch are in memory at a time, in a second forward pass. This pass repeats the first pass exactly,
+    from the same random state and buffers: dropout uses the same masks, and BatchNorm's running statistics are updated once per
+    micro-batch. Loss and gradient equal those of the whole batch, except with layers that mix images: BatchNorm normalises each
+    micro-batch separately.
 
     Processes exchange gradients once, after the last micro-batch.
 
@@ -28,7 +29,7 @@ def forward_micro_batches(
         fabric: A launched `lightning.fabric.Fabric`.
         method: A `Method`, from `fabric.setup`.
         views: A list of (V_k, n, C, S_k, S_k).
-        micro_batch: m; 0 is the whole batch.
+        micro_batch: m; 0: the whole batch.
 
     Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, arXiv:2101.06983.
 
@@ -55,14 +56,14 @@ def forward_micro_batches(
             _set_random_state(state, micro_views)
             with fabric.no_backward_sync(method, enabled=i < len(micro_batches) - 1):
                 outputs = method(micro_views)
-                # The product with a target is a constant, because the target network's output has no gradient.
+                # The outputs of a target network have no gradient, so their products are constants.
                 fabric.backward(torch.stack([(outputs[name] * G[i]).sum() for name, G in cached.items()]).sum())
 
     return embeddings, backward
 
 
 def count_micro_batches(n: int, micro_batch: int) -> int:
-    """Return the number of micro-batches of at most `micro_batch` images for n images; with 0, it is 1.
+    """Return the number of micro-batches of at most `micro_batch` images for n images; 1 if `micro_batch` is 0.
 
     >>> count_micro_batches(256, 100), count_micro_batches(256, 128), count_micro_batches(256, 0)
     (3, 2, 1)

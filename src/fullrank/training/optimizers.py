@@ -1,4 +1,4 @@
-"""Optimizers without weight decay and LARS adaptation for biases and norms."""
+"""Build optimizers; biases and norms get no weight decay and no LARS adaptation."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,7 @@ class OptimizerConfig:
     lr: float = 0.3
     """Peak learning rate; it is not scaled with the batch size."""
     weight_decay: float = 1e-4
-    """Weight decay; biases and norms have none."""
+    """Weight decay of the weights; biases and norms have no weight decay."""
     momentum: float = 0.9
     """Momentum of LARS and SGD; the first beta of AdamW."""
     trust_coefficient: float = 0.02
@@ -48,7 +48,7 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=config.lr, betas=(config.momentum, 0.999))
-    # timm adapts a group that has weight decay or `always_adapt`: always the weights, never biases and norms.
+    # timm applies LARS to a group that has weight decay or `always_adapt`: to the weights, but not to biases and norms.
     groups[0]["always_adapt"] = True
     return Lars(
         groups,

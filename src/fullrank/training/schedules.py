@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions from the step to a factor of the peak learning rate."""
+"""Learning-rate schedules as pure functions of the step."""
 
 import math
 from dataclasses import dataclass

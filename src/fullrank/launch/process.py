@@ -1,6 +1,6 @@
-"""One process of a run on several: `python -m fullrank.launch.worker FOLDER`, started by `fullrank.launch.launcher`.
+"""One of several processes of a run: `python -m fullrank.launch.process FOLDER`, started by `fullrank.launch.launcher`.
 
-This module imports torch only inside `main`, after signals are set up, because the import takes seconds.
+This module imports torch only inside `main`, after it has set the signal handlers, because the import takes seconds.
 """
 
 import json
@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSpec:
-    """What the processes of a run have to do."""
+class ProcessSpec:
+    """The arguments of `train_on_rank` for the processes of a run."""
 
     recipe: dict[str, Any]
     """The recipe as JSON."""
@@ -32,19 +32,19 @@ class WorkerSpec:
 
 
 @dataclass(frozen=True)
-class WorkerResult:
+class ProcessResult:
     """How one process ended."""
 
     status: Literal["succeeded", "user error", "interrupted", "failed"]
-    """Without an error, by a `UserError`, by `Interrupted`, or by any other exception."""
+    """The process ended without an error, by a `UserError`, by `Interrupted`, or by any other exception."""
     message: str = ""
     """The message of the error; for a failure, the traceback."""
     signum: int = 0
     """The number of the signal that interrupted the process."""
 
 
-class WorkerFiles:
-    """The files in one folder by which the parent and its worker processes communicate. Each is written atomically.
+class ProcessFiles:
+    """The files through which the parent and its processes communicate. Each file is written atomically.
 
     Args:
         folder: an existing folder.
@@ -53,30 +53,30 @@ class WorkerFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write_spec(self, spec: WorkerSpec) -> None:
-        """Write the spec for the workers."""
+    def write_spec(self, spec: ProcessSpec) -> None:
+        """Write the spec for the processes."""
         self._write("spec.json", json.dumps(asdict(spec)))
 
-    def read_spec(self) -> WorkerSpec:
+    def read_spec(self) -> ProcessSpec:
         """Return the spec."""
-        return WorkerSpec(**json.loads((self.folder / "spec.json").read_text()))
+        return ProcessSpec(**json.loads((self.folder / "spec.json").read_text()))
 
     def write_run_path(self, path: Path) -> None:
-        """Write the path of the run; the first worker does, as soon as it is known."""
+        """Write the path of the run; the first process calls this method as soon as the path is known."""
         self._write("run", str(path))
 
     def read_run_path(self) -> Path | None:
-        """Return the path of the run, or None if it is not known yet."""
+        """Return the path of the run, or None if the path is not known yet."""
         return Path(path.read_text()) if (path := self.folder / "run").exists() else None
 
-    def write_result(self, rank: int, result: WorkerResult) -> None:
-        """Write the result of one worker."""
+    def write_result(self, rank: int, result: ProcessResult) -> None:
+        """Write the result of one process."""
         self._write(f"{rank}.json", json.dumps(asdict(result)))
 
-    def read_results(self, count: int) -> dict[int, WorkerResult]:
+    def read_results(self, count: int) -> dict[int, ProcessResult]:
         """Return the results that exist, by rank, in the order in which they were written."""
         found = [(path.stat().st_mtime_ns, rank, path) for rank in range(count) if (path := self.folder / f"{rank}.json").exists()]
-        return {rank: WorkerResult(**json.loads(path.read_text())) for _, rank, path in sorted(found)}
+        return {rank: ProcessResult(**json.loads(path.read_text())) for _, rank, path in sorted(found)}
 
     def _write(self, name: str, text: str) -> None:
         draft = self.folder / f".{name}"
@@ -90,7 +90,7 @@ def main(folder: Path) -> int:
     Returns:
         The exit status: 0 if the other processes may end by themselves.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a worker that is stopped during the imports leaves no traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback if the process is stopped during the imports
     threading.Thread(target=stop_with_parent, daemon=True).start()
 
     from rich.console import Console
@@ -100,7 +100,7 @@ def main(folder: Path) -> int:
     from fullrank.recipes import from_dict
     from fullrank.terminal import stderr
 
-    files, rank = WorkerFiles(folder), int(os.environ["RANK"])
+    files, rank = ProcessFiles(folder), int(os.environ["RANK"])
     try:
         spec = files.read_spec()
         sys.argv = spec.argv
@@ -113,21 +113,21 @@ def main(folder: Path) -> int:
             console=Console(quiet=True) if spec.quiet else stderr(),
             on_path=files.write_run_path,
         )
-        result, status = WorkerResult("succeeded"), 0
+        result, status = ProcessResult("succeeded"), 0
     except UserError as error:
-        result, status = WorkerResult("user error", str(error)), 2
+        result, status = ProcessResult("user error", str(error)), 2
     except Interrupted as stop:
-        result, status = WorkerResult("interrupted", str(stop), stop.signum), 0
+        result, status = ProcessResult("interrupted", str(stop), stop.signum), 0
     except BaseException:
-        result, status = WorkerResult("failed", traceback.format_exc()), 1
+        result, status = ProcessResult("failed", traceback.format_exc()), 1
     files.write_result(rank, result)
     return status
 
 
 def stop_with_parent() -> None:
-    """Send SIGTERM to this process, which then saves a checkpoint, when the parent has ended.
+    """Wait until the parent has ended, then send SIGTERM to this process, which saves a checkpoint.
 
-    The parent holds the other end of standard input and never writes to it.
+    The parent never writes to this process's standard input, so reading ends only when the parent ends.
     """
     os.read(sys.stdin.fileno(), 1)
     os.kill(os.getpid(), signal.SIGTERM)

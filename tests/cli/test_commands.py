@@ -1,4 +1,4 @@
-"""The verbs that take a MODEL, on a real run."""
+"""The commands that take a MODEL, on a real run."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def test_embed_writes_one_row_per_image(fullrank, run, tmp_path):
     np.testing.assert_allclose(table["embedding"][0].as_py(), first[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_embed_skips_broken_files_and_names_them(fullrank, run, photos, tmp_path):
+def test_embed_skips_unreadable_files_and_names_them(fullrank, run, photos, tmp_path):
     folder = shutil.copytree(photos, tmp_path / "photos")
     (folder / "cat" / "broken [1].png").write_bytes(b"")
     status, _, err = fullrank("embed", run.path, "--data", folder, "--out", tmp_path / "photos.parquet")

@@ -1,4 +1,4 @@
-"""The result that one of several processes writes for its parent."""
+"""Tests of the result that a process writes for its parent."""
 
 import signal
 import sys
@@ -7,8 +7,8 @@ import pytest
 
 from fullrank import pretraining
 from fullrank.errors import Interrupted, UserError
-from fullrank.launch import worker
-from fullrank.launch.worker import WorkerFiles, WorkerResult, WorkerSpec
+from fullrank.launch import process
+from fullrank.launch.process import ProcessFiles, ProcessResult, ProcessSpec
 from fullrank.recipes import RECIPES, to_dict
 
 
@@ -16,43 +16,43 @@ from fullrank.recipes import RECIPES, to_dict
 def work(monkeypatch, tmp_path):
     """`work(train_on_rank)`: the exit status and the result of a process that runs this function."""
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(worker, "stop_with_parent", lambda: None)
+    monkeypatch.setattr(process, "stop_with_parent", lambda: None)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    files = WorkerFiles(tmp_path)
+    files = ProcessFiles(tmp_path)
     recipe = to_dict(RECIPES["digits"])
     argv = ["fullrank", "pretrain"]
-    spec = WorkerSpec(recipe=recipe, out="a run", resume=False, overwrite=True, wandb=False, quiet=True, argv=argv)
+    spec = ProcessSpec(recipe=recipe, out="a run", resume=False, overwrite=True, wandb=False, quiet=True, argv=argv)
     before = signal.getsignal(signal.SIGINT)
 
     def end(train_on_rank):
         monkeypatch.setattr(pretraining, "train_on_rank", train_on_rank)
         files.write_spec(spec)
-        status = worker.main(tmp_path)
+        status = process.main(tmp_path)
         return status, files.read_results(2)[1]
 
     yield end
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_worker_trains_by_its_spec(work, tmp_path):
+def test_a_process_trains_as_the_spec_says(work, tmp_path):
     seen = []
 
     def train_on_rank(recipe, path, **keywords):
         seen.append((recipe, str(path), keywords.pop("console").quiet, keywords.pop("on_path"), keywords, sys.argv))
 
-    assert work(train_on_rank) == (0, WorkerResult("succeeded"))
+    assert work(train_on_rank) == (0, ProcessResult("succeeded"))
     ((recipe, path, quiet, on_path, keywords, argv),) = seen
     assert (recipe, path, quiet, argv) == (RECIPES["digits"], "a run", True, ["fullrank", "pretrain"])
     assert keywords == {"resume": False, "overwrite": True, "wandb": False}
     on_path(tmp_path / "run")
-    assert WorkerFiles(tmp_path).read_run_path() == tmp_path / "run"
+    assert ProcessFiles(tmp_path).read_run_path() == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
     ("error", "status", "result"),
     [
-        (UserError("fix it"), 2, WorkerResult("user error", "fix it")),
-        (Interrupted(15, "stopped after step 3"), 0, WorkerResult("interrupted", "stopped after step 3", 15)),
+        (UserError("fix it"), 2, ProcessResult("user error", "fix it")),
+        (Interrupted(15, "stopped after step 3"), 0, ProcessResult("interrupted", "stopped after step 3", 15)),
     ],
 )
 def test_a_user_error_or_an_interruption_is_reported_by_its_message(error, status, result, work):
