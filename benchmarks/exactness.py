@@ -21,11 +21,11 @@ from lightly_losses import LOSSES
 
 OUT = Path(__file__).parent / "results" / "exactness.json"
 PROCESSES = (1, 2, 4)
-NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # three of five dimensions
+HYPERPARAMETERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # three of five dimensions
 
 
 def main():
-    ours = {name: objective_case(f, hyper=NUMBERS.get(name)) for name, f in OBJECTIVES.items()}
+    ours = {name: objective_case(f, hyper=HYPERPARAMETERS.get(name)) for name, f in OBJECTIVES.items()}
     theirs = {name: objective_case(f, name=f"lightly.{name}") for name, (f, _) in LOSSES.items()}
     measured = measure_exactness([*ours.values(), *theirs.values()], processes=PROCESSES)
     rows = [
