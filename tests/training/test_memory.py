@@ -61,10 +61,10 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
-    run, said = train(tiny, tmp_path / "run", micro_batch)
+    run, output = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert said.count("BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step") == 1
+    assert output.count("BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step") == 1
 
 
 def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
