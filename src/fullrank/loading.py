@@ -79,7 +79,7 @@ def load(model: str | Path) -> Model:
         if not step.isdecimal():
             raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
         return load_run(Path(path), int(step), name=text)
-    what = f"a file; write file:{text}, or expected" if Path(text).is_file() else "no run directory; expected"
+    what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
     raise UserError(f"model '{text}' is {what} RUN, RUN@STEP, timm:NAME or file:PATH")
 
 

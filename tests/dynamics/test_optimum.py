@@ -171,7 +171,7 @@ def test_the_limit_of_several_outputs_does_not_depend_on_rounding(rng):
 
 
 def test_impossible_widths_outputs_and_limits_are_errors():
-    with pytest.raises(UserError, match="no orthonormal columns with 3 hidden units"):
+    with pytest.raises(UserError, match="cannot have orthonormal columns: 3 hidden units"):
         minimum_loss(vector(-1, 0, 1, 2), hidden=3, outputs=1)
     with pytest.raises(UserError, match="q0 has length 2"):
         output_limit(vector(2, 0), vector(-1, 1))

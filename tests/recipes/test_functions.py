@@ -159,7 +159,7 @@ def test_a_custom_transform_of_a_recipe_changes_its_views(transform_name):
 def test_an_objective_is_resolved_in_the_library_or_imported(transform_name):
     assert resolve_objective("frossl") is frossl
     assert resolve_objective(transform_name)(0.25, None) == 0.75
-    with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; name your own objective package.module:function$"):
+    with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; for an objective of your own, write package.module:function$"):
         resolve_objective("invert")
     with pytest.raises(UserError, match="'my_transforms:NUMBER': NUMBER of module my_transforms is a int, expected a function"):
         resolve_objective("my_transforms:NUMBER")

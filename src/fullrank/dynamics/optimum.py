@@ -28,8 +28,8 @@ def forced_rank(d: int, *, hidden: int, outputs: int) -> int:
     """
     if hidden < max(d, outputs):
         raise UserError(
-            f"no orthonormal columns with {hidden} hidden units for {d} inputs and {outputs} outputs; take at least {max(d, outputs)}, or "
-            "fewer inputs (PCA)"
+            f"the weights cannot have orthonormal columns: {hidden} hidden units are fewer than {d} inputs or {outputs} outputs; "
+            f"use at least {max(d, outputs)} hidden units, or reduce the inputs with PCA"
         )
     return max(0, d + outputs - hidden)
 

@@ -19,8 +19,8 @@ from fullrank.objectives.signature import tensor_names
 class EMA(nn.Module):
     """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for BatchNorm's buffers.
 
-    In train mode, BatchNorm of the average normalises with the statistics of the current batch, as in the trained network. Its running
-    statistics are the average of the trained network's; forward passes do not change them.
+    In train mode, the BatchNorm layers of the EMA network normalise with the statistics of the current batch. Their running statistics
+    are the EMA of the student's running statistics; forward passes do not change them.
 
     >>> student = nn.Linear(2, 2)
     >>> teacher = EMA(student)

@@ -50,7 +50,7 @@ class TrainingRun:
     probe: OnlineProbe
     data: TrainingData
     start: int
-    """Number of steps before this process started."""
+    """Number of steps already taken when the run was started or resumed."""
     total: int
     """Number of steps of the run."""
 
@@ -104,7 +104,7 @@ class RunLogger:
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
         self.environment = read_json(path / "environment.json")
-        last_step = run.start or -1  # rows of later steps are removed; without a checkpoint, all rows are
+        last_step = run.start or -1  # rows of later steps are removed; −1 removes all rows
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
@@ -145,7 +145,7 @@ class RunLogger:
         return time.perf_counter() - self.started
 
     def write_durations(self) -> None:
-        """Write the duration of the run, including earlier processes, and the share of the spectrum evaluations."""
+        """Write the duration of the run, including the time before it was resumed, and the share of the spectrum evaluations."""
         seconds = self.seconds_before + self.seconds
         spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
         durations = {"duration_seconds": round(seconds, 2), "spectrum_share": round(spectrum_seconds / seconds, 4)}

@@ -29,7 +29,7 @@ def resolve_objective(name: str) -> Objective:
     try:
         return pick(name, OBJECTIVES, "objective")
     except UserError as error:
-        raise UserError(f"{error}; name your own objective package.module:function") from None
+        raise UserError(f"{error}; for an objective of your own, write package.module:function") from None
 
 
 def resolve_builder(name: str, objective_name: str, objective: Objective) -> Builder:

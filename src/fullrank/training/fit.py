@@ -53,7 +53,8 @@ def fit(
         fabric: A launched `lightning.fabric.Fabric`.
         method: A `Method`, from `fabric.setup`.
         optimizer: The optimizer of the method, from `fabric.setup`.
-        batches: Pairs of views, a list of (V_k, n, C, S_k, S_k), and labels (n,), from step `start` on.
+        batches: Tuples (views, labels) of the steps from `start` on. `views` has one tensor (V_k, n, C, S_k, S_k) per view size: V_k views
+            of S_k × S_k pixels. `labels` is (n,).
         learning_rate: Function from the step (from 0) to the learning rate.
         start: Number of steps already taken.
         micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always

@@ -1,6 +1,6 @@
 """Multi-view augmentation. Crops run on the device or in DataLoader workers; all other operations run batched on the device.
 
-All processes use the same random numbers.
+Every process draws the random numbers of the whole batch and uses those of its own samples.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ class MultiViewTransform:
     (seed, step) on the CPU, so the views do not depend on the number of processes or on the device.
 
     Args:
-        configs: Distribution of each view, or of `count` views each; sizes may differ.
+        configs: One or more `ViewConfig`. Each describes `count` views with one distribution; their sizes may differ.
         mean: Mean of each channel, for the normalisation.
         std: Standard deviation of each channel, for the normalisation.
         channels: Number of channels of the images.
