@@ -30,7 +30,7 @@ def test_the_time_left_follows_from_the_speed_so_far(seconds, expected):
 
 
 def test_the_share_of_a_step_spent_on_batches_is_reported():
-    assert forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU).endswith("loading batches takes 25% of a step")
+    assert forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=1.0, device=CPU).endswith("loading batches takes 25% of the time")
 
 
 def test_the_memory_of_the_process_is_reported(monkeypatch):

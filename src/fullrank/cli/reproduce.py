@@ -63,7 +63,7 @@ def reproduce(
             files = save_drawing(result, out)
         else:
             if images[figure] and data is None:
-                stderr().print(f"{figure} uses the images of the size's recipe, or else the embedded digits; --data takes {images[figure]}")
+                stderr().print(f"{figure}: no --data given, so it uses the default images of this size; --data can be {images[figure]}")
             with (
                 atomic_write(path, overwrite=overwrite) as draft,  # raises before the computation if OUT cannot be written
                 stderr().status(f"computing {figure}"),

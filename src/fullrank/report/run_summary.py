@@ -108,7 +108,7 @@ def read_run_summary(path: Path) -> RunSummary:
         spectrum=metrics.spectrum,
         alarms=metrics.alarms,
         spectra=read("spectrum.npz", "spectra", "there is no spectrum figure"),
-        evaluation=read("evaluation.json", "evaluation", "the run was not evaluated with `fullrank evaluate`"),
+        evaluation=read("evaluation.json", "evaluation", "the run was not evaluated (fullrank evaluate)"),
         views=_read_picture(path / "views.png", notes),
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
         file_notes=tuple(notes),
