@@ -105,7 +105,7 @@ def test_gather_is_the_inverse_of_rank_slice(one, two):
 
 @pytest.mark.ddp
 def test_a_batch_that_is_not_divisible_is_an_error(two):
-    assert [process["error"] for process in two] == ["a batch of 13 cannot be shared equally by 2 processes; choose a multiple of 2"] * 2
+    assert [process["error"] for process in two] == ["a batch of 13 is not divisible by 2 processes; choose a multiple of 2"] * 2
 
 
 @pytest.mark.ddp

@@ -185,7 +185,7 @@ def test_the_metadata_of_a_file_is_complete(run):
     [
         ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
         ("{file}", "is a file; write file:"),
-        ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` made"),
+        ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
         ("{run}@7", "has no checkpoint of step 7; choose one of the steps 6, 11, 16, 22"),
         ("{run}@first", "the step is 'first', expected a number, e.g. .*@1000"),
         ("{run}@", "the step is '', expected a number"),

@@ -39,7 +39,7 @@ def tree(path):
         ),
         (
             "digits --backbone.name resnet18d",
-            "stem 'small' is defined only for timm's plain ResNets, got backbone 'resnet18d'",
+            "backbone.stem 'small' needs one of timm's plain ResNets, got backbone 'resnet18d'",
         ),
         ("digits --optimizer.lrr 3", "unrecognized options: --optimizer.lrr, 3; did you mean --optimizer.lr FLOAT"),
         ("digits --lr 3", "did you mean --optimizer.lr FLOAT or --probe.lr FLOAT"),
@@ -63,7 +63,7 @@ def tree(path):
         ("digits --split trian", "unknown split of digits 'trian'; choose from all"),
         ("empty", "folder 'empty' is empty: contains no images"),
         ("texts", "folder 'texts' contains no images (.avif"),
-        ("texts", "give the folder that contains them"),
+        ("texts", "give a folder with such files"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
         ("digits --batch_size 5000", "there are only 1438 training images; give --batch_size 719 or more images"),
         ("digits --batch_size 1", "batch_size is 1, expected at least 2"),
@@ -87,7 +87,7 @@ def tree(path):
             "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give a writable --out",
         ),
         ("--resume", "--resume has no value; see"),
-        ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` made"),
+        ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
         ("--resume texts --epochs 9", "--resume uses the recipe stored in texts; remove the flags --epochs 9"),
         ("--resume texts digits --out other", "--resume continues the run in texts; remove --out, --overwrite and --preview"),
     ],
@@ -117,7 +117,7 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
         ("embed {run} --out precious.txt", "precious.txt exists already"),
         ("export {run} --out a.pt", "--out a.pt ends in '.pt', expected .safetensors or .onnx"),
         ("export {run} --out precious.safetensors", "precious.safetensors exists already"),
-        ("report --out a.html", "received no run, expected at least one run directory"),
+        ("report --out a.html", "no run was given, expected at least one run directory"),
         ("report {run} nowhere --out a.html", "'nowhere' is not a run directory, it has no recipe.json"),
         ("report {run} --out precious.txt", "precious.txt exists already"),
         ("report {run} --out .", ". is a folder, expected a file"),
@@ -143,7 +143,7 @@ def test_too_few_photos_are_an_error(refused, photos, tmp_path):
     shutil.copytree(photos / "cat", tmp_path / "cats", ignore=lambda folder, names: sorted(names)[10:])
     assert "expected at least 32" in refused("pretrain", "cats")
     shutil.copytree(photos / "cat", tmp_path / "tiny", ignore=lambda folder, names: sorted(names)[3:])
-    assert "tiny has 3 images, expected at least 5 to hold out a fifth of them; give more images" in refused("pretrain", "tiny")
+    assert "tiny has 3 images, expected at least 5 to hold out a fifth; give more images" in refused("pretrain", "tiny")
 
 
 def test_a_run_is_not_overwritten_by_default(refused, copy):

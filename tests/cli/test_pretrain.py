@@ -114,7 +114,7 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     status, out, err = fullrank("pretrain", folder, *TINY, "--data.max_error_fraction", "0.2")
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
-    assert "photos has no split to test with" in err
+    assert "photos has no test split" in err
     assert "images stay on disk and are decoded when needed: 50 of 24×24 to 32×24 px (--data.storage memory loads them)" in err
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3

@@ -310,7 +310,7 @@ def test_new_points_are_embedded_as_the_network_does(rng, C):
 def test_impossible_widths_learning_rates_outputs_and_flows_are_errors(rng):
     with pytest.raises(UserError, match="cannot have orthonormal columns: 3 hidden units"):
         orthonormal_weights(4, hidden=3, outputs=2, generator=rng)
-    with pytest.raises(UserError, match="take at least 2, or fewer inputs"):
+    with pytest.raises(UserError, match="use at least 2 hidden units"):
         projected_gradient_step(torch.ones(1, 2), torch.ones(1, 1), torch.eye(2), learning_rate=0.1)
     with pytest.raises(UserError, match=r"stability limit 0\.25"):
         euler_outputs(vector(0.5)[:, None], vector(-1), learning_rate=0.5, steps=1)

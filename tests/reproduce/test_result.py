@@ -100,7 +100,7 @@ def test_invalid_arguments_raise():
 
 def test_invalid_or_missing_file_raises(tmp_path):
     (tmp_path / "a.json").write_text('{"name": "toys/one"}')
-    with pytest.raises(UserError, match="does not hold the rows of a figure"):
+    with pytest.raises(UserError, match="does not contain the rows of a figure"):
         Result.read(tmp_path / "a.json")
     with pytest.raises(UserError, match="does not exist"):
         Result.read(tmp_path / "b.json")

@@ -89,7 +89,7 @@ def use_small_stem(network: nn.Module, name: str) -> None:
         UserError: the network is not a timm ResNet, or its stem has three convolutions.
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
-        raise UserError(f"backbone.stem 'small' needs one of timm's plain ResNets, got backbone '{name}'; give --backbone.stem standard")
+        raise UserError(f"backbone.stem 'small' needs one of timm's plain ResNets, got backbone '{name}'; use 'standard'")
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
