@@ -177,7 +177,7 @@ def test_training_and_held_out_images_are_disjoint():
 
 
 def test_fewer_images_than_a_batch_are_an_error(even):
-    with pytest.raises(UserError, match="there are only 12 training images; give --batch_size 6"):
+    with pytest.raises(UserError, match="there are only 12 training images; set --batch_size 6"):
         opened(even, batch_size=64)
 
 

@@ -238,7 +238,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
 
     Args:
         recipe: the recipe of the views.
-        out: a PNG file; None: views.png in the working directory, which may already exist.
+        out: a PNG file; None: views.png in the working directory; an existing views.png is replaced.
         overwrite: replace `out`.
         console: where to print; None: standard error.
 
@@ -345,6 +345,6 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
     except (RuntimeError, KeyError, ValueError) as error:
         reason = shorten(str(error), 160, placeholder=" …")
         raise UserError(
-            f"checkpoint {checkpoint.path} does not match the recipe of the run ({reason}); restore both files, or start a new run"
+            f"checkpoint {checkpoint.path} does not match the run's recipe.json ({reason}); restore both, or start a new run"
         ) from error
     return checkpoint.step

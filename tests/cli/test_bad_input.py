@@ -65,7 +65,7 @@ def tree(path):
         ("texts", "folder 'texts' contains no images (.avif"),
         ("texts", "give a folder with such files"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
-        ("digits --batch_size 5000", "there are only 1438 training images; give --batch_size 719 or more images"),
+        ("digits --batch_size 5000", "there are only 1438 training images; set --batch_size 719, or add images"),
         ("digits --batch_size 1", "batch_size is 1, expected at least 2"),
         ("digits --views.0.count 1", "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
         ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),

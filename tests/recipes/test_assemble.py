@@ -148,7 +148,7 @@ def test_every_minimum_is_enforced(field):
 
 @pytest.mark.parametrize(("images", "suggested"), [(7, 3), (1, 2)])
 def test_fewer_images_than_a_batch_are_an_error(images, suggested):
-    expected = f"^batch_size is 8, but there are only {images} training images; give --batch_size {suggested} or more images$"
+    expected = f"^batch_size is 8, but there are only {images} training images; set --batch_size {suggested}, or add images$"
     with pytest.raises(UserError, match=expected):
         check_num_images(TINY, images)
 

@@ -68,7 +68,7 @@ def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
         )
     if len(U) != len(V) and S.min().square() <= rounding:
         raise UserError(
-            f"W of shape ({len(U)}, {len(V)}) has a singular value 0 with vectors that are not unique; drop it from the factors"
+            f"W of shape ({len(U)}, {len(V)}) has a singular value 0, whose vectors are not unique; remove its columns from U and V"
         )
     H = (1 / gaps.masked_fill(eye, 1)).masked_fill(eye, 0)
     inner = U.mT @ W_dot @ V

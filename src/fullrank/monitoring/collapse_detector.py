@@ -20,7 +20,7 @@ MAX_COLLAPSED_SHARE = 1 / 6  # maximum share of collapsed dimensions in a backbo
 MIN_VIEW_CORRELATION = 0.2  # minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance
 MAX_LOSS_RATIO = 10.0  # maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2
 MIN_BURN_IN = 50  # minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %
-MIN_DIMENSIONS = 4  # minimum of D and n/2; with fewer dimensions or images, even noise has an effective rank below 2
+MIN_DIMENSIONS = 4  # lower limit for D and for n/2; with fewer dimensions or images, even noise has an effective rank below 2
 DOMINANT_RATIO = 100.0  # minimum ratio of one term to all others at the first logged step; the others then have almost no gradient
 
 Details = dict[str, Any]
@@ -230,7 +230,7 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
 
 
 def collapsed_share(collapsed: int, D: int, n: int) -> float:
-    """Return the share of collapsed dimensions among the min(D, n/2) dimensions that n images can measure reliably.
+    """Return the share of the first m = min(D, n/2) eigenvalues that are collapsed; collapsed eigenvalues after the m-th do not count.
 
     For Gaussian embeddings with D = n/2 equal eigenvalues, the smallest estimated eigenvalue is (1 − √(D/n))² = 0.09 of the true value
     (Marchenko and Pastur 1967); for D → n the estimate goes to zero, although no dimension is collapsed.

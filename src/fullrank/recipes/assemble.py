@@ -193,7 +193,7 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
         UserError: there are fewer images than `batch_size`.
     """
     if num_images < recipe.batch_size:
-        remedy = f"give --batch_size {max(num_images // 2, 2)} or more images"
+        remedy = f"set --batch_size {max(num_images // 2, 2)}, or add images"
         raise UserError(f"batch_size is {recipe.batch_size}, but there are only {num_images} training images; {remedy}")
 
 

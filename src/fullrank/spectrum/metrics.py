@@ -56,7 +56,7 @@ class Metric:
 
 
 def fit_range(spectrum: Spectrum) -> str:
-    """Return the range of eigenvalues that of the α-ReQ fit, as text.
+    """Return the range of eigenvalues that the α-ReQ fit uses, as text.
 
     >>> import torch
     >>> fit_range(Spectrum.from_eigenvalues(torch.ones(64), n=320))
@@ -93,7 +93,7 @@ METRICS = {
     "participation_ratio_corrected": Metric(
         name="participation ratio, corrected",
         function=lambda spectrum: spectrum.participation_ratio(corrected=True),
-        formula="1/PR ≈ 1/PR_n − 1/(n − 1), from unbiased tr Σ² and (tr Σ)²",
+        formula="1/PR ≈ 1/PR_n − 1/(n − 1), PR_n uncorrected; from unbiased tr C² and (tr C)²",
         reference_values="D, 1",
         caveat="unbiased for Gaussian embeddings; heavy tails leave a bias of the order 1/n",
         small_sample_bias="high variance",
