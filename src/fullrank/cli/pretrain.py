@@ -161,10 +161,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: Console) -> t
         recipe = with_objective(recipe, name, method_builder=builder or "")
     elif builder is not None:
         recipe = replace(recipe, method_builder=builder, method={})
-    recipe = replace(
-        import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print),
-        custom_transforms=recipe.custom_transforms,
-    )
+    import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms
+    recipe = replace(recipe)  # with the hyperparameters of the functions that were imported
     objective = resolve_objective(recipe.objective)
     Hyper: Any = keywords(objective)
     MethodOptions: Any = keywords(resolve_builder(recipe.method_builder, recipe.objective, objective))

@@ -221,7 +221,8 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
 def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
-    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector.
+    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
 
     Raises:
         UserError: there is no such objective.
@@ -294,7 +295,7 @@ def _default_fields(config: Any, prefix: str) -> Iterator[str]:
             yield prefix + f.name
         elif is_dataclass(value):
             yield from _default_fields(value, f"{prefix}{f.name}.")
-        elif isinstance(value, tuple) and is_dataclass(value[0]):
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
             for i, item in enumerate(value):
                 yield from _default_fields(item, f"{prefix}{f.name}.{i}.")
 
