@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
-    trust: list[str]
+    trust: list[str] = field(default_factory=list)
     """The names of the functions that the processes may import."""
     wandb: bool
     quiet: bool
