@@ -41,6 +41,8 @@ class Model:
     """The projector of a run."""
     recipe: Recipe | None = None
     """The recipe of a run."""
+    step: int | None = None
+    """The step of the checkpoint of a run."""
 
     @torch.inference_mode()
     def features(self, images: Sequence[RawImage]) -> Float[Tensor, "n D"]:
@@ -103,6 +105,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         untrained=lambda: build_encoder(recipe).backbone,
         projector=encoder.projector.eval(),
         recipe=recipe,
+        step=checkpoint.step,
     )
 
 

@@ -15,7 +15,7 @@ from fullrank.recipes import RECIPES, from_dict, to_dict
 def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     status, out, err = fullrank("evaluate", copy, "--probes", "linear", "knn")
     assert status == 0
-    result = json.loads((copy / "evaluation.json").read_text())
+    (result,) = json.loads((copy / "evaluation.json").read_text())["evaluations"]
     assert result["model"] == str(copy)
     assert (result["train_images"], result["test_images"]) == (1438, 359)
     assert {score["features"] for score in result["scores"]} == {"backbone", "raw pixels", "untrained backbone"}
@@ -25,14 +25,14 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     assert "digits has no test split: 20 % of its images are held out" in err
     assert f"scores: {copy / 'evaluation.json'}\n" in err
     assert "linear (full batch)" in (copy / "report.html").read_text()
-    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0  # evaluation.json is replaced without --overwrite
-    assert {score["probe"] for score in json.loads((copy / "evaluation.json").read_text())["scores"]} == {"kNN"}
+    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0
+    assert json.loads((copy / "evaluation.json").read_text())["evaluations"] == [result]  # the linear probe keeps its scores
 
 
 def test_evaluate_writes_to_the_file_of_out(fullrank, copy, tmp_path):
     arguments = ("--probes", "knn", "--no-baselines", "--out", tmp_path / "scores.json")
     assert fullrank("evaluate", f"{copy}@6", *arguments)[0] == 0
-    assert json.loads((tmp_path / "scores.json").read_text())["model"] == f"{copy}@6"
+    assert json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["model"] == f"{copy}@6"
     assert fullrank("evaluate", copy, *arguments, "--overwrite")[0] == 0
     assert not (copy / "evaluation.json").exists()
 
@@ -51,7 +51,7 @@ def test_evaluate_of_some_dimensions_writes_nothing_into_the_run(fullrank, copy,
     status, out, _ = fullrank("evaluate", copy, *arguments, "4:", "--out", tmp_path / "scores.json")
     assert status == 0
     assert "backbone[4:]" in out
-    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["scores"]]
+    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["scores"]]
     assert features == ["backbone[4:]", "raw pixels", "untrained backbone[4:]"]
     assert sorted(path.name for path in copy.iterdir()) == before
     for text, message in (("360", "--dimensions 360 is not a range"), (":17", "dimensions is :17")):

@@ -1,6 +1,5 @@
 """`fullrank evaluate`: score a frozen backbone, and compare it with raw pixels and the untrained network."""
 
-import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from fullrank.evaluation import evaluate as evaluate_backbone
 from fullrank.evaluation import table
 from fullrank.images import DecodeErrors, train_and_test
 from fullrank.loading import load
+from fullrank.run.evaluations import merge_evaluation, read_evaluations, write_evaluations
 from fullrank.terminal import stderr
 
 
@@ -57,6 +57,7 @@ def evaluate(
     device = resolve_device(read.accelerator)
     run_file = Path(model) / "evaluation.json" if Path(model).is_dir() and selected == slice(None) else None
     target = out or run_file
+    stored = read_evaluations(run_file) if run_file and run_file == target else []
     with atomic_write(target, overwrite=overwrite or out is None) if target else nullcontext() as temporary:
         console.print(splits.statement)
         with console.status("") as status:
@@ -72,17 +73,22 @@ def evaluate(
                 baselines=baselines,
                 dimensions=selected,
                 model=model,
+                step=loaded.step,
                 statement=splits.statement,
                 workers=read.workers,
                 decode_errors=DecodeErrors(max_error_fraction=read.max_error_fraction),
                 progress=status.update,
             )
+        replaced = []
         if temporary:
-            temporary.write_text(json.dumps(evaluation.to_json(), indent=2) + "\n")
+            evaluations, replaced = merge_evaluation(stored, evaluation)
+            write_evaluations(temporary, evaluations)
     if evaluation.scores:
         Console().print(table(evaluation))
     for line in evaluation.left_out:
         console.print(f"left out: {line}")
+    for score in replaced:
+        console.print(f"replaced: {score.features}, {score.probe}: {score.accuracy:.1%}")
     if target:
         console.print(f"scores: {target}")
     if run_file and run_file == target:

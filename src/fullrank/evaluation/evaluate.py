@@ -17,8 +17,9 @@ from fullrank.evaluation.features import Features, extract_features, format_slic
 from fullrank.evaluation.few_shot import few_shot
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
-from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes
+from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.splits import TRAIN
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def evaluate(
     baselines: bool = True,
     dimensions: slice = slice(None),
     model: str = "",
+    data: str | None = None,
+    step: int | None = None,
     statement: str = "",
     batch_size: int = 512,
     workers: int = 0,
@@ -111,6 +114,8 @@ def evaluate(
         baselines: whether to score raw pixels and the untrained backbone too.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
+        data: name of the data set, the key of its scores; by default `name_data(train, test)`.
+        step: step of the checkpoint.
         statement: one sentence that describes the training and the test images.
         batch_size: images per forward pass.
         workers: number of processes that decode images; 0 decodes in this process.
@@ -123,7 +128,7 @@ def evaluate(
     """
     selected = [pick(name, PROBES, "probe") for name in probes]
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    counts, scores = (len(train), len(test)), []
+    counts, scores, majority = (len(train), len(test)), [], None
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
     if reason := why_not_scorable(train, test):
         left_out = [f"all scores: {reason}"]
@@ -134,7 +139,7 @@ def evaluate(
         extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
         options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
         for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
-            counts = len(features.train.X), len(features.test.X)
+            counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
             for name, probe in zip(probes, selected, strict=True):
                 progress(f"{name}: {features.name}")
                 scores += probe(features, device, seed)
@@ -142,8 +147,11 @@ def evaluate(
             left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
         model=model,
+        data=name_data(train, test) if data is None else data,
+        step=step,
         train_images=counts[0],
         test_images=counts[1],
+        majority=majority,
         statement=statement,
         scores=tuple(scores),
         left_out=tuple(left_out),
@@ -178,6 +186,22 @@ def feature_sets(
         yield FeatureSet(
             f"untrained backbone{suffix}", *(extract_features(untrained, images, **backbone_options) for images in (train, test))
         )
+
+
+def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
+    """Return the name of a data set: the source of the test images, and that of the training images if it is not the usual one.
+
+    >>> from fullrank.images import train_and_test
+    >>> splits = train_and_test("digits")
+    >>> name_data(splits.train, splits.test)
+    'digits (held out)'
+    """
+    train_source, test_source = getattr(train, "source", "memory"), getattr(test, "source", "memory")
+    if train_source == test_source:
+        return test_source if train is test else f"{test_source} (held out)"
+    data, _, split = train_source.rstrip("]").rpartition("[")
+    usual = split.lower() in TRAIN and test_source.startswith(f"{data}[")
+    return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
 def report_unlabelled(images: Images | MemoryImages, split: str) -> list[str]:
