@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from rich.table import Column, Table
+from rich.text import Text
 from torch import nn
 
-from fullrank.errors import pick
+from fullrank.errors import UserError, pick
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import few_shot
@@ -76,7 +77,7 @@ PROBES: dict[str, Probe] = {"linear": _linear, "linear-sgd": _linear_sgd, "knn":
 """Probes, by name on the command line."""
 
 
-def evaluate(
+def evaluate_backbone(
     backbone: nn.Module,
     untrained: nn.Module | None,
     preprocess: Preprocess,
@@ -103,8 +104,8 @@ def evaluate(
     reason.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); `evaluate` verifies that the weights do not change.
-        untrained: the same network with untrained weights, or None; `evaluate` calibrates BatchNorm on training images.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); the function verifies that the weights do not change.
+        untrained: the same network with untrained weights, or None; the function calibrates BatchNorm on training images.
         preprocess: the preprocessing of the backbone.
         train: images for training the probes.
         test: images for scoring the probes.
@@ -124,27 +125,29 @@ def evaluate(
 
     Raises:
         AssertionError: the backbone changed during the evaluation.
-        UserError: a probe is unknown, the features do not have these dimensions, or too many images are unreadable.
+        UserError: a probe is unknown, the images lack the labels for a score, the features do not have these dimensions, or too many images
+            are unreadable.
     """
     selected = [pick(name, PROBES, "probe") for name in probes]
+    if not selected:
+        raise UserError(f"no probe, expected at least one of {', '.join(PROBES)}")
+    if reason := why_not_scorable(train, test):
+        raise UserError(f"nothing can be scored: {reason}")
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     counts, scores, majority = (len(train), len(test)), [], None
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
-    if reason := why_not_scorable(train, test):
-        left_out = [f"all scores: {reason}"]
-    else:
-        if baselines and untrained is None:
-            left_out.append("untrained backbone: the model cannot be re-initialised")
-        progress("features of the backbone")
-        extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
-        options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
-        for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
-            counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
-            for name, probe in zip(probes, selected, strict=True):
-                progress(f"{name}: {features.name}")
-                scores += probe(features, device, seed)
-        if decode_errors.reasons:
-            left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
+    if baselines and untrained is None:
+        left_out.append("untrained backbone: the model cannot be re-initialised")
+    progress("features of the backbone")
+    extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
+    options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
+    for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
+        counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
+        for name, probe in zip(probes, selected, strict=True):
+            progress(f"{name}: {features.name}")
+            scores += probe(features, device, seed)
+    if decode_errors.reasons:
+        left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
         model=model,
         data=name_data(train, test) if data is None else data,
@@ -215,14 +218,18 @@ def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages) 
     y, y_test = (torch.as_tensor(images.labels) for images in (train, test))
     classes = len(y[y >= 0].unique())
     if classes == 0:
-        return "the training images have no labels"
+        return f"the training images{_source(train)} have no labels; give images in class folders, or a table with a label column"
     if classes == 1:
-        return "all training images have the same class, but a probe needs at least two classes"
-    return "" if (y_test >= 0).any() else "the test images have no labels"
+        return f"all labelled training images{_source(train)} have the same class, but a probe needs at least two classes"
+    return "" if (y_test >= 0).any() else f"the test images{_source(test)} have no labels; name another test split"
+
+
+def _source(images: Images | MemoryImages) -> str:
+    return f" of {source}" if (source := getattr(images, "source", "")) else ""
 
 
 def table(evaluation: Evaluation) -> Table:
-    """Build a table for the terminal: one row per probe, one column per feature set.
+    """Build a table for the terminal: one row per probe, one column per feature set; the last row is the majority rate.
 
     >>> score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
     >>> table(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,))).row_count
@@ -235,7 +242,12 @@ def table(evaluation: Evaluation) -> Table:
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
-    grid = Table("probe", *(Column(name, justify="right") for name in columns), caption=caption, caption_justify="left")
+    title = Text(evaluation.data) if evaluation.data else None
+    grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)
+    grid.title_justify = grid.caption_justify = "left"
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
+    if evaluation.majority is not None:
+        grid.add_section()
+        grid.add_row("majority class", *(f"{evaluation.majority:.1%}" for _ in columns))
     return grid

@@ -1,12 +1,14 @@
 """evaluation.json: the scores of a run, one entry for each data set and checkpoint. New scores never remove other scores."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.run.files import read_json, write_json
+from fullrank.run.files import read_json
 
 
 def read_evaluations(path: Path) -> list[Evaluation]:
@@ -21,15 +23,17 @@ def read_evaluations(path: Path) -> list[Evaluation]:
         return []
     content = read_json(path)
     entries = content.get("evaluations", [content])
-    if not isinstance(entries, list):
-        raise UserError(f"{path} cannot be read ('evaluations' is no list); restore it, or move it away and run fullrank evaluate again")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UserError(
+            f"{path} cannot be read ('evaluations' is no list of objects); restore it, or move it away and run fullrank evaluate again"
+        )
     evaluations = [Evaluation.from_json(entry, source=str(path)) for entry in entries]
     return [evaluation if evaluation.data else replace(evaluation, data=data_of(evaluation.statement)) for evaluation in evaluations]
 
 
-def write_evaluations(path: Path, evaluations: list[Evaluation]) -> None:
-    """Write evaluation.json atomically."""
-    write_json(path, {"evaluations": [evaluation.to_json() for evaluation in evaluations]})
+def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the content of evaluation.json."""
+    return {"evaluations": [evaluation.to_json() for evaluation in evaluations]}
 
 
 def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Evaluation], list[ProbeScore]]:
