@@ -1,8 +1,10 @@
 import json
+import os
 import shutil
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -79,6 +81,55 @@ def test_features_of_images_are_those_of_the_backbone(run, digits):
 def test_features_accept_images_of_any_size_and_mode(run):
     pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
     assert fullrank.load(run.path).features(pictures).isfinite().all()
+
+
+def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
+    model, path = fullrank.load(run), next(photos.rglob("*.png"))
+    picture = Image.open(path)
+    array = np.asarray(picture)
+    tensor = torch.tensor(array).permute(2, 0, 1)
+    expected = model.features([picture])
+    assert expected.shape == (1, 16)
+    same = [path, str(path), [path], picture, array, array / 255, (array / 255).astype(np.float32), tensor, tensor / 255, tensor[None]]
+    same += [array[None], [tensor / 255], (image for image in [path]), [np.asfortranarray(array)], (tensor / 255).double()]
+    for images in same:
+        torch.testing.assert_close(model.features(images), expected)
+    mixed = model.features([path, picture, tensor], batch_size=2)
+    torch.testing.assert_close(mixed, expected.expand(3, -1))
+    opened = open_images("digits")["all"].subset(range(5))
+    torch.testing.assert_close(model.features(opened, batch_size=2), model.features([opened.open(i) for i in range(5)]))
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        ([], "empty"),
+        ("no/such.png", "no file 'no/such.png'"),
+        (3, "expected a path"),
+        ([3], "image 0 is 3"),
+        (np.zeros((8, 8)) - 1, r"expected \[0, 1\]"),
+        (np.full((8, 8), np.nan), r"expected \[0, 1\]"),
+        (np.zeros((3, 8, 8), np.uint8), "transpose"),
+        (torch.zeros(8, 8, 3), "permute"),
+        (np.zeros((8, 8), np.int64), "int64"),
+        (torch.zeros(2, 2, 2, 2, 2), "shape"),
+        (np.zeros((0, 8), np.uint8), "shape"),
+        ([[1, 2], [3, 4]], "image 0"),
+    ],
+)
+def test_what_is_no_image_is_an_error_of_one_line(run, images, words):
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(run.path).features(images)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_and_a_pipe_are_no_images(run, photos, tmp_path):
+    model = fullrank.load(run.path)
+    with pytest.raises(UserError, match="is a folder"):
+        model.features(photos)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UserError, match="no regular file"):
+        model.features(tmp_path / "pipe.png")
 
 
 def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):

@@ -49,7 +49,7 @@ def split_images(images: Any) -> Sequence[Any]:
     return found
 
 
-def read_pixels(image: UserImage, preprocess: Preprocess, *, number: int = 0) -> Tensor:
+def read_pixels(image: Any, preprocess: Preprocess, *, number: int = 0) -> Tensor:
     """Return the preprocessed uint8 pixels (C, S, S) of one image.
 
     Raises:
