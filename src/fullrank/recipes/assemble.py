@@ -112,7 +112,8 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
 def build_preprocess(recipe: Recipe) -> Preprocess:
     """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
     mean, std = normalization(recipe)
-    return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
+    size = max(view.size for view in recipe.views)
+    return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
 
 
 def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -137,6 +138,9 @@ MINIMUM = {
     "data.channels": 1,
     "data.size": 0,
     "data.num_images": 0,
+    "data.bits": 0,
+    "data.max_pixels": 1,
+    "data.max_expansion": 1,
     "data.max_error_fraction": 0,
     "projector.d0": 1,
     "projector.groups": 1,
