@@ -62,7 +62,7 @@ def _open_array(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read_header(file)
     if dtype.hasobject:
-        raise ImageDecodeError(name, "the array contains pickled objects, which are never loaded")
+        raise ImageDecodeError(name, "the array contains pickled objects, which are never loaded (allow_pickle)")
     if len(shape) not in (2, 3):
         raise ImageDecodeError(name, f"the array has shape {shape}, expected (H, W) or (H, W, C)")
     _check_pixels(name, shape[1], shape[0], max_pixels)
