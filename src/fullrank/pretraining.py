@@ -75,7 +75,7 @@ def pretrain(
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile
