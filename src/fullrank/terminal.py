@@ -43,7 +43,9 @@ def is_rank_zero() -> bool:
     >>> is_rank_zero()
     True
     """
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return os.environ.get("RANK", "0") == "0"
+    return os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1" or os.environ.get("SLURM_PROCID", "0") == "0"
 
 
 class LastingStream:
