@@ -21,7 +21,8 @@ from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, 
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
+from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
+from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
@@ -81,7 +82,7 @@ def pretrain(
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile

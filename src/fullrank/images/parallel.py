@@ -112,8 +112,8 @@ def _exit_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, daemon=True).start()
-    # Ctrl-C, and often SIGTERM, reaches the whole process group: the parent handles the signal, and still needs the batches.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # Ctrl-C, a lost terminal, and often SIGTERM reach the whole process group: the parent handles them, and still needs the batches.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
