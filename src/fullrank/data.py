@@ -20,7 +20,6 @@ from fullrank.images import (
     Images,
     MemoryImages,
     MixedSizesError,
-    OpenOptions,
     StreamedImages,
     batch_indices,
     channel_statistics,
@@ -37,7 +36,7 @@ from fullrank.images import (
 )
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
-from fullrank.recipes import DataConfig, Recipe, build_preprocess, check_num_images
+from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.views import MultiViewTransform, preview
 from fullrank.views.augmentation_params import mix
 
@@ -105,7 +104,7 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
         if images is not None:
             splits = hold_out_test(images, seed=recipe.seed)
         else:
-            splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **open_options(spec))
+            splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
         check_num_images(recipe, len(splits.train))
         notify(printable(splits.statement))
         depth = find_bit_depth(splits.train, bits=spec.bits)
@@ -133,18 +132,6 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
     return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors)
 
 
-def open_options(config: DataConfig) -> OpenOptions:
-    """Return how the sources of a recipe are opened."""
-    return {
-        "image": config.image_column,
-        "label": config.label_column,
-        "labels": config.labels,
-        "follow_links": config.follow_links,
-        "max_pixels": config.max_pixels,
-        "max_expansion": config.max_expansion,
-    }
-
-
 def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
     """Return a stream of the training images, a sample of the stream, images of the test split, and a line for the user.
 
@@ -157,8 +144,8 @@ def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str
             f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
         )
     train, test = spec.train or "train", spec.test or "test"
-    stream = open_stream(spec.source, split=train, **open_options(spec))
-    held_out = open_stream(spec.source, split=test, **open_options(spec)).take(
+    stream = open_stream(spec.source, split=train, **spec.open_options)
+    held_out = open_stream(spec.source, split=test, **spec.open_options).take(
         recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed
     )
     statement = (

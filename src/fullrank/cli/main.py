@@ -7,8 +7,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
-from fullrank.terminal import is_rank_zero, lasting_streams, printable
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
+from fullrank.terminal import is_rank_zero, lasting_streams
 
 COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",

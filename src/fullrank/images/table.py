@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import config
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
+from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
@@ -260,7 +261,7 @@ def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
 def hub_folders(name: str) -> list[str]:
     """Return the folders that may contain the files which the rows of a data set of the hub name: its copy, and what it unpacked."""
     repository = name.partition(":")[0].replace("/", "--")
-    return [os.path.realpath(path) for path in (f"{config.HF_HUB_CACHE}/datasets--{repository}", f"{config.HF_DATASETS_CACHE}/downloads")]
+    return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{config.HF_DATASETS_CACHE}/downloads")]
 
 
 def load_from_hub(name: str, **options: Any) -> Any:

@@ -44,7 +44,9 @@ def checks_shapes(objective: F) -> F:
     return checked  # pyright: ignore[reportReturnType]
 
 
-def _check_tensor(name: str, key: str, names: tuple[str, ...], tensor: Any, sizes: dict[str, int], axes: dict[str, tuple[str, ...]]) -> None:
+def _check_tensor(
+    name: str, key: str, names: tuple[str, ...], tensor: Any, sizes: dict[str, int], axes: dict[str, tuple[str, ...]]
+) -> None:
     expected = f"({', '.join(names)})"
     if not isinstance(tensor, Tensor):
         raise UserError(f"{name}: {key} is a {type(tensor).__name__}, expected a tensor {expected}; {_stacked(name, axes)}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from fullrank.errors import UserError
-from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS
+from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.functions import (
@@ -76,6 +76,18 @@ class DataConfig:
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
+
+    @property
+    def open_options(self) -> OpenOptions:
+        """How `open_images` opens the source."""
+        return {
+            "image": self.image_column,
+            "label": self.label_column,
+            "labels": self.labels,
+            "follow_links": self.follow_links,
+            "max_pixels": self.max_pixels,
+            "max_expansion": self.max_expansion,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
