@@ -19,7 +19,7 @@ from fullrank.evaluation import PROBES, encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.evaluate import name_data
 from fullrank.evaluation.result import Evaluation
 from fullrank.evaluation.spectrum import EncoderModel
-from fullrank.images import DecodeErrors, Images, MemoryImages, hold_out, open_images, train_and_test
+from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, hold_out, open_images, train_and_test
 from fullrank.loading import Model, load, resolve_device
 from fullrank.recipes import DataConfig
 from fullrank.run import Run
@@ -28,8 +28,8 @@ from fullrank.spectrum import Spectrum
 
 ModelLike = str | Path | Run | Model
 """A MODEL, a run, or a loaded model."""
-Data = str | Path | Images | MemoryImages
-"""A source of images, or opened images."""
+Data = Any
+"""A source of images, opened images, a `DataConfig` (a source and how to read it), or what `fullrank.images.as_images` takes."""
 
 
 def evaluate(
@@ -189,7 +189,7 @@ def choose_splits(model: Model, data: Data | None, *, train: str | None, test: s
         rest, held_out = hold_out(source, seed=seed)
         statement = f"{source.source}: 20 % of the images are held out, seed {seed} (train {len(rest)}, test {len(held_out)})"
         return LabelledSplits(rest, held_out, name_data(rest, held_out), statement)
-    splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed)
+    splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed, **config.open_options)
     return LabelledSplits(splits.train, splits.test, name_data(splits.train, splits.test), splits.statement)
 
 
@@ -199,17 +199,17 @@ def held_out_images(model: Any, data: Data | None, split: str | None) -> Images 
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
-        return open_images(source, split=split)[split]
+        return open_images(source, split=split, **config.open_options)[split]
     recipe = getattr(model, "recipe", None)
-    return train_and_test(source, train=config.train, test=config.test, seed=recipe.seed if recipe else 0).test
+    return train_and_test(source, train=config.train, test=config.test, seed=recipe.seed if recipe else 0, **config.open_options).test
 
 
 def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
     """Return the split with this name, or all images of a source that has one split; opened images are returned unchanged."""
-    source, _ = resolve_source(model, data)
+    source, config = resolve_source(model, data)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
-    splits = open_images(source, split=split)
+    splits = open_images(source, split=split, **config.open_options)
     if len(splits) > 1:
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)")
     (images,) = splits.values()
@@ -237,7 +237,11 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
         return recipe.data.source, recipe.data
     if isinstance(data, Images | MemoryImages):
         return data, DataConfig()
-    if not isinstance(data, str | Path) or not str(data) or "\0" in str(data):
+    if isinstance(data, DataConfig):
+        return data.source, data
+    if not isinstance(data, str | Path):
+        return as_images(data), DataConfig()
+    if not str(data) or "\0" in str(data):
         raise UserError(f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images")
     return str(data), DataConfig(source=str(data))
 

@@ -5,7 +5,7 @@ The steps are in the order in which they run.
 
 import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,11 @@ from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, 
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
+from fullrank.images import Images, as_images
+from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source_uri import MEMORY
+from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
+from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
@@ -34,10 +38,13 @@ from fullrank.recipes import (
     assemble,
     build_method,
     check,
+    code_names,
     differences,
     dry_run,
+    import_code,
     read_recipe,
     to_dict,
+    to_file,
     with_devices,
 )
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
@@ -49,12 +56,13 @@ from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 def pretrain(
     recipe: Recipe | str | None = None,
-    data: str | None = None,
+    data: Any = None,
     out: str | Path | None = None,
     *,
     resume: str | Path | None = None,
     overwrite: bool = False,
     devices: int | None = None,
+    trust: bool | Collection[str] = False,
     wandb: bool = False,
     console: Console | None = None,
 ) -> Run:
@@ -64,18 +72,21 @@ def pretrain(
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
-        data: source of the images; it overrides the recipe.
+        data: source of the images; it overrides the recipe. Or the images themselves: `Images`, a tensor or array (n, C, H, W), a list of
+            paths, a data set of torch or of the datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
         resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
         overwrite: replace the run in `out`.
         devices: number of devices; it overrides the recipe, also with `resume`.
+        trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
+            you trust. False: a recipe that names code is refused, unless this process has imported the code already.
         wandb: log to Weights & Biases too.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile
@@ -86,7 +97,10 @@ def pretrain(
     (11, 'spectrum')
     """
     # Configuration
+    refuse_reimported_script()
     console = console or stderr()
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    data = MEMORY if images is not None else data if data is None else str(data)
     if resume is not None and (data is not None or out is not None or overwrite):
         raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
     if isinstance(recipe, str):
@@ -98,19 +112,27 @@ def pretrain(
     elif data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
     path = None if out is None else Path(out)
-    recipe = resolve_devices(recipe, devices)
+    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
     if path is not None and resume is None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+        return train_on_rank(
+            recipe, path, images=images, resume=resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console
+        )
+    if images is not None:
+        raise UserError(
+            f"the images are in memory, from where {recipe.machine.devices} new processes cannot read them; "
+            "save them to a folder, or start this script with torchrun"
+        )
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
         resume=resume is not None,
         overwrite=overwrite,
+        trust=list(code_names(recipe)),
         wandb=wandb,
         quiet=console.quiet,
         argv=sys.argv,
@@ -122,8 +144,10 @@ def train_on_rank(
     recipe: Recipe,
     path: Path | None,
     *,
+    images: Images | None = None,
     resume: bool,
     overwrite: bool,
+    trust: bool | Collection[str] = False,
     wandb: bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
@@ -133,12 +157,15 @@ def train_on_rank(
     Args:
         recipe: a recipe that passed `check`; its number of devices equals the number of processes.
         path: run directory; None: the next free `runs/NAME`.
+        images: images that were given as a Python object, instead of the source of the recipe.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
+        trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
+    recipe = import_code(recipe, trust)
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
@@ -153,7 +180,7 @@ def train_on_rank(
 
         # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
-        recipe, data = open_data(recipe, method, notify=console.print)
+        recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
 
         # Run directory
@@ -165,7 +192,7 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             if fabric.is_global_zero:
                 on_path(path)
-                write_json(path / "recipe.json", to_dict(recipe))
+                write_json(path / "recipe.json", to_file(recipe))
                 write_json(path / "environment.json", describe_environment(recipe))
                 write_preview(path / "views.png", recipe, assembly.views, data)
         assert path is not None, "create_run_directory returns a path"
@@ -233,13 +260,21 @@ def _train(
         raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
 
-def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
+def preview(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    trust: bool | Collection[str] = False,
+    console: Console | None = None,
+) -> Path:
     """Write a grid of images and their views, without training, and return its path.
 
     Args:
         recipe: the recipe of the views.
         out: a PNG file; None: views.png in the working directory; an existing views.png is replaced.
         overwrite: replace `out`.
+        trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
     Raises:
@@ -249,6 +284,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
     notify = (console or stderr()).print
+    recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
     with atomic_write(path, overwrite=overwrite or out is None) as draft:
         method = _build_method(recipe, notify=notify)
@@ -274,7 +310,10 @@ def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
     """
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
-        measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
+        given = recipe.data
+        measured = replace(
+            given, mean=given.mean or stored.data.mean, std=given.std or stored.data.std, bits=given.bits or stored.data.bits
+        )
         stored = with_devices(stored, recipe.machine.devices)
         if changes := differences(stored, replace(recipe, data=measured)):
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe, or start a new run")

@@ -36,9 +36,10 @@ def embed(
     """
     file_format(out)
     console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
+    loaded = load_model(model, network)
     embed_images(
-        load_model(model, network),
-        read.data,
+        loaded,
+        read.images(loaded),
         out=out,
         split=split,
         batch_size=batch_size,

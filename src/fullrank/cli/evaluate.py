@@ -58,7 +58,7 @@ def evaluate(
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft, console.status("") as status:
         evaluation = evaluate_model(
             loaded,
-            read.data,
+            read.images(loaded),
             train=train,
             test=test,
             probes=probes,

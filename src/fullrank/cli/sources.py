@@ -1,9 +1,12 @@
 """Flags of the commands that take a MODEL: its images, and how they are read."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import tyro
+
+from fullrank.loading import Model
+from fullrank.recipes import DataConfig
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,27 @@ class ReadOptions:
     """Number of processes that decode images; 0 decodes in the main process."""
     max_error_fraction: float = 0.1
     """Largest share of unreadable images; the command stops if there are more."""
+    labels: Annotated[Literal["auto", "none", "folders"] | None, tyro.conf.arg(name="data.labels")] = None
+    """auto, none or folders, as in fullrank pretrain; by default that of the run."""
+    image_column: Annotated[str | None, tyro.conf.arg(name="data.image_column")] = None
+    """The image column of a table."""
+    label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
+    """The label column of a table."""
+    follow_links: Annotated[bool | None, tyro.conf.arg(name="data.follow_links")] = None
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int | None, tyro.conf.arg(name="data.max_pixels")] = None
+    """Images with more pixels are not read."""
+    max_expansion: Annotated[int | None, tyro.conf.arg(name="data.max_expansion")] = None
+    """Parquet files that expand to more than this many times their size are not read."""
+
+    def images(self, model: Model) -> str | DataConfig | None:
+        """Return the source, with how to read it if a flag says so; None: that of the run."""
+        names = ("labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if not given or (self.data is None and model.recipe is None):
+            return self.data
+        config = DataConfig(source=self.data) if self.data is not None or model.recipe is None else model.recipe.data
+        return replace(config, **given)
 
 
 ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]

@@ -71,7 +71,7 @@ def spectrum(
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz, .json or .png")
     models = [load_model(model, network), *([load(against)] if against is not None else [])]
-    images = held_out_images(models[0], read.data, split)
+    images = held_out_images(models[0], read.images(models[0]), split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
         measured = []
         for each in models:
