@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.source import RawImage
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig, at_size, build_backbone
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
 
@@ -99,7 +99,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         name=name or str(path),
         backbone=encoder.backbone.eval(),
         preprocess=build_preprocess(recipe),
-        spec=recipe.backbone,
+        spec=at_size(recipe.backbone, [view.size for view in recipe.views]),
         untrained=lambda: build_encoder(recipe).backbone,
         projector=encoder.projector.eval(),
         recipe=recipe,
