@@ -5,7 +5,7 @@ The steps are in the order in which they run.
 
 import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,13 @@ from fullrank.recipes import (
     assemble,
     build_method,
     check,
+    code_names,
     differences,
     dry_run,
+    import_code,
     read_recipe,
     to_dict,
+    to_file,
     with_devices,
 )
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
@@ -55,6 +58,7 @@ def pretrain(
     resume: str | Path | None = None,
     overwrite: bool = False,
     devices: int | None = None,
+    trust: bool | Collection[str] = False,
     wandb: bool = False,
     console: Console | None = None,
 ) -> Run:
@@ -69,6 +73,8 @@ def pretrain(
         resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
         overwrite: replace the run in `out`.
         devices: number of devices; it overrides the recipe, also with `resume`.
+        trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
+            you trust. False: a recipe that names code is refused, unless this process has imported the code already.
         wandb: log to Weights & Biases too.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
@@ -98,19 +104,20 @@ def pretrain(
     elif data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
     path = None if out is None else Path(out)
-    recipe = resolve_devices(recipe, devices)
+    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
     if path is not None and resume is None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console)
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
         resume=resume is not None,
         overwrite=overwrite,
+        trust=list(code_names(recipe)),
         wandb=wandb,
         quiet=console.quiet,
         argv=sys.argv,
@@ -124,6 +131,7 @@ def train_on_rank(
     *,
     resume: bool,
     overwrite: bool,
+    trust: bool | Collection[str] = False,
     wandb: bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
@@ -135,10 +143,12 @@ def train_on_rank(
         path: run directory; None: the next free `runs/NAME`.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
+        trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
+    recipe = import_code(recipe, trust)
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
@@ -165,7 +175,7 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             if fabric.is_global_zero:
                 on_path(path)
-                write_json(path / "recipe.json", to_dict(recipe))
+                write_json(path / "recipe.json", to_file(recipe))
                 write_json(path / "environment.json", describe_environment(recipe))
                 write_preview(path / "views.png", recipe, assembly.views, data)
         assert path is not None, "create_run_directory returns a path"
@@ -233,13 +243,21 @@ def _train(
         raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
 
-def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
+def preview(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    trust: bool | Collection[str] = False,
+    console: Console | None = None,
+) -> Path:
     """Write a grid of images and their views, without training, and return its path.
 
     Args:
         recipe: the recipe of the views.
         out: a PNG file; None: views.png in the working directory; an existing views.png is replaced.
         overwrite: replace `out`.
+        trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
     Raises:
@@ -249,6 +267,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
     notify = (console or stderr()).print
+    recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
     with atomic_write(path, overwrite=overwrite or out is None) as draft:
         method = _build_method(recipe, notify=notify)

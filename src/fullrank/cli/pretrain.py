@@ -20,6 +20,8 @@ from fullrank.recipes import (
     RECIPES,
     Recipe,
     explain_photos_recipe,
+    import_code,
+    import_function,
     keywords,
     photos_recipe,
     read_recipe,
@@ -93,6 +95,8 @@ class Options:
     """Write a picture of images and their views, and do not train."""
     wandb: bool = False
     """Log to Weights & Biases too."""
+    trust: bool = False
+    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your rights."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -124,7 +128,7 @@ def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, 
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
     base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]))
-    recipe, options = parse_flags(base.recipe, arguments[1:])
+    recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
     return recipe, options
@@ -236,14 +240,21 @@ def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
     return BaseRecipe(derived, partial(explain_choices, recipe, derived))
 
 
-def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Options]:
-    """Parse the flags of the recipe, its objective, its method, and the run."""
+def parse_flags(recipe: Recipe, arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
+    """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags name."""
     name, arguments = pop_flag(arguments, "--objective")
     builder, arguments = pop_flag(arguments, "--method-builder")
+    named = [each for each in (name, builder) if each and ":" in each]
+    for function in named:
+        import_function(function, notify=console.print)
     if name is not None and name != recipe.objective:
         recipe = with_objective(recipe, name, method_builder=builder or "")
     elif builder is not None:
         recipe = replace(recipe, method_builder=builder, method={})
+    recipe = replace(
+        import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print),
+        custom_transforms=recipe.custom_transforms,
+    )
     objective = resolve_objective(recipe.objective)
     Hyper: Any = keywords(objective)
     MethodOptions: Any = keywords(resolve_builder(recipe.method_builder, recipe.objective, objective))
@@ -267,6 +278,9 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, Optio
         description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
     recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
+    if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
+        for function in recipe.custom_transforms:
+            import_function(function, notify=console.print)
     data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
     return replace(recipe, data=data), flags.options
 
@@ -276,9 +290,17 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
     from fullrank.pretraining import pretrain, preview
 
     if options.preview:
-        console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, console=console)}")
+        console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, trust=options.trust, console=console)}")
         return
-    run = pretrain(recipe, out=options.out, overwrite=options.overwrite, devices=options.devices, wandb=options.wandb, console=console)
+    run = pretrain(
+        recipe,
+        out=options.out,
+        overwrite=options.overwrite,
+        devices=options.devices,
+        trust=options.trust,
+        wandb=options.wandb,
+        console=console,
+    )
     finish_run(run.path, console)
 
 
@@ -289,13 +311,14 @@ def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     devices, arguments = pop_flag(arguments, "--devices")
     if devices and not devices.isdecimal():
         raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
-    rest = [argument for argument in arguments if argument != "--wandb"]
+    wandb, trust = "--wandb" in arguments, "--trust" in arguments
+    rest = [argument for argument in arguments if argument not in ("--wandb", "--trust")]
     if rest and rest[0].startswith("-"):
         raise UserError(f"--resume uses the recipe stored in {path}; remove the flags {' '.join(rest)}, or start a new run")
-    recipe, options = read_arguments(rest, console) if rest else (None, Options())
-    if replace(options, data=None, split=None) != Options():
+    recipe, options = read_arguments([*rest, *["--trust"] * trust], console) if rest else (None, Options())
+    if replace(options, data=None, split=None, trust=False) != Options():
         raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite and --preview")
-    run = pretrain(recipe, resume=path, devices=int(devices) if devices else None, wandb=len(rest) < len(arguments), console=console)
+    run = pretrain(recipe, resume=path, devices=int(devices) if devices else None, trust=trust, wandb=wandb, console=console)
     finish_run(run.path, console)
 
 

@@ -24,6 +24,8 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
+    trust: list[str]
+    """The names of the functions that the processes may import."""
     wandb: bool
     quiet: bool
     """Whether the processes print nothing."""
@@ -109,6 +111,7 @@ def main(folder: Path) -> int:
             Path(spec.out) if spec.out else None,
             resume=spec.resume,
             overwrite=spec.overwrite,
+            trust=spec.trust,
             wandb=spec.wandb,
             console=Console(quiet=True) if spec.quiet else stderr(),
             on_path=files.write_run_path,

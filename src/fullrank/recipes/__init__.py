@@ -14,14 +14,16 @@ from fullrank.recipes.recipe import (
     ProbeConfig,
     Recipe,
     SpectrumConfig,
+    decides_weights,
     differences,
     from_dict,
-    read_recipe,
     to_dict,
     with_devices,
     with_objective,
 )
+from fullrank.recipes.recipe_file import from_file, read_recipe, to_file
 from fullrank.recipes.stl10 import STL10
+from fullrank.recipes.trust import code_names, import_code
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -46,11 +48,15 @@ __all__ = [
     "build_preprocess",
     "check",
     "check_num_images",
+    "code_names",
+    "decides_weights",
     "differences",
     "dry_run",
     "explain_photos_recipe",
     "fill_defaults",
     "from_dict",
+    "from_file",
+    "import_code",
     "import_function",
     "keywords",
     "photos_recipe",
@@ -58,6 +64,7 @@ __all__ = [
     "resolve_builder",
     "resolve_objective",
     "to_dict",
+    "to_file",
     "with_choices",
     "with_devices",
     "with_objective",

@@ -15,7 +15,7 @@ import filelock
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.recipes import Recipe, read_recipe
+from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
@@ -105,11 +105,14 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def resume_command(path: Path) -> str:
-    """Return the command that continues a run.
+    """Return the command that continues a run, with --trust if its recipe names code.
 
     >>> resume_command(Path("runs/my run"))
     "fullrank pretrain --resume 'runs/my run'"
     """
+    with contextlib.suppress(UserError):
+        trust = " --trust" if code_names(read_recipe(path / "recipe.json")) else ""
+        return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
     return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 
