@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.user_images import read_pixels, split_images
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig, at_size, build_backbone
 from fullrank.outside_weights import load_outside_weights, read_weights
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
@@ -159,7 +159,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         name=name or str(path),
         backbone=encoder.backbone.eval(),
         preprocess=build_preprocess(recipe),
-        spec=recipe.backbone,
+        spec=at_size(recipe.backbone, [view.size for view in recipe.views]),
         untrained=lambda: build_encoder(recipe).backbone,
         projector=encoder.projector.eval(),
         recipe=recipe,
