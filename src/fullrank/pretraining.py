@@ -41,6 +41,7 @@ from fullrank.recipes import (
     code_names,
     differences,
     dry_run,
+    forecast_run,
     import_code,
     read_recipe,
     to_dict,
@@ -182,6 +183,8 @@ def train_on_rank(
         method = _build_method(recipe, notify=console.print)
         recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
+        if not console.quiet:
+            console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
 
         # Run directory
         if resume:

@@ -179,6 +179,13 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     assert "2 images could not be read; see runs/photos/decode_errors.jsonl" in err
 
 
+def test_the_cost_of_a_run_is_printed_before_its_first_step(fullrank, recipe_json, tmp_path):
+    *_, err = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", tmp_path / "run")
+    before, *_ = err.partition("step 1/")
+    for word in ("parameters", "16 features", "embeddings of 24 dimensions", "11 steps", "memory", "disk"):
+        assert word in before
+
+
 def test_a_run_without_out_has_a_new_directory(recipe, fullrank, tmp_path):
     (tmp_path / "runs").mkdir()
     assert recipe("digits")[1]["out"] is None  # `create_run_directory` finds the next free one

@@ -5,6 +5,7 @@ from fullrank.recipes.choices import with_choices
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
+from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
@@ -54,6 +55,7 @@ __all__ = [
     "dry_run",
     "explain_photos_recipe",
     "fill_defaults",
+    "forecast_run",
     "from_dict",
     "from_file",
     "import_code",
