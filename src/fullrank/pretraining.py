@@ -21,7 +21,11 @@ from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, 
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
+from fullrank.images import Images, as_images
+from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source_uri import MEMORY
+from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
+from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
@@ -37,6 +41,7 @@ from fullrank.recipes import (
     code_names,
     differences,
     dry_run,
+    forecast_run,
     import_code,
     read_recipe,
     to_dict,
@@ -52,7 +57,7 @@ from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 def pretrain(
     recipe: Recipe | str | None = None,
-    data: str | None = None,
+    data: Any = None,
     out: str | Path | None = None,
     *,
     resume: str | Path | None = None,
@@ -68,7 +73,8 @@ def pretrain(
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
-        data: source of the images; it overrides the recipe.
+        data: source of the images; it overrides the recipe. Or the images themselves: `Images`, a tensor or array (n, C, H, W), a list of
+            paths, a data set of torch or of the datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
         resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
         overwrite: replace the run in `out`.
@@ -81,7 +87,7 @@ def pretrain(
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile
@@ -92,7 +98,10 @@ def pretrain(
     (11, 'spectrum')
     """
     # Configuration
+    refuse_reimported_script()
     console = console or stderr()
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    data = MEMORY if images is not None else data if data is None else str(data)
     if resume is not None and (data is not None or out is not None or overwrite):
         raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
     if isinstance(recipe, str):
@@ -111,7 +120,14 @@ def pretrain(
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console)
+        return train_on_rank(
+            recipe, path, images=images, resume=resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console
+        )
+    if images is not None:
+        raise UserError(
+            f"the images are in memory, from where {recipe.machine.devices} new processes cannot read them; "
+            "save them to a folder, or start this script with torchrun"
+        )
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
@@ -129,6 +145,7 @@ def train_on_rank(
     recipe: Recipe,
     path: Path | None,
     *,
+    images: Images | None = None,
     resume: bool,
     overwrite: bool,
     trust: bool | Collection[str] = False,
@@ -141,6 +158,7 @@ def train_on_rank(
     Args:
         recipe: a recipe that passed `check`; its number of devices equals the number of processes.
         path: run directory; None: the next free `runs/NAME`.
+        images: images that were given as a Python object, instead of the source of the recipe.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
         trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
@@ -163,8 +181,10 @@ def train_on_rank(
 
         # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
-        recipe, data = open_data(recipe, method, notify=console.print)
+        recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
+        if not console.quiet:
+            console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
 
         # Run directory
         if resume:
@@ -293,7 +313,10 @@ def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
     """
     stored = read_recipe(path / "recipe.json")
     if recipe is not None:
-        measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
+        given = recipe.data
+        measured = replace(
+            given, mean=given.mean or stored.data.mean, std=given.std or stored.data.std, bits=given.bits or stored.data.bits
+        )
         stored = with_devices(stored, recipe.machine.devices)
         if changes := differences(stored, replace(recipe, data=measured)):
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe, or start a new run")

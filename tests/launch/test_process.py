@@ -16,7 +16,7 @@ from fullrank.recipes import RECIPES, to_dict
 def work(monkeypatch, tmp_path):
     """`work(train_on_rank)`: the exit status and the result of a process that runs this function."""
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(process, "stop_with_parent", lambda: None)
+    monkeypatch.setattr(process, "stop_with_parent", lambda folder: None)
     monkeypatch.setattr(sys, "argv", sys.argv)
     files = ProcessFiles(tmp_path)
     recipe = to_dict(RECIPES["digits"])

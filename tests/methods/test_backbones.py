@@ -6,7 +6,8 @@ import tyro
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, build_backbone, feature_dim
+from fullrank.methods import BackboneConfig, at_size, build_backbone, feature_dim
+from fullrank.methods.backbones import has_plain_stem
 
 NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
 NETWORKS = {
@@ -198,3 +199,32 @@ def test_removing_the_last_shortcut_changes_no_other_block():
 def test_only_a_resnet_has_a_last_shortcut(name):
     with pytest.raises(UserError, match=f"^the last residual block is defined only for timm's ResNets, got backbone '{name}'"):
         build_backbone(BackboneConfig(name=name, last_residual=False))
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224", "test_vit", "swin_tiny_patch4_window7_224", "levit_128s", "resnet18", "test_convnext"]
+)
+@pytest.mark.parametrize("sizes", [(48,), (64, 32)])
+def test_networks_that_are_built_for_one_size_are_built_for_the_views(name, sizes):
+    config = at_size(BackboneConfig(name=name), sizes)
+    with torch.device("meta"):
+        network = build_backbone(config)
+    several = len(sizes) > 1 and name in ("levit_128s", "swin_tiny_patch4_window7_224")  # these have no position embeddings to interpolate
+    for size in sizes[: 1 if several else None]:
+        assert network.eval()(torch.zeros(2, 3, size, size, device="meta")).shape == (2, feature_dim(network))
+
+
+def test_given_arguments_win_over_the_size_of_the_views():
+    config = BackboneConfig(name="test_vit", arguments={"img_size": 32})
+    assert at_size(config, [96]) == config
+    assert at_size(BackboneConfig(name="resnet18"), [96]) == BackboneConfig(name="resnet18")
+    assert at_size(BackboneConfig(name="no such network"), [96]) == BackboneConfig(name="no such network")
+
+
+def test_plain_stems_are_those_that_the_small_stem_can_replace():
+    for name in ("resnet18", "resnet50", "resnext50_32x4d"):
+        assert has_plain_stem(name)
+        with torch.device("meta"):
+            build_backbone(BackboneConfig(name=name, stem="small"))
+    for name in ("resnet18d", "resnet10t", "resnetv2_50", "test_resnet", "vit_tiny_patch16_224", "no such network"):
+        assert not has_plain_stem(name)

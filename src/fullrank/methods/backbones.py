@@ -3,11 +3,12 @@
 import inspect
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import timm
+import torch
 import tyro
 from timm.models import build_model_with_cfg
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -112,8 +113,7 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     >>> build_backbone(BackboneConfig(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
     """
-    if not timm.is_model(config.name):
-        raise UserError(f"unknown backbone '{config.name}'; choose a timm model such as resnet18{suggest(config.name, timm.list_models())}")
+    check_name(config.name)
     if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
         raise UserError(f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image")
     try:
@@ -127,6 +127,16 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     if not config.last_residual:
         drop_last_shortcut(network, config.name)
     return network
+
+
+def check_name(name: str) -> None:
+    """Check that timm has a network of this name.
+
+    Raises:
+        UserError: timm has none.
+    """
+    if not timm.is_model(name):
+        raise UserError(f"unknown backbone '{name}'; choose a timm model such as resnet18{suggest(name, timm.list_models())}")
 
 
 def use_small_stem(network: nn.Module, name: str) -> None:
@@ -143,6 +153,45 @@ def use_small_stem(network: nn.Module, name: str) -> None:
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
     network.maxpool = nn.Identity()
+
+
+def has_plain_stem(name: str) -> bool:
+    """Return whether timm's network of this name is a ResNet whose stem is one convolution, which `use_small_stem` can replace.
+
+    >>> has_plain_stem("resnet50"), has_plain_stem("resnet50d"), has_plain_stem("vit_tiny_patch16_224")
+    (True, False, False)
+    """
+    if not timm.is_model(name):
+        return False
+    cfg = timm.get_pretrained_cfg(name)
+    return timm.model_entrypoint(name).__module__ == "timm.models.resnet" and cfg is not None and cfg.first_conv == "conv1"
+
+
+def at_size(config: BackboneConfig, sizes: Collection[int]) -> BackboneConfig:
+    """Return the configuration of the network for images of these sizes.
+
+    Most networks take images of any size. Others, such as a ViT, are built for one size: they get the largest one as `img_size` and, if
+    there are several, `dynamic_img_size`, which interpolates the position embeddings. Arguments in `config` take precedence.
+
+    >>> at_size(BackboneConfig(name="vit_tiny_patch16_224"), [96]).arguments
+    {'img_size': 96}
+    """
+    cfg = timm.get_pretrained_cfg(config.name) if timm.is_model(config.name) else None
+    if cfg is None or not cfg.fixed_input_size:
+        return config
+    arguments: dict[str, Any] = {"img_size": max(sizes)}
+    if len(set(sizes)) > 1 and _takes_any_size(config.name):
+        arguments["dynamic_img_size"] = True
+    return replace(config, arguments=arguments | config.arguments)
+
+
+def _takes_any_size(name: str) -> bool:
+    try:
+        with torch.device("meta"):
+            timm.create_model(name, dynamic_img_size=True)
+    except TypeError:
+        return False
+    return True
 
 
 class NoShortcut(nn.Module):

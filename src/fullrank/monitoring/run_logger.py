@@ -299,5 +299,5 @@ class RunLogger:
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta={"recipe": run.recipe.fingerprint, "images": run.data.num_images},
+            meta={"recipe": run.recipe.fingerprint, "images": run.data.num_images, "classes": list(run.data.classes)},
         )

@@ -1,12 +1,14 @@
 """Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe."""
 
 from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+from fullrank.recipes.choices import with_choices
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
+from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
-from fullrank.recipes.photos import photos_recipe
+from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
     MachineConfig,
@@ -51,7 +53,9 @@ __all__ = [
     "decides_weights",
     "differences",
     "dry_run",
+    "explain_photos_recipe",
     "fill_defaults",
+    "forecast_run",
     "from_dict",
     "from_file",
     "import_code",
@@ -63,6 +67,7 @@ __all__ = [
     "resolve_objective",
     "to_dict",
     "to_file",
+    "with_choices",
     "with_devices",
     "with_objective",
 ]

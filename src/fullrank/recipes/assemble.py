@@ -10,7 +10,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim
+from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.recipes.functions import imported_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe
@@ -84,7 +84,7 @@ def build_encoder(recipe: Recipe) -> Encoder:
 
 
 def _make_encoder(recipe: Recipe) -> Encoder:
-    backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
+    backbone = build_backbone(at_size(recipe.backbone, view_sizes(recipe)), channels=recipe.data.channels)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
 
@@ -113,7 +113,8 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
 def build_preprocess(recipe: Recipe) -> Preprocess:
     """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
     mean, std = normalization(recipe)
-    return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
+    size = max(view.size for view in recipe.views)
+    return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
 
 
 def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:

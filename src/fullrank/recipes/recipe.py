@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from fullrank.errors import UserError
+from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.functions import (
@@ -43,6 +44,20 @@ class DataConfig:
     """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
     channels: Annotated[int, between(1, 1024)] = 3
     """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the images."""
+    bits: Annotated[int, between(0, 16)] = 0
+    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the run's recipe."""
+    labels: Literal["auto", "none", "folders"] = "auto"
+    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no labels."""
+    image_column: Text | None = None
+    """The image column of a table. None: the only column of images, or the only column of bytes."""
+    label_column: Text | None = None
+    """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    follow_links: bool = False
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
+    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is Pillow's limit."""
+    max_expansion: Annotated[int, between(1, 10**6)] = MAX_EXPANSION
+    """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
     mean: tuple[Share, ...] = ()
     """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
     std: tuple[Annotated[float, between(0, 10)], ...] = ()
@@ -61,6 +76,18 @@ class DataConfig:
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
+
+    @property
+    def open_options(self) -> OpenOptions:
+        """How `open_images` opens the source."""
+        return {
+            "image": self.image_column,
+            "label": self.label_column,
+            "labels": self.labels,
+            "follow_links": self.follow_links,
+            "max_pixels": self.max_pixels,
+            "max_expansion": self.max_expansion,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

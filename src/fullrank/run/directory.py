@@ -16,6 +16,7 @@ import filelock
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.recipes import Recipe, code_names, read_recipe
+from fullrank.run.evaluations import read_evaluations
 from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
@@ -30,8 +31,8 @@ class Run:
     """A run directory. Each property reads its file again, and raises `UserError` if the file is damaged.
 
     >>> run = Run(Path("missing"))
-    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluation, run.environment
-    ([], 0, None, None, {})
+    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluations, run.environment
+    ([], 0, None, (), {})
     """
 
     path: Path
@@ -72,10 +73,9 @@ class Run:
         return SpectrumHistory.read(self.path / "spectrum.npz")
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """The scores that `fullrank evaluate` wrote, or None if there are no scores."""
-        path = self.path / "evaluation.json"
-        return Evaluation.from_json(read_json(path), source=str(path)) if path.exists() else None
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several checkpoints were scored."""
+        return tuple({evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values())
 
     @property
     def environment(self) -> dict[str, Any]:

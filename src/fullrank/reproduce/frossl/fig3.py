@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate
+from fullrank.evaluation import evaluate_backbone
 from fullrank.evaluation.frozen import restore_modes
 from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.launch.devices import launch_fabric
@@ -170,7 +170,7 @@ def train_once(
             Zs.append(embed(unwrapped, view))
             if not Zs[-1].isfinite().all():
                 return {"accuracy": None}
-    evaluation = evaluate(
+    evaluation = evaluate_backbone(
         unwrapped.backbone, None, parts.preprocess, train, test, probes=("linear-sgd",), baselines=False, device=fabric.device
     )
     return {
