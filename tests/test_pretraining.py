@@ -194,7 +194,7 @@ def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({}, "no recipe, expected a Recipe or a name: digits"),
+        ({}, "no recipe, expected a Recipe, a name .digits.* or a source"),
         ({"recipe": "digit"}, "did you mean 'digits'"),
         ({"resume": "somewhere", "data": "digits"}, "cannot be combined with data, out or overwrite"),
         ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with data, out or overwrite"),

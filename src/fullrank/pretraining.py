@@ -19,7 +19,7 @@ from rich.console import Console
 from fullrank.atomic import atomic_write
 from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
@@ -48,6 +48,7 @@ from fullrank.recipes import (
     to_file,
     with_devices,
 )
+from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
 from fullrank.terminal import stderr
@@ -56,7 +57,7 @@ from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
 def pretrain(
-    recipe: Recipe | str | None = None,
+    recipe: Recipe | str | Path | None = None,
     data: Any = None,
     out: str | Path | None = None,
     *,
@@ -66,13 +67,15 @@ def pretrain(
     trust: bool | Collection[str] = False,
     wandb: bool = False,
     console: Console | None = None,
+    **changes: Any,
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
 
     Each device has one process, which torchrun or this function starts. Several processes take the same steps as one process.
 
     Args:
-        recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
+        recipe: a `Recipe`, the name of one in `RECIPES`, or a source of images (a folder, hf:NAME …), for which a general recipe is chosen;
+            None for the general recipe for `data`, or with `resume`.
         data: source of the images; it overrides the recipe. Or the images themselves: `Images`, a tensor or array (n, C, H, W), a list of
             paths, a data set of torch or of the datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
@@ -84,6 +87,9 @@ def pretrain(
         wandb: log to Weights & Biases too.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
+        **changes: fields of the recipe, by name: `epochs=3`, `objective="vicreg"`, `backbone="resnet50"`, or by the dotted name of a flag:
+            `**{"optimizer.lr": 0.1, "views.0.size": 64}`. As on the command line, some fields follow from others: the learning rate from
+            the batch size, the warm-up from the epochs.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
@@ -104,12 +110,12 @@ def pretrain(
     data = MEMORY if images is not None else data if data is None else str(data)
     if resume is not None and (data is not None or out is not None or overwrite):
         raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
-    if isinstance(recipe, str):
-        recipe = pick(recipe, RECIPES, "recipe")
+    if resume is None or recipe is not None:
+        recipe = recipe_from_keywords(recipe, RECIPES, data if images is None else images, changes)
+    elif changes:
+        raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
     if resume is not None:
         out, recipe = resume, _stored_recipe(Path(resume), recipe)
-    elif recipe is None:
-        raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
     elif data is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=data))
     path = None if out is None else Path(out)
