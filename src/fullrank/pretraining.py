@@ -156,6 +156,8 @@ def train_on_rank(
         method = _build_method(recipe, notify=console.print)
         recipe, data = open_data(recipe, method, notify=console.print)
         assembly = assemble(recipe, method)
+        if world_size() > 1 and assembly.views.draws_random_numbers():
+            console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")
 
         # Run directory
         if resume:
@@ -261,7 +263,8 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
 def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     """Build the method of a recipe that passed `check`, and compute its objective once on tensors of the right shapes."""
     method = build_method(recipe)
-    dry_run(method, recipe)
+    if warning := dry_run(method, recipe):
+        notify(warning)
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
     return method

@@ -172,3 +172,11 @@ def test_a_recipe_takes_a_users_objective(transform_name, tmp_path):
     with pytest.raises(UserError, match="objective 'my_loss:loss' has no hyperparameter 'wait'; it takes weight"):
         Recipe(objective="my_loss:loss", hyper={"wait": 3})
     sys.modules.pop("my_loss")
+
+
+def test_a_default_that_can_change_is_one_line():
+    def loss(Z, *, weights=[1.0, 2.0]):  # noqa: B006
+        return {}
+
+    with pytest.raises(UserError, match=r"'loss' has a list as the default of weights.*give a tuple"):
+        keywords(loss)

@@ -36,7 +36,9 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
         )
     available, what = available_devices(recipe)
     if not world and asked > max(available, 1):
-        raise UserError(f"the run asks for {asked} devices, but this machine has {available} {what}; give --devices {max(available, 1)} or less")
+        raise UserError(
+            f"the run asks for {asked} devices, but this machine has {available} {what}; give --devices {max(available, 1)} or less"
+        )
     return with_devices(recipe, world or asked)
 
 

@@ -1,4 +1,4 @@
-"""The check of an objective's tensors at each call, from the axes of its signature, so that a wrong call is one line and not a wrong number."""
+"""The check of an objective's tensors at each call, from the axes in its signature; a wrong call is an error, never a number."""
 
 import inspect
 from collections.abc import Callable
@@ -44,7 +44,9 @@ def checks_shapes(objective: F) -> F:
     return checked  # pyright: ignore[reportReturnType]
 
 
-def _check_tensor(name: str, key: str, names: tuple[str, ...], tensor: Any, sizes: dict[str, int], axes: dict[str, tuple[str, ...]]) -> None:
+def _check_tensor(
+    name: str, key: str, names: tuple[str, ...], tensor: Any, sizes: dict[str, int], axes: dict[str, tuple[str, ...]]
+) -> None:
     expected = f"({', '.join(names)})"
     if not isinstance(tensor, Tensor):
         raise UserError(f"{name}: {key} is a {type(tensor).__name__}, expected a tensor {expected}; {_stacked(name, axes)}")
