@@ -191,6 +191,8 @@ def train_on_rank(
         assembly = assemble(recipe, method)
         if not console.quiet:
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
+        if world_size() > 1 and assembly.views.draws_random_numbers():
+            console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")
 
         # Run directory
         if resume:
@@ -305,7 +307,8 @@ def preview(
 def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     """Build the method of a recipe that passed `check`, and compute its objective once on tensors of the right shapes."""
     method = build_method(recipe)
-    dry_run(method, recipe)
+    if warning := dry_run(method, recipe):
+        notify(warning)
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
     return method
