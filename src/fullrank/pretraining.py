@@ -250,7 +250,7 @@ def _train(
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)
     run = TrainingRun(
-        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, start=start, total=total
+        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, views=assembly.views, start=start, total=total
     )
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 

@@ -21,8 +21,9 @@ from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.monitoring.held_out_views import evaluate_held_out_views
 from fullrank.monitoring.progress import ProgressBar, forecast
-from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
@@ -31,6 +32,7 @@ from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
+from fullrank.views import MultiViewTransform
 
 FORECAST_STEPS = 20  # number of steps before the forecast is printed
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
@@ -49,6 +51,7 @@ class TrainingRun:
     """The optimizer without Fabric's wrapper."""
     probe: OnlineProbe
     data: TrainingData
+    views: MultiViewTransform
     start: int
     """Number of steps already taken when the run was started or resumed."""
     total: int
@@ -187,6 +190,10 @@ class RunLogger:
                 images_per_second=round(self.progress.speed(step.step), 1),
                 probe_loss=float(probed["loss"]) if labelled else None,
                 probe_train_accuracy=accuracy if labelled else None,
+                relative_variance={
+                    "backbone": variance_within_views(step.R),
+                    "projector": variance_within_views(step.embeddings["Z"]),
+                },
                 **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
             )
         )
@@ -206,7 +213,7 @@ class RunLogger:
         }
 
     def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
-        """Evaluate the spectra of the held-out images, and the intraclass correlation of the last batch's views.
+        """Evaluate the spectra of the held-out images, the loss on their views, and the intraclass correlation of the last batch's views.
 
         Args:
             step: number of steps so far.
@@ -215,15 +222,30 @@ class RunLogger:
         started, run = time.perf_counter(), self.run
         with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
             evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
+            views = evaluate_held_out_views(
+                run.method,
+                run.data.held_out,
+                run.views,
+                seed=run.recipe.seed,
+                batch_size=run.recipe.batch_size,
+                with_loss=step > 0,  # before the first step, BatchNorm has no running statistics
+            )
         self.spectrum_file.append(step, evaluation.spectra)
         labels = run.data.held_out_labels.to(evaluation.features.device)
+        counts = labels[labels >= 0].bincount()
+        labelled = int(counts.sum())
         self.log_row(
             SpectrumRow(
                 step=step,
                 epoch=self.epoch(step),
                 **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in evaluation.spectra.items()},
                 intraclass_correlation=None if R is None else intraclass_correlation(R),
-                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if bool((labels >= 0).any()) else None,
+                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if labelled else None,
+                probe_images=labelled or None,
+                probe_majority=int(counts.max()) / labelled if labelled else None,
+                held_out_loss=views.loss,
+                image_deviation=views.image_deviation,
+                pixel_deviation=views.pixel_deviation,
             )
         )
         self.spectrum_seconds += time.perf_counter() - started
