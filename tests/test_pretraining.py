@@ -3,6 +3,7 @@ import io
 import json
 import re
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -275,4 +276,13 @@ def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_pat
     recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
     with pytest.raises(UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="wandb"):
+        fullrank.pretrain(
+            replace(small, data=replace(small.data, source="no-such-folder")), out=tmp_path / "run", wandb={"project": "mine"}
+        )
     assert not (tmp_path / "run").exists()

@@ -51,6 +51,7 @@ from fullrank.recipes import (
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import validate_output_dir
+from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
@@ -65,7 +66,7 @@ def pretrain(
     overwrite: bool = False,
     devices: int | None = None,
     trust: bool | Collection[str] = False,
-    wandb: bool = False,
+    wandb: WandbOptions | bool = False,
     console: Console | None = None,
     **changes: Any,
 ) -> Run:
@@ -84,7 +85,7 @@ def pretrain(
         devices: number of devices; it overrides the recipe, also with `resume`.
         trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
             you trust. False: a recipe that names code is refused, unless this process has imported the code already.
-        wandb: log to Weights & Biases too.
+        wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`: {"project": "fullrank", "name": "first"}.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
         **changes: fields of the recipe, by name: `epochs=3`, `objective="vicreg"`, `backbone="resnet50"`, or by the dotted name of a flag:
@@ -121,6 +122,7 @@ def pretrain(
     path = None if out is None else Path(out)
     recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
+    check_wandb(wandb)
     if path is not None and resume is None:
         validate_output_dir(path, overwrite=overwrite)
 
@@ -155,7 +157,7 @@ def train_on_rank(
     resume: bool,
     overwrite: bool,
     trust: bool | Collection[str] = False,
-    wandb: bool,
+    wandb: WandbOptions | bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
 ) -> Run:
@@ -222,7 +224,7 @@ def _train(
     fabric: Fabric,
     *,
     checkpoint: Checkpoint | None,
-    wandb: bool,
+    wandb: WandbOptions | bool,
     console: Console,
 ) -> None:
     """Train from `checkpoint`, or from the first step, to the end of the run or to a signal."""
@@ -250,7 +252,16 @@ def _train(
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)
     run = TrainingRun(
-        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, views=assembly.views, start=start, total=total
+        path=path,
+        recipe=recipe,
+        fabric=fabric,
+        method=method,
+        optimizer=optimizer,
+        probe=probe,
+        data=data,
+        views=assembly.views,
+        start=start,
+        total=total,
     )
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 

@@ -246,11 +246,15 @@ def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
     equal = replace(train_row(5, {"variance": 1.0}), relative_variance={"backbone": 0.0, "projector": 0.0})
     before = replace(train_row(1, {"variance": 1.0}), relative_variance={"backbone": 0.2, "projector": 0.2})
     rows = {"views": [deviating_row(0, image_deviation=0.0), equal], "network": [equal], "large steps": [before, equal]}
-    assert {cause: detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause for cause, log in rows.items()} == dict(zip(rows, rows, strict=True))
+    assert {cause: detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause for cause, log in rows.items()} == dict(
+        zip(rows, rows, strict=True)
+    )
 
 
 def test_a_row_without_the_new_fields_raises_no_alarm():
-    assert detect_collapse([spectrum_row(0, {"relative_variance": None}, {}), train_row(1, {"variance": 1.0})], burn_in_end=BURN_IN_END) == []
+    assert (
+        detect_collapse([spectrum_row(0, {"relative_variance": None}, {}), train_row(1, {"variance": 1.0})], burn_in_end=BURN_IN_END) == []
+    )
 
 
 @pytest.fixture
@@ -259,7 +263,7 @@ def run(tmp_path):
 
     def build(steps, *, per_epoch=39):
         write_json(tmp_path / "recipe.json", to_dict(Recipe(epochs=10, schedule=ScheduleConfig(warmup=0.5))))
-        log = MetricsWriter(tmp_path, after=-1, wandb=False, name="")
+        log = MetricsWriter(tmp_path, after=-1)
         for step in steps:
             log.write(replace(spectrum_row(step, {"effective_rank": 1.1}, {}), epoch=round(step / per_epoch, 4)))
         log.close()

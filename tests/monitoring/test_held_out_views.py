@@ -15,8 +15,8 @@ N, SIZE = 24, 8
 PIXELS = torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def make_transform(*custom_transforms, configs=(ViewConfig(size=SIZE),)):
-    return MultiViewTransform(configs, mean=(0.5,), std=(0.25,), channels=1, custom_transforms=custom_transforms)
+def make_transform(*custom_transforms, configs=None):
+    return MultiViewTransform(configs or ViewConfig(size=SIZE), mean=(0.5,), std=(0.25,), channels=1, custom_transforms=custom_transforms)
 
 
 @pytest.fixture

@@ -108,6 +108,16 @@ class DataFlags:
     """The flags --data.…."""
 
     data: DataConfig = field(default_factory=DataConfig)
+    wandb_project: str | None = None
+    """Log to this project of Weights & Biases; the default is fullrank."""
+    wandb_name: str | None = None
+    """Name of the run at Weights & Biases; the default is the name of the run directory."""
+
+    @property
+    def wandb_options(self) -> bool | dict[str, Any]:
+        """The value of `wandb` for `fullrank.pretrain`."""
+        options = {name: value for name, value in (("project", self.wandb_project), ("name", self.wandb_name)) if value is not None}
+        return options or self.wandb
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -336,7 +346,7 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
         overwrite=options.overwrite,
         devices=options.devices,
         trust=options.trust,
-        wandb=options.wandb,
+        wandb=options.wandb_options,
         console=console,
     )
     finish_run(run.path, console)
@@ -349,7 +359,10 @@ def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     devices, arguments = pop_flag(arguments, "--devices")
     if devices and not devices.isdecimal():
         raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
-    wandb, trust = "--wandb" in arguments, "--trust" in arguments
+    project, arguments = pop_flag(arguments, "--wandb-project")
+    name, arguments = pop_flag(arguments, "--wandb-name")
+    wandb = Options(wandb="--wandb" in arguments, wandb_project=project, wandb_name=name).wandb_options
+    trust = "--trust" in arguments
     rest = [argument for argument in arguments if argument not in ("--wandb", "--trust")]
     if rest and rest[0].startswith("-"):
         raise UserError(f"--resume uses the recipe stored in {path}; remove the flags {' '.join(rest)}, or start a new run")

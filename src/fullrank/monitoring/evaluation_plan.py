@@ -39,7 +39,8 @@ class RunCost:
 
     def evaluation(self, n: int) -> float:
         """Return the cost of a spectrum evaluation on n images: forward passes, the smaller of Gram and covariance matrix, eigenvalues, and
-        the held-out loss."""
+        the held-out loss.
+        """
         smaller = ((D, min(n, D)) for D in self.dimensions)
         return self.views + n * self.image + sum(MATMUL_COST * n * D * m + EIGVALS_COST * m**3 for D, m in smaller)
 

@@ -62,7 +62,9 @@ def evaluate_held_out_views(
         if with_loss:
             parts = [views, *(draw_views(start) for start in range(CHUNK, len(pixels), CHUNK))]
             embeddings = [method.forward([group.to(parameter.dtype) for group in part]) for part in parts]
-            loss = evaluate_loss(method, {name: torch.cat([part[name] for part in embeddings], dim=1) for name in embeddings[0]}, batch_size)
+            loss = evaluate_loss(
+                method, {name: torch.cat([part[name] for part in embeddings], dim=1) for name in embeddings[0]}, batch_size
+            )
     return HeldOutViews(image_deviation=image_deviation, pixel_deviation=pixel_deviation, loss=loss)
 
 

@@ -30,6 +30,7 @@ from fullrank.run.files import read_json, read_jsonl, write_json
 from fullrank.run.metrics import MetricsWriter
 from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.run.wandb_log import WandbOptions
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
 from fullrank.views import MultiViewTransform
@@ -98,11 +99,11 @@ class RunLogger:
 
     Args:
         run: the run in progress.
-        wandb: log to W&B too.
+        wandb: log to W&B too; a dict gives arguments of `wandb.init`.
         console: where to print.
     """
 
-    def __init__(self, run: TrainingRun, *, wandb: bool, console: Console) -> None:
+    def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
@@ -112,7 +113,7 @@ class RunLogger:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
         self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_step)
-        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, name=recipe.name)
+        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
         for row in Run(path).metrics:
@@ -121,7 +122,7 @@ class RunLogger:
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
-        self.effective_rank: float | None = None
+        self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
         self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.spectrum_seconds = 0.0
@@ -204,10 +205,11 @@ class RunLogger:
         started = time.perf_counter()
         with self.require_finite_embeddings(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
-        self.effective_rank = spectrum.effective_rank()
+        rank = spectrum.effective_rank()
+        self.effective_rank = step.step, rank
         self.spectrum_seconds += time.perf_counter() - started
         return {
-            "effective_rank": self.effective_rank,
+            "effective_rank": rank,
             "max_rank": min(spectrum.n - 1, spectrum.D),
             "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in spectrum.eigenvalues[:NUM_LEADING].tolist()),
         }
@@ -258,8 +260,9 @@ class RunLogger:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
         for alarm in self.detector.update(row):
-            self.writer.write(alarm)
-            self.console.print(f"warning at step {row.step}: {alarm_message(alarm)}; {alarm_remedy(alarm)}", style="yellow")
+            text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+            self.writer.write(alarm, text)
+            self.console.print(f"warning at step {row.step}: {text}", style="yellow")
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the last step.
@@ -298,10 +301,11 @@ class RunLogger:
         """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before the step."""
         recipe = self.run.recipe
         alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
-        self.writer.write(alarm)
+        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+        self.writer.write(alarm, text)
         checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
         saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint has been written yet"
-        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {saved}")
+        return UserError(f"{text}; {saved}")
 
     def save_checkpoint(self, step: int) -> None:
         """Check loss and weights, flush the log to the disk, and write a checkpoint.
