@@ -111,7 +111,7 @@ def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
 
 
 def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
-    """Return the runs, how often each logged measure prefers the better of two runs of different length, and what twice the length gained."""
+    """Return the runs, how often each logged measure prefers the better run of a pair, and what twice the length gained."""
     runs: dict[str, dict[str, Any]] = {}
     for name, path in paths.items():
         model = load_run(path)
