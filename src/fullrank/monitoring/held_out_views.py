@@ -14,7 +14,7 @@ from fullrank.views import MultiViewTransform
 from fullrank.views.augmentation_params import mix
 
 CHUNK = 256  # number of images whose views are in memory at the same time
-HELD_OUT_STREAM = 2  # extra hash input that separates these views from those of the training
+HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training
 
 
 @dataclass(frozen=True, kw_only=True)

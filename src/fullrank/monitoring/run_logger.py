@@ -27,7 +27,7 @@ from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclas
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
-from fullrank.run.metrics import MetricsWriter
+from fullrank.run.metrics import Metrics, MetricsWriter
 from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.wandb_log import WandbOptions
@@ -116,7 +116,7 @@ class RunLogger:
         self.writer = MetricsWriter(path, after=last_step, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
-        for row in Run(path).metrics:
+        for row in Metrics.read(path / "metrics.jsonl"):
             self.detector.update(row)  # a resumed run does not repeat an alarm
         self.progress = ProgressBar(
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size

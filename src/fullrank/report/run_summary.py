@@ -11,8 +11,7 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.run import Run, SpectrumHistory, read_json
-from fullrank.run.metrics import Metrics
+from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -96,16 +95,16 @@ def read_run_summary(path: Path) -> RunSummary:
             notes.append(f"{name} {problem}: {consequence}.")
         return value
 
-    metrics = run.metrics
+    metrics = Metrics.read(path / "metrics.jsonl")
+    if not metrics:
+        state = "is empty" if (path / "metrics.jsonl").exists() else "is missing"
+        notes.append(f"metrics.jsonl {state}: there are no curves over training.")
     spectra = read("spectrum.npz", "spectra", "there is no spectrum figure")
     if metrics.incomplete_line is not None:
         notes.append(
             f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is incomplete and was skipped; killed runs leave such lines."
         )
     recipe = read_json(path / "recipe.json")  # as JSON, so that recipes of older versions can be shown too
-    if not metrics:
-        problem = "is empty" if (path / "metrics.jsonl").exists() else "is missing"
-        notes.append(f"metrics.jsonl {problem}: there are no curves over training.")
     checkpoints = [checkpoint.step for checkpoint in run.checkpoints]
     notes += _gaps(metrics, spectra, log_every=recipe.get("log_every"), checkpoints=checkpoints)
     return RunSummary(
