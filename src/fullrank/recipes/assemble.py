@@ -179,6 +179,8 @@ def check(recipe: Recipe) -> None:
     """
     _check_views(recipe)
     _check_ranges(recipe)
+    if recipe.keep_checkpoints < 1 and recipe.keep_checkpoints != -1:
+        raise UserError(f"keep_checkpoints is {recipe.keep_checkpoints}, expected at least 1, or -1 for all; change --keep_checkpoints")
     if recipe.batch_size < 2:
         raise UserError(f"batch_size is {recipe.batch_size}, expected at least 2, because every objective compares images; 256 is usual")
     if recipe.batch_size % recipe.machine.devices:

@@ -130,6 +130,8 @@ class Recipe:
     """Seed of the weights, the order of the images and the views."""
     checkpoints: int = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
+    keep_checkpoints: int = 2
+    """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: int = 10
     """Steps between two lines of metrics.jsonl."""
     probe: ProbeConfig = field(default_factory=ProbeConfig)
