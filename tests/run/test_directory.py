@@ -129,20 +129,28 @@ def test_overwriting_keeps_the_old_run_aside_until_it_is_discarded(old):
 def test_a_new_run_that_fails_before_its_first_checkpoint_brings_the_old_run_back(old, error):
     before = files(old)
     create_run_directory(old, "digits", overwrite=True)
-    with pytest.raises(type(error)) as caught, restored_on_failure(old):
+
+    def fail():
         write_json(old / "recipe.json", {})
         (old / "metrics.jsonl").write_text("new")
         raise error
+
+    with pytest.raises(type(error)) as caught, restored_on_failure(old):
+        fail()
     assert "is restored" in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert files(old) == before
 
 
 def test_a_new_run_that_fails_after_its_first_checkpoint_stays(old):
     create_run_directory(old, "digits", overwrite=True)
-    with pytest.raises(KeyboardInterrupt), restored_on_failure(old):
+
+    def fail_later():
         write_json(old / "recipe.json", {})
         save_checkpoint(old / "checkpoints", 5, weights={"w": torch.ones(1)}, state={}, meta={})
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), restored_on_failure(old):
+        fail_later()
     assert Run(old).checkpoint().step == 5
     recover_run(old)  # the process was killed before it could discard the old run
     assert contents(old) == ["checkpoints", "notes.txt", "recipe.json"]

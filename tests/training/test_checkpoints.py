@@ -238,7 +238,7 @@ def test_one_flipped_byte_is_found(tmp_path, name):
     for position in range(0, len(content), max(len(content) // 40, 1)):
         content[position] ^= 1
         (checkpoint.path / name).write_bytes(content)
-        with pytest.raises(UserError, match="checksum differs.*previous checkpoint") as caught:
+        with pytest.raises(UserError, match=r"checksum differs.*previous checkpoint") as caught:
             getattr(checkpoint, READ[name])()
         assert_one_line(caught, str(checkpoint.path / name))
         content[position] ^= 1

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from fullrank.errors import UserError
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.source import Images, RawImage
@@ -70,6 +71,8 @@ class Fingerprint:
         Raises:
             UserError: a field is missing, unknown or of the wrong type.
         """
+        if not isinstance(value, dict):
+            raise UserError(f"{source} is {value!r}, expected an object")
         return structure(value, cls, source)
 
     def changes(self, images: Images | MemoryImages, found: "Fingerprint") -> list[str]:
@@ -105,7 +108,10 @@ class Fingerprint:
         return f"{len(changed):,} of {len(indices):,}{compared} images have other {what} (first: {first})"
 
     def _checksums(self) -> list[int]:
-        data = base64.b64decode(self.contents + "===")
+        try:
+            data = base64.b64decode(self.contents)
+        except ValueError:
+            return []
         return np.frombuffer(data[: len(data) // 4 * 4], dtype="<u4").tolist()
 
 
