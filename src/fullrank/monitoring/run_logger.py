@@ -28,6 +28,8 @@ from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.replacement import discard
+from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.wandb_log import WandbOptions
@@ -325,5 +327,7 @@ class RunLogger:
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta={"recipe": run.recipe.fingerprint, "images": run.data.num_images, "classes": list(run.data.classes)},
+            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint) | {"classes": list(run.data.classes)},
+            keep=run.recipe.keep_checkpoints,
         )
+        discard(run.path)
