@@ -118,20 +118,22 @@ def pretrain(
         raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
-    if run_to_resume is None or recipe is not None:
+    if run_to_resume is not None and recipe is None:
+        if changes:
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = None
+    else:
         if run_to_resume is None and epochs is not None:
             changes["epochs"] = epochs
-        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
-    elif changes:
-        raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
+        given = given if source is None else replace(given, data=replace(given.data, source=source))
     if resume_or_start and path is not None and is_run(path):
         run_to_resume, epochs = path, None
     if run_to_resume is not None:
         recover_run(run_to_resume)
-        path, recipe = run_to_resume, resumed_recipe(run_to_resume, recipe, source=source, epochs=epochs)
-    elif source is not None:
-        recipe = replace(recipe, data=replace(recipe.data, source=source))
-    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
+        path, given = run_to_resume, resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
+    assert given is not None, "a new run has a recipe"
+    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
     check(recipe)
     check_wandb(wandb)
     if path is not None and run_to_resume is None:
@@ -153,7 +155,7 @@ def pretrain(
         resume=run_to_resume is not None,
         overwrite=overwrite,
         trust=list(code_names(recipe)),
-        wandb=wandb,
+        wandb=wandb if isinstance(wandb, bool) else dict(wandb),
         quiet=console.quiet,
         argv=sys.argv,
     )
