@@ -11,7 +11,7 @@ import torch
 from rich.table import Column, Table
 from torch import nn
 
-from fullrank.errors import pick
+from fullrank.errors import UserError, pick
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import few_shot
@@ -122,6 +122,8 @@ def evaluate(
         UserError: a probe is unknown, the features do not have these dimensions, or too many images are unreadable.
     """
     selected = [pick(name, PROBES, "probe") for name in probes]
+    if not selected:
+        raise UserError(f"no probe was given, expected at least one of {', '.join(PROBES)}")
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     counts, scores = (len(train), len(test)), []
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
