@@ -92,12 +92,9 @@ def test_an_unknown_name_suggests_a_known_one():
     [
         ("resnet18", {"colour": 1}),
         ("resnet18", {"channels": 3}),
-        ("resnet18", {"act_layer": "no such layer"}),
+        ("resnet18", {"act_layer": "no_such_layer"}),
         ("resnet18", {"block": "BasicBlock"}),
-        ("resnet18", {"num_classes": 10}),
-        ("resnet18", {"in_chans": 1}),
-        ("resnet18", {"global_pool": "no such pooling"}),
-        ("resnet18", {"checkpoint_path": "no such file"}),
+        ("resnet18", {"global_pool": "no_such_pooling"}),
         ("vit_tiny_patch16_224", {"patch_size": 0}),
         ("vit_tiny_patch16_224", {"img_size": "large"}),
         ("vit_tiny_patch16_224", {"embed_dim": -4}),
@@ -109,9 +106,43 @@ def test_an_invalid_timm_argument_gives_a_one_line_error(name, arguments):
     assert str(arguments) in str(caught.value)
 
 
-def test_arguments_cannot_load_pretrained_weights():
-    with pytest.raises(UserError, match="multiple values for keyword argument 'pretrained'"):
-        build_backbone(BackboneConfig(arguments={"pretrained": True}))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"pretrained": True}, {"checkpoint_path": "evil.pth"}, {"cache_dir": "x"}, {"pretrained_cfg": {"file": "evil.pth"}}),
+        *({"pretrained_cfg_overlay": {"url": "x"}}, {"pretrained_strict": False}, {"pretrained_model_args": {}}, {"pretrained_custom": 1}),
+        *({"scriptable": True}, {"exportable": True}, {"no_jit": True}, {"device": "meta"}, {"num_classes": 10}, {"in_chans": 1}),
+        *({"hf_hub_id": "a"}, {"weights": "a"}, {"url": "a"}, {"file": "a"}, {"kwargs_filter": ["a"]}, {"model_cfg": {}}),
+    ],
+    ids=str,
+)
+def test_arguments_cannot_load_files_or_change_settings(arguments):
+    with pytest.raises(UserError, match=f"'{next(iter(arguments))}' is not an argument of an architecture"):
+        BackboneConfig(arguments=arguments)
+
+
+@pytest.mark.parametrize("word", ["../x.pth", "/etc/passwd", "a.b:c", "http://x", "torch.nn.GELU", "a" * 50, "\0", "a b", "os:system"])
+def test_words_in_arguments_name_no_file_and_no_code(word):
+    for value in (word, [word], [["gelu", word]], {"layer": word}):
+        with pytest.raises(UserError, match="expected a word"):
+            BackboneConfig(arguments={"act_layer": value})
+
+
+@pytest.mark.parametrize(
+    "name", ["hf-hub:timm/resnet18", "local-dir:/tmp/x", "./resnet18", "resnet18\0", "", "hf-hub:resnet18.a1", "resnet18:x", "resnet18\n"]
+)
+def test_only_plain_names_of_networks_are_taken(name):
+    with pytest.raises(UserError, match=r"backbone.name.*list_models"):
+        BackboneConfig(name=name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"drop_rate": 2}, {"drop_path_rate": -0.1}, {"proj_drop_rate": 1.5}, {"channels": [10**9] * 4}, {"drop_rate": float("nan")}],
+)
+def test_numbers_in_arguments_have_bounds(arguments):
+    with pytest.raises(UserError, match=r"backbone\.arguments"):
+        BackboneConfig(arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"features_only": True}, {"global_pool": ""}])

@@ -66,6 +66,7 @@ def build_method(recipe: Recipe) -> Method:
         method = build(partial(_make_encoder, recipe), objective, views, **recipe.method)
     if not isinstance(method, Method):
         raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
+    method.seed = recipe.seed
     return method
 
 
@@ -113,7 +114,8 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
 def build_preprocess(recipe: Recipe) -> Preprocess:
     """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
     mean, std = normalization(recipe)
-    return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
+    size = max(view.size for view in recipe.views)
+    return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
 
 
 def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:

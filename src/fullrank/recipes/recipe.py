@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from fullrank.errors import UserError
+from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.functions import (
@@ -43,6 +44,20 @@ class DataConfig:
     """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
     channels: Annotated[int, between(1, 1024)] = 3
     """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the images."""
+    bits: Annotated[int, between(0, 16)] = 0
+    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the run's recipe."""
+    labels: Literal["auto", "none", "folders"] = "auto"
+    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no labels."""
+    image_column: Text | None = None
+    """The image column of a table. None: the only column of images, or the only column of bytes."""
+    label_column: Text | None = None
+    """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    follow_links: bool = False
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
+    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is Pillow's limit."""
+    max_expansion: Annotated[int, between(1, 10**6)] = MAX_EXPANSION
+    """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
     mean: tuple[Share, ...] = ()
     """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
     std: tuple[Annotated[float, between(0, 10)], ...] = ()
@@ -62,12 +77,24 @@ class DataConfig:
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
 
+    @property
+    def open_options(self) -> OpenOptions:
+        """How `open_images` opens the source."""
+        return {
+            "image": self.image_column,
+            "label": self.label_column,
+            "labels": self.labels,
+            "follow_links": self.follow_links,
+            "max_pixels": self.max_pixels,
+            "max_expansion": self.max_expansion,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
     """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
 
-    lr: Annotated[float, between(0, 1e6)] = 1e-2
+    lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
 
 
@@ -143,6 +170,8 @@ class Recipe:
     """Seed of the weights, the order of the images and the views."""
     checkpoints: Annotated[int, between(1, 10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
+    keep_checkpoints: Annotated[int, between(-1, 1_000_000)] = 2
+    """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
     probe: ProbeConfig = field(default_factory=ProbeConfig)
@@ -173,8 +202,9 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "checkpoints", "log_every", "spectrum"),
+    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
+    *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in
@@ -221,7 +251,8 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
 def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
-    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector.
+    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
 
     Raises:
         UserError: there is no such objective.
@@ -294,7 +325,7 @@ def _default_fields(config: Any, prefix: str) -> Iterator[str]:
             yield prefix + f.name
         elif is_dataclass(value):
             yield from _default_fields(value, f"{prefix}{f.name}.")
-        elif isinstance(value, tuple) and is_dataclass(value[0]):
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
             for i, item in enumerate(value):
                 yield from _default_fields(item, f"{prefix}{f.name}.{i}.")
 

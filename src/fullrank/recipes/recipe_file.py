@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fullrank.errors import UserError
+from fullrank.methods import METHODS
+from fullrank.objectives import OBJECTIVES
 from fullrank.reading import parse_json, read_text
+from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Every, Recipe, defaults, from_dict, is_below, to_dict
 from fullrank.structure import field_types, structure
 from fullrank.terminal import stderr
@@ -36,7 +39,7 @@ def from_file(values: dict[str, Any], *, source: str = "recipe.json") -> Recipe:
     values = dict(values)
     written = structure(values.pop("format", 0), Every | Literal[0], f"{source}, format")
     at_default = structure(values.pop("defaults", []), tuple[str, ...], f"{source}, defaults")
-    unknown = list(unknown_fields(values, Recipe))
+    unknown = [*unknown_fields(values, Recipe), *_unknown_hyperparameters(values)]
     ignored = [name for name in unknown if is_below(name, at_default)]
     for name in ignored:
         remove(values, name)
@@ -80,6 +83,15 @@ def unknown_fields(values: Any, kind: Any, prefix: str = "") -> Iterator[str]:
     elif get_origin(kind) is tuple and isinstance(values, list):
         for i, value in enumerate(values):
             yield from unknown_fields(value, get_args(kind)[0], f"{prefix}{i}.")
+
+
+def _unknown_hyperparameters(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of hyperparameters that the library's objective of the recipe, or its method, does not have."""
+    name = values.get("objective", "frossl")
+    if isinstance(name, str) and name in OBJECTIVES and name in METHODS and not values.get("method_builder"):
+        for part, function in (("hyper", OBJECTIVES[name]), ("method", METHODS[name])):
+            given = values.get(part)
+            yield from (f"{part}.{key}" for key in given if key not in fill_defaults(function, {}, part)) if isinstance(given, dict) else ()
 
 
 def remove(values: Any, name: str) -> None:
