@@ -204,7 +204,7 @@ def train_on_rank(
         method = _build_method(recipe, notify=console.print)
         recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
-        if not console.quiet:
+        if not (resume or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
             console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")

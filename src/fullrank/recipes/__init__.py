@@ -35,7 +35,21 @@ RECIPES: dict[str, Recipe] = {
 }
 """Name → recipe, for `fullrank pretrain NAME`."""
 
+ORIGINS = {
+    "digits": "fullrank's own, for a minute on two CPU cores",
+    "cifar10-small": "fullrank's own, for two CPU cores",
+    "cifar10-projectors": "fullrank's own, for comparing projectors on one CPU core",
+    "cifar10": "FroSSL's paper and its public configuration",
+    "cifar100": "FroSSL's paper and its public configuration",
+    "stl10": "FroSSL's public code; only the 13,000 labelled of 105,000 images",
+    "imagenet": "FroSSL's paper, with the views of BYOL",
+    "imagenet-simclr": "DirectCLR's paper and its public code",
+    "imagenet-directclr": "DirectCLR's paper and its public code",
+}
+"""Name → whose recipe it is, and in what it differs from the publication."""
+
 __all__ = [
+    "ORIGINS",
     "RECIPES",
     "Assembly",
     "DataConfig",
