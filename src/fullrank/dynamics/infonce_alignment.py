@@ -186,19 +186,29 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
     return torch.where(gaps > imbalance, imbalance / gaps, 1)
 
 
-def alignment_lower_bound(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
+def alignment_lower_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, " k"]:
     """Return lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance is aligned.
 
-    It sums the identity of `alignment_upper_bound` over the j of a column. The squares of the column add up to one if the hidden layer
-    is no wider than the number of singular values of either matrix. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
+    It sums the identity of `alignment_upper_bound` over the j of a column, whose squares add up to one over all h right vectors of W₂. Where
+    W₂ has fewer singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum. There
+    are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
+
+    Raises:
+        UserError: more singular values than the h rows of D.
 
     Source: in place of Theorem 2; Davis and Kahan 1970, The Rotation of Eigenvectors by a Perturbation III.
 
     >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0, 1.0]), 4 * torch.eye(2))
     tensor([0.8660, 0.8660])
+    >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0]), 4 * torch.eye(2))
+    tensor([0.8958])
     """
-    diagonal = torch.eye(len(s1), dtype=torch.bool, device=s1.device)
-    gaps = (s1.square() - s2.square()[:, None]).abs().masked_fill(diagonal, torch.inf).amin(0)
+    if max(len(s1), len(s2)) > len(D):
+        raise UserError(f"{len(s1)} and {len(s2)} singular values, but D has {len(D)} rows; take D from imbalances, of the same layers")
+    count = min(len(s1), len(s2))
+    s1, s2 = s1[:count], torch.cat([s2, s2.new_zeros(len(D) - len(s2))])
+    same = torch.eye(len(s2), count, dtype=torch.bool, device=s1.device)
+    gaps = (s1.square() - s2.square()[:, None]).abs().masked_fill(same, torch.inf).amin(0)
     sine = (torch.linalg.matrix_norm(D, 2) / gaps).nan_to_num(1).clamp(max=1)  # 0/0: a second mode of the same singular value
     return (1 - sine.square()).sqrt()
 
