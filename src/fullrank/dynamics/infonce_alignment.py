@@ -189,8 +189,8 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
 def alignment_lower_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, " k"]:
     """Return lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance is aligned.
 
-    It sums the identity of `alignment_upper_bound` over the j of a column, whose squares add up to one over all h right vectors of W₂. Where
-    W₂ has fewer singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum. There
+    It sums the identity of `alignment_upper_bound` over the j of a column, whose squares add up to one over all h right vectors of W₂.
+    Where W₂ has fewer singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum. There
     are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
 
     Raises:

@@ -18,8 +18,8 @@ from fullrank.dynamics.two_view_modes import LogisticModes
 from fullrank.errors import UserError
 
 CANDIDATES = 5
-"""How many leading eigenvectors, at least, are candidates for the next mode, the first to reach its limit. For weights → 0 it is the leading
-one."""
+"""How many leading eigenvectors, at least, are candidates for the next mode, the first to reach its limit. For weights → 0 it is the
+leading one."""
 
 NEAR = 1.5
 """Growth rates form a block if, until a mode is learned, they separate its directions by less than a factor e^1.5."""

@@ -117,7 +117,7 @@ SEPARATED = 12.0
 def aligned_initialization(
     W: Float[Tensor, "D M"], gamma: Float[Tensor, " K"], V: Float[Tensor, "M K"]
 ) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"], Float[Tensor, "D R"], Float[Tensor, "M R"]]:
-    """Return s(0), γ, U and V of the aligned initialisation U diag(s) Vᵀ, whose flow is that of a small generic W, in the order of learning.
+    """Return s(0), γ, U and V of the aligned initialisation U diag(s) Vᵀ, whose flow is that of a small generic W: modes as learned.
 
     While W is small it grows as W(0)e^{4Γt}. The j-th mode is learned at the time τ_j when the j-th singular value σ_j of W(0)e^{4Γt}V has
     grown to γσ_j² = 1. u_j and v_j are its singular vectors at that time, γ_j = v_jᵀΓv_j, and s_j(0) = e^{−4γ_jτ_j}/√γ_j, so that

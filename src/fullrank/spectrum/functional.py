@@ -22,7 +22,7 @@ def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
 
     >>> check_eigenvalues(torch.tensor([1.0, 2.0]))
     Traceback (most recent call last):
-    fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1), since torch.linalg.eigvalsh sorts them in ascending order
+    fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh
     """
     if not isinstance(x, Tensor) or not x.ndim or not x.shape[-1] or not x.is_floating_point():
         raise UserError(f"{name} is {describe(x)}, expected a floating-point tensor (…, D) with D > 0")
@@ -31,9 +31,7 @@ def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
     if (x < 0).any():
         raise UserError(f"{name} has a negative value, {x.min().item():.3g}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)")
     if (x.diff(dim=-1) > 1e-6 * x.amax(-1, keepdim=True)).any():
-        raise UserError(
-            f"{name} ascend, expected descending order; pass x.flip(-1), since torch.linalg.eigvalsh sorts them in ascending order"
-        )
+        raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh")
 
 
 def describe(x: object) -> str:

@@ -241,8 +241,8 @@ def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -
     """
     if not C.isfinite().all():
         raise UserError(
-            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; expected finite values; "
-            "if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
+            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; expected finite "
+            "values; if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
         )
     descending = torch.linalg.eigvalsh(C).flip(0).cpu()
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise
