@@ -134,8 +134,8 @@ def aligned_initialization(
         equal γ        the SVD of the overlap WV of the block: V turns within the block
 
     It is exact as W → 0, for any γ. Give all modes of `eigenmodes`, not only the first D: mode D + 1 grows as well until mode D is
-    learned, and the predicted time of the last mode would be wrong by up to a half. `benchmarks/results/stepwise.json` has the errors of
-    the learning times.
+    learned, and without it the predicted time of the last mode can be wrong by a quarter. `benchmarks/results/stepwise.json` has the errors
+    of the learning times.
 
     Args:
         W: W(0), with γ_j s_j(0)² ≪ 1.
