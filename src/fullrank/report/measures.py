@@ -11,8 +11,8 @@ from fullrank.report.run_summary import RunSummary, series
 from fullrank.run.spectrum_history import LOCATIONS
 
 STILL_IMPROVING = 0.01
-"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still improves at its end. In
-`docs/report.md`, runs above this share had a better linear probe when they were trained twice as long."""
+"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still improves at its end.
+`docs/report.md` shows what runs above this share gained when they were trained twice as long."""
 MIN_EVALUATIONS = 8
 """Minimum number of held-out losses for a statement about the last quarter of a run."""
 SIGNS = {"higher": "↑", "lower": "↓", "none": ""}

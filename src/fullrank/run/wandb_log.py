@@ -10,9 +10,9 @@ from typing import Any
 from fullrank.errors import UserError, pick
 from fullrank.run.files import read_json, write_text
 
-WandbOptions = Mapping[str, Any]
+WandbOptions = dict[str, Any]
 """Arguments of `wandb.init`: a selection of `ARGUMENTS`."""
-ARGUMENTS = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
+ARGUMENTS: dict[str, None] = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
 
 
 def check_wandb(options: WandbOptions | bool) -> None:
