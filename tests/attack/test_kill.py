@@ -61,6 +61,7 @@ def forks(folder):
     yield forks
     forks.process.stdin.close()
     forks.process.wait(30)
+    forks.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
