@@ -25,7 +25,8 @@ def dry_run(method: Method, recipe: Recipe) -> str:
         A warning if the user's objective is no function of its tensors and its generator, else an empty string.
 
     Raises:
-        UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's objective raises an exception or returns no valid loss.
+        UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's objective raises an
+            exception or returns no valid loss.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
