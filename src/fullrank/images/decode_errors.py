@@ -79,7 +79,7 @@ class DecodeErrors:
         errors = list(errors)
         self.attempts += attempts
         self.failed += len(errors)
-        self.reasons |= {printable(error.name): printable(error.reason) for error in errors}
+        self.reasons |= {error.name: error.reason for error in errors}
         if self.attempts >= self.min_attempts:
             self.check()
 

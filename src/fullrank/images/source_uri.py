@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 
 from fullrank.errors import UserError, pick, printable, suggest
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.source import DigitImages, Images, OpenOptions
+from fullrank.images.source import MAX_PIXELS, DigitImages, Images, OpenOptions
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
 
 SCHEMES = ("folder", "parquet", "hf")
@@ -82,8 +82,8 @@ def parse_uri(source: str) -> tuple[str, str]:
 def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
     found = find_files(path, scheme, follow_links=options.get("follow_links", False))
     if found.kind == "images":
-        names = ("labels", "max_pixels")
-        return folder_splits(source, found.root, found.files, notes=found.notes, **{k: v for k, v in options.items() if k in names})
+        labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
+        return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
     from fullrank.images.table import open_tables
 
     return open_tables(source, found.kind, found.root, found.files, options)
