@@ -9,7 +9,7 @@ from fullrank.views import BlurConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 
-# Source: Grill et al. 2020, Bootstrap Your Own Latent, Table 6: one view is always blurred, the other seldom blurred and sometimes solarized.
+# Source: Grill et al. 2020, Bootstrap Your Own Latent, Table 6: one view is always blurred, the other seldom, and sometimes solarized.
 BYOL_VIEWS = (
     ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=1.0)),
     ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=0.1), solarize=SolarizeConfig(probability=0.2)),

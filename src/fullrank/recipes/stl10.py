@@ -5,8 +5,8 @@ from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
-# Source: the authors' fork of solo-learn: symmetric weak views at 96 px, projector 2048-1024, invariance weight 1.4, standard stem, 500 epochs.
-# Learning rate and weight decay are those of the paper, Sec. 6; the fork's file has 0.1 and 1e-4.
+# Source: the authors' fork of solo-learn: symmetric weak views at 96 px, projector 2048-1024, invariance weight 1.4, standard stem.
+# Epochs, learning rate and weight decay are those of the paper, Sec. 6; the fork's file has 0.1 and 1e-4.
 # The authors train on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To train on all,
 # give --data a folder with the unlabelled images next to the class folders of its train split.
 STL10 = Recipe(
