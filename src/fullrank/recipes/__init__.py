@@ -10,6 +10,7 @@ from fullrank.recipes.functions import fill_defaults, import_function, keywords,
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
+    FREE_FIELDS,
     DataConfig,
     MachineConfig,
     ProbeConfig,
@@ -36,6 +37,7 @@ RECIPES: dict[str, Recipe] = {
 """Name → recipe, for `fullrank pretrain NAME`."""
 
 __all__ = [
+    "FREE_FIELDS",
     "RECIPES",
     "Assembly",
     "DataConfig",
