@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+import jaxtyping
 import pytest
 import torch
 
@@ -225,3 +226,14 @@ def test_code_that_is_not_trusted_is_not_imported(trust, field, transform_name):
     assert "my_transforms" not in sys.modules
     import_function(transform_name)
     assert import_code(replace(Recipe(), custom_transforms=(transform_name,)), trust).custom_transforms == (transform_name,)
+
+
+@pytest.mark.parametrize("trust", ["my_transforms:invert", "*", 3, None])
+def test_trust_is_a_boolean_or_a_list_of_names(trust, transform_name):
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(UserError, match="trust is"):
+            import_code(Recipe(objective=transform_name), trust)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    assert "my_transforms" not in sys.modules
