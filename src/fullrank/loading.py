@@ -23,6 +23,7 @@ from fullrank.images import Preprocess
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, at_size, build_backbone
 from fullrank.outside_weights import load_outside_weights, read_weights
+from fullrank.reading import parse_json
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
 
@@ -271,13 +272,13 @@ def load_file(path: Path, **network: Any) -> Model:
     try:
         spec = BackboneConfig(
             name=metadata["name"],
-            arguments=json.loads(metadata["arguments"]),
+            arguments=parse_json(metadata["arguments"]),
             stem=metadata["stem"],  # pyright: ignore[reportArgumentType]
-            last_residual=json.loads(metadata.get("last_residual", "true")),
+            last_residual=parse_json(metadata.get("last_residual", "true")),
         )
-        values = json.loads(metadata["preprocess"])
+        values = parse_json(metadata["preprocess"])
         preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
-        classes = _class_names(json.loads(metadata.get("classes", "[]")))
+        classes = _class_names(parse_json(metadata.get("classes", "[]")))
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} has damaged metadata ({_summary(error)}); export the model again") from error
     backbone = _build_untrained(spec, preprocess.channels)

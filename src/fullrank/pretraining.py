@@ -127,6 +127,7 @@ def pretrain(
             changes["epochs"] = epochs
         given = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
         given = given if source is None else replace(given, data=replace(given.data, source=source))
+        given = import_code(given, trust, notify=console.print)
     if resume_or_start and path is not None and is_run(path):
         run_to_resume, epochs = path, None
     if run_to_resume is not None:

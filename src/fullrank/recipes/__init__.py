@@ -10,6 +10,7 @@ from fullrank.recipes.functions import fill_defaults, import_function, keywords,
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
+    FREE_FIELDS,
     DataConfig,
     MachineConfig,
     ProbeConfig,
@@ -49,6 +50,7 @@ ORIGINS = {
 """Name → whose recipe it is, and in what it differs from the publication."""
 
 __all__ = [
+    "FREE_FIELDS",
     "ORIGINS",
     "RECIPES",
     "Assembly",

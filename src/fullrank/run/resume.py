@@ -14,8 +14,7 @@ from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import parse_uri
-from fullrank.recipes import Recipe, differences, read_recipe, to_file
-from fullrank.recipes.recipe import FREE_FIELDS
+from fullrank.recipes import FREE_FIELDS, Recipe, differences, read_recipe, to_file
 from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
 from fullrank.run.files import read_jsonl, write_json
@@ -38,7 +37,8 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
     """
     recipe = read_recipe(path / "recipe.json")
     if given is not None:
-        recipe = with_fields_of(given, recipe, FREE_FIELDS)
+        streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
+        recipe = with_fields_of(given, recipe, (name for name in FREE_FIELDS if not (streaming and name == "data.storage")))
         measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
         given = replace(given, data=replace(given.data, **measured), epochs=given.epochs if epochs is None else recipe.epochs)
         if changes := differences(recipe, given):
