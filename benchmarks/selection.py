@@ -20,7 +20,7 @@ import torch
 from scipy.stats import rankdata
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate, extract_features, few_shot, linear_probe, standardize
+from fullrank.evaluation import evaluate_backbone, extract_features, few_shot, linear_probe, standardize
 from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.loading import Model, load_run
 from fullrank.recipes.assemble import build_transform
@@ -76,7 +76,7 @@ def main():
 def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
     """Return the accuracies and all label-free metrics of one run."""
     train, test = images_of(model)
-    scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+    scores = evaluate_backbone(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
     accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
     R = extract_features(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))

@@ -19,7 +19,7 @@ import fullrank
 from fullrank import data as run_data
 from fullrank import pretraining
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate
+from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
 from fullrank.methods import BackboneConfig
 from fullrank.monitoring.run_logger import RunLogger
@@ -144,7 +144,7 @@ def test_a_run_does_not_change_the_global_random_state(small, train):
 def test_the_backbone_beats_chance(run):
     model = fullrank.load(run.path)
     splits = train_and_test("digits")
-    result = evaluate(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
+    result = evaluate_backbone(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
     assert result.scores[0].accuracy > 0.3  # of ten classes
 
 

@@ -48,8 +48,16 @@ def rank_slice(n: int) -> slice:
     return slice(rank() * count, (rank() + 1) * count)
 
 
-def gather(Z: Tensor, dim: int = 1) -> Tensor:
+def gather(Z: Tensor, dim: int = 1, *, checked: bool = False) -> Tensor:
     """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have equal shapes.
+
+    Args:
+        Z: the tensor of this process.
+        dim: the axis of the samples.
+        checked: whether `require_equal_shapes` has compared the shapes already; it takes less than a millisecond for any number of tensors.
+
+    Raises:
+        UserError: the tensors have different shapes; every process raises this error, before any waits for the others.
 
     Each process computes the loss L of the whole batch. Backward sums the gradients of all W losses, which gives W ∂L/∂Z for the rows of
     this process; DistributedDataParallel's average over W processes then gives ∂L/∂θ.
@@ -57,7 +65,36 @@ def gather(Z: Tensor, dim: int = 1) -> Tensor:
     >>> gather(torch.ones(2, 4, 3)).shape
     torch.Size([2, 4, 3])
     """
-    return Z if world_size() == 1 else _Gather.apply(Z, dim)
+    if world_size() == 1:
+        return Z
+    if not checked:
+        require_equal_shapes(Z)
+    return _Gather.apply(Z, dim)
+
+
+def require_equal_shapes(*tensors: Tensor) -> None:
+    """Compare the shapes of tensors with those of all other processes, because a collective of unequal tensors crashes or waits forever.
+
+    Raises:
+        UserError: a shape differs; every process raises this error.
+
+    >>> require_equal_shapes(torch.ones(2, 4, 3))
+    """
+    if world_size() == 1:
+        return
+    device = "cpu" if "cpu:" in dist.get_backend_config() else tensors[0].device
+    sizes = torch.zeros(len(tensors), 8, dtype=torch.int64, device=device)  # a row: number of axes + 1, then their lengths
+    for row, Z in zip(sizes, tensors, strict=True):
+        row[: 1 + Z.ndim] = torch.tensor([1 + Z.ndim, *Z.shape])
+    of_all = [torch.empty_like(sizes) for _ in range(world_size())]
+    dist.all_gather(of_all, sizes)
+    different = (torch.stack(of_all) != of_all[0]).any(2).any(0)
+    if not different.any():
+        return
+    i = int(different.nonzero()[0, 0])
+    shapes = [tuple(row[1 : int(row[0])]) for row in (each[i].tolist() for each in of_all)]
+    received = ", ".join(f"{shape} on process {number}" for number, shape in enumerate(shapes))
+    raise UserError(f"the processes have tensors of different shapes: {received}; give each process the same share of the batch")
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ The steps are in the order in which they run.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,11 @@ from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches,
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import launch_fabric, launched_world_size, resolve_devices, resolve_precision
+from fullrank.images import Images, as_images
+from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source_uri import MEMORY
+from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
+from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
@@ -33,8 +37,12 @@ from fullrank.recipes import (
     assemble,
     build_method,
     check,
+    code_names,
     dry_run,
+    forecast_run,
+    import_code,
     to_dict,
+    to_file,
 )
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import as_path, recover_run, validate_output_dir
@@ -47,7 +55,7 @@ from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 def pretrain(
     recipe: Recipe | str | None = None,
-    data: str | None = None,
+    data: Any = None,
     out: str | Path | None = None,
     *,
     epochs: int | None = None,
@@ -55,6 +63,7 @@ def pretrain(
     resume_or_start: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
+    trust: bool | Collection[str] = False,
     wandb: bool = False,
     console: Console | None = None,
 ) -> Run:
@@ -64,7 +73,9 @@ def pretrain(
 
     Args:
         recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
-        data: source of the images; it overrides the recipe, also with `resume` if the images have moved.
+        data: source of the images; it overrides the recipe, also with `resume` if the images have moved. Or the images themselves:
+            `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
+            `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
         epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
         resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
@@ -72,13 +83,15 @@ def pretrain(
         resume_or_start: continue the run in `out` if there is one, which must have the same recipe; else start.
         overwrite: replace the run in `out`; the old run is removed at the first checkpoint of the new one.
         devices: number of devices; it overrides the recipe, also with `resume`.
+        trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
+            you trust. False: a recipe that names code is refused, unless this process has imported the code already.
         wandb: log to Weights & Biases too.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile
@@ -89,7 +102,10 @@ def pretrain(
     (11, 'spectrum')
     """
     # Configuration
+    refuse_reimported_script()
     console = console or stderr()
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    data = MEMORY if images is not None else data if data is None else str(data)
     path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
     if isinstance(recipe, str):
         recipe = pick(recipe, RECIPES, "recipe")
@@ -110,7 +126,7 @@ def pretrain(
         if resume_or_start and path is not None and is_run(path):
             recover_run(path)
             run_to_resume, recipe = path, resumed_recipe(path, recipe)
-    recipe = resolve_devices(recipe, devices)
+    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
     if run_to_resume is not None:
         path = run_to_resume
@@ -119,12 +135,27 @@ def pretrain(
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(recipe, path, resume=run_to_resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+        return train_on_rank(
+            recipe,
+            path,
+            images=images,
+            resume=run_to_resume is not None,
+            overwrite=overwrite,
+            trust=trust,
+            wandb=wandb,
+            console=console,
+        )
+    if images is not None:
+        raise UserError(
+            f"the images are in memory, from where {recipe.machine.devices} new processes cannot read them; "
+            "save them to a folder, or start this script with torchrun"
+        )
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
         resume=run_to_resume is not None,
         overwrite=overwrite,
+        trust=list(code_names(recipe)),
         wandb=wandb,
         quiet=console.quiet,
         argv=sys.argv,
@@ -136,8 +167,10 @@ def train_on_rank(
     recipe: Recipe,
     path: Path | None,
     *,
+    images: Images | None = None,
     resume: bool,
     overwrite: bool,
+    trust: bool | Collection[str] = False,
     wandb: bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
@@ -147,12 +180,15 @@ def train_on_rank(
     Args:
         recipe: a recipe that passed `check`; its number of devices equals the number of processes.
         path: run directory; None: the next free `runs/NAME`.
+        images: images that were given as a Python object, instead of the source of the recipe.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
+        trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
+    recipe = import_code(recipe, trust)
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
@@ -167,8 +203,10 @@ def train_on_rank(
 
         # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
-        recipe, data = open_data(recipe, method, notify=console.print)
+        recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
+        if not console.quiet:
+            console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
 
         # Run directory
         if resume:
@@ -182,7 +220,7 @@ def train_on_rank(
                 stack.enter_context(restored_on_failure(path))
                 on_path(path)
                 with _explain_full_disk(path):
-                    write_json(path / "recipe.json", to_dict(with_absolute_source(recipe)))
+                    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
                     write_json(path / "environment.json", describe_environment(recipe))
 
         # Training
@@ -259,13 +297,21 @@ def _train(
         raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
 
-def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
+def preview(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    trust: bool | Collection[str] = False,
+    console: Console | None = None,
+) -> Path:
     """Write a grid of images and their views, without training, and return its path.
 
     Args:
         recipe: the recipe of the views.
         out: a PNG file; None: views.png in the working directory, where the views.png of an earlier preview is replaced.
         overwrite: replace `out`.
+        trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
     Raises:
@@ -275,6 +321,7 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
     notify = (console or stderr()).print
+    recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
     with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
         method = _build_method(recipe, notify=notify)

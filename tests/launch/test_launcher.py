@@ -202,14 +202,43 @@ def test_a_signal_before_the_training_acts_as_on_one_process(run, handler, raise
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_process_stops_when_its_parent_has_ended():
-    code = "from fullrank.launch.process import stop_with_parent; print('ready', flush=True); stop_with_parent()"
+def test_a_process_stops_and_removes_the_folder_when_its_parent_has_ended(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "spec.json").touch()
+    code = f"from pathlib import Path; from fullrank.launch.process import stop_with_parent; print('ready', flush=True); stop_with_parent(Path({str(folder)!r}))"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     assert process.poll() is None
+    assert folder.exists()
     process.stdin.close()
     assert process.wait(20) == -signal.SIGTERM
+    assert not folder.exists()
+    ProcessFiles(folder).write_result(0, ProcessResult("succeeded"))  # nobody reads it, and it is no error
     process.stdout.close()
+
+
+def test_a_stopped_process_wakes_to_handle_a_signal(run, tmp_path):
+    script = """
+def stop(number, frame):
+    report("interrupted", "stopped after step 3", number); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+open(f"ready-{rank}", "w")
+if rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(60)
+"""
+    send(signal.SIGTERM, after=["ready-0", "ready-1"])
+    with pytest.raises(Interrupted, match="stopped after step 3"):
+        run(script)
+
+
+def test_processes_that_do_not_stop_are_killed(run, monkeypatch):
+    monkeypatch.setattr(launcher, "STOP_TIMEOUT", 0.5)
+    monkeypatch.setattr(launcher, "SHUTDOWN_TIMEOUT", 0.5)
+    send(signal.SIGTERM, after=["ready-0", "ready-1"])
+    with pytest.raises(Interrupted, match="before the end of a step; nothing was written") as stop:
+        run('signal.signal(signal.SIGTERM, signal.SIG_IGN); open(f"ready-{rank}", "w"); time.sleep(60)')
+    assert stop.value.signum == signal.SIGTERM
 
 
 def test_results_are_read_in_the_order_in_which_they_were_written(tmp_path):

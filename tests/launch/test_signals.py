@@ -6,7 +6,7 @@ import pytest
 
 from fullrank.launch.signals import stop_on_signals
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 each = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 
 
@@ -41,6 +41,13 @@ def test_a_second_signal_has_its_usual_effect(number, second, handlers):
         signal.raise_signal(second)
         assert flag.signum == number
     assert handlers[0] == [second]
+
+
+def test_an_ignored_sighup_stays_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stop_on_signals() as flag:
+        signal.raise_signal(signal.SIGHUP)
+        assert flag.signum == 0
 
 
 def test_a_second_ctrl_c_is_a_keyboard_interrupt():

@@ -9,7 +9,7 @@ from fullrank.report import read_run_summary
 from fullrank.report.run_summary import series
 from fullrank.run.rows import row_to_json
 
-OPTIONAL = {"environment.json": "environment", "spectrum.npz": "spectra", "evaluation.json": "evaluation", "views.png": "views"}
+OPTIONAL = {"environment.json": "environment", "spectrum.npz": "spectra", "evaluation.json": "evaluations", "views.png": "views"}
 
 
 def test_reads_all_files_of_a_run(make_run):
@@ -18,7 +18,7 @@ def test_reads_all_files_of_a_run(make_run):
     assert run.label == "first"
     assert run.recipe["objective"] == "frossl"
     assert (len(run.train), len(run.spectrum), len(run.alarms)) == (50, 7, 2)
-    assert run.evaluation.left_out == ("SVM: too slow",)
+    assert run.evaluations[0].left_out == ("SVM: too slow",)
     assert run.decode_errors == 2
     assert run.file_notes == ()
     assert run.views == (path / "views.png").read_bytes()

@@ -155,7 +155,10 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         },
         train=[train_row(1)],
         alarms=[alarm_row(1, HOSTILE, alarm=HOSTILE, where=HOSTILE)],
-        evaluation=Evaluation(model="m", train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,)),
+        evaluations=tuple(
+            Evaluation(model="m", data=data, train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,))
+            for data in (HOSTILE, "other")
+        ),
         file_notes=(HOSTILE,),
     )
     alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.notes_list, tables.recipe_table)

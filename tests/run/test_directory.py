@@ -275,7 +275,7 @@ def test_a_lock_that_cannot_be_written_is_an_error(tmp_path):
 
 def test_an_empty_run_has_no_results(tmp_path):
     run = Run(tmp_path)
-    assert (len(run.metrics), run.spectra, run.evaluation, run.environment, run.checkpoints) == (0, None, None, {}, [])
+    assert (len(run.metrics), run.spectra, run.evaluations, run.environment, run.checkpoints) == (0, None, (), {}, [])
     with pytest.raises(UserError, match=f"no run at {tmp_path}"):
         _ = run.recipe
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint yet"):
@@ -285,13 +285,13 @@ def test_an_empty_run_has_no_results(tmp_path):
 def test_a_run_reads_its_files(tmp_path):
     run = Run(tmp_path)
     score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
-    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,))
+    evaluation = Evaluation(model="run", data="mnist[test]", train_images=8, test_images=2, statement="", scores=(score,))
     write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
-    write_json(tmp_path / "evaluation.json", evaluation.to_json())
+    write_json(tmp_path / "evaluation.json", {"evaluations": [evaluation.to_json()]})
     write_json(tmp_path / "environment.json", {"seed": 3})
     np.savez(tmp_path / "spectrum.npz", steps=np.array([0, 5]), samples=np.array([9, 9]), backbone=np.ones((2, 3), np.float32))
     assert run.recipe == RECIPES["cifar10"]
-    assert run.evaluation == evaluation
+    assert run.evaluations == (evaluation,)
     assert run.environment == {"seed": 3}
     assert run.spectra.steps.tolist() == [0, 5]
     assert run.spectra.eigenvalues["backbone"].shape == (2, 3)

@@ -4,7 +4,8 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -31,13 +32,45 @@ def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) 
     return parse(deferred, arguments, command=command)()  # called after parsing, because `parse` captures the output
 
 
-def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, default: Any = None, description: str | None = None) -> T:
+def check_arguments(arguments: Sequence[str], *, command: str) -> None:
+    """Check that no argument is empty or contains a zero byte; as a path, an empty argument would be the working directory.
+
+    Raises:
+        UserError: an argument is empty, or contains a zero byte.
+    """
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if not argument or (equals and not value and flag.startswith("--")):
+            where = flag or (arguments[i - 1] if i and arguments[i - 1].startswith("--") else f"argument {i + 1}")
+            raise UserError(f"{where} is empty, expected a value; is a variable of the shell not set? See fullrank {command} --help")
+        if "\0" in argument:
+            raise UserError(f"argument {argument!r} contains a zero byte, expected text; see fullrank {command} --help")
+
+
+def parse(
+    what: Callable[..., T],
+    arguments: Sequence[str],
+    *,
+    command: str,
+    default: Any = None,
+    description: str | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> T:
     """Parse `arguments` into `what`, a dataclass.
+
+    Args:
+        what: the dataclass, or a function.
+        arguments: the command line after the command.
+        command: the command, for the messages.
+        default: the values of flags that are not given.
+        description: the first paragraph of the help.
+        hints: unknown flag, with hyphens → what to say instead of the suggestions of tyro.
 
     Raises:
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
+    check_arguments(arguments, command=command)
     options: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {command}", "description": description}
     if default is not None:
         options["default"] = default
@@ -47,7 +80,11 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, def
             return tyro.cli(what, **options)
     except SystemExit as stop:
         if stop.code:
-            raise UserError(f"{one_line(output.getvalue())}; see fullrank {command} --help") from None
+            text = one_line(output.getvalue())
+            unknown = re.match(r"unrecognized options: (--[^\s=,;]+)", text)
+            if unknown and (hint := hints.get(unknown[1].replace("_", "-"))):
+                text = f"unrecognized options: {unknown[1]}; {hint}"
+            raise UserError(f"{text}; see fullrank {command} --help") from None
     return tyro.cli(what, **options)  # again, to print the help on the terminal
 
 

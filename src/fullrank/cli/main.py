@@ -1,11 +1,15 @@
 """Run a command. Heavy modules are imported only when the command is known, so that the help is fast."""
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
-from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
+from fullrank.terminal import is_rank_zero, lasting_streams
 
 COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",
@@ -39,7 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: success; 1: one of several processes failed; 2: a mistake that the user can fix; 128 + n: stopped by signal n.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for its processes: a module in the working directory replaces none of Python's
+    with lasting_streams():
+        return _main(list(sys.argv[1:] if argv is None else argv))
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         print(HELP.format(commands="\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items())), end="")
@@ -51,24 +60,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         pick(arguments[0], COMMANDS, "command")
-        importlib.import_module(f"fullrank.cli.{arguments[0]}").run(arguments[1:])
+        with interrupt_ends_process():
+            command = importlib.import_module(f"fullrank.cli.{arguments[0]}")
+        command.run(arguments[1:])
     except UserError as error:
-        print(f"fullrank: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        print_message(error)
         return 2
     except ProcessFailed as failure:
-        print(*getattr(failure, "__notes__", ()), f"fullrank: {failure}", sep="\n", file=sys.stderr)
+        print(*getattr(failure, "__notes__", ()), sep="\n", file=sys.stderr)
+        print_message(failure)
         return 1
     except Interrupted as stop:
-        from fullrank.terminal import stderr  # not at the top: it imports rich
-
-        stderr().print(f"fullrank: {stop}")  # only the first process prints
+        if is_rank_zero():
+            print_message(stop)
         return 128 + stop.signum
-    except SystemExit as stop:  # from `--help`
-        return int(stop.code or 0)
+    except SystemExit as stop:  # from `--help`, or from a user's function
+        if isinstance(stop.code, str):
+            print_message(stop.code)
+            return 1
+        return stop.code or 0
     except KeyboardInterrupt:
-        print("fullrank: stopped", file=sys.stderr)
+        print_message("stopped")
         return 130
-    except BrokenPipeError:  # `fullrank … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return 0
+
+
+def print_message(message: object) -> None:
+    """Print a message as one line to standard error."""
+    print(f"fullrank: {printable(str(message))}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def interrupt_ends_process() -> Iterator[None]:
+    """Let Ctrl-C end this process at once inside the context: an exception while modules are imported would show as a traceback."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,35 +9,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.fabric.strategies import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
+from fullrank.launch.environment import launched_world_size
 from fullrank.recipes import Recipe, with_devices
-
-
-def launched_world_size() -> int:
-    """Return how many processes a launcher started for this run, including this one; 0 without a launcher.
-
-    Raises:
-        UserError: another launcher than torchrun or `fullrank.launch.launcher` started several processes.
-    """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if dist.is_available() and dist.is_torchelastic_launched():
-        return world
-    if world > 1:
-        raise UserError(
-            f"WORLD_SIZE is {world}, but torchrun did not start this process; start it with torchrun, or give --devices {world}"
-        )
-    return 0
 
 
 def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
     """Return the recipe with its number of devices: `devices`, or the number of processes that a launcher started.
 
     Raises:
-        UserError: the launcher started another number of processes than `devices`.
+        UserError: the launcher started another number of processes than `devices`, or this machine has fewer devices.
 
     >>> resolve_devices(Recipe(), 2).machine.devices
     2
@@ -48,7 +34,24 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
             f"torchrun started {world} processes, but the run asks for {asked} devices; "
             f"give --devices {world}, or start one process without torchrun"
         )
+    available, what = available_devices(recipe)
+    if not world and asked > max(available, 1):
+        raise UserError(
+            f"the run asks for {asked} devices, but this machine has {available} {what}; give --devices {max(available, 1)} or less"
+        )
     return with_devices(recipe, world or asked)
+
+
+def available_devices(recipe: Recipe) -> tuple[int, str]:
+    """Return how many processes of the recipe this machine can run at the same time, and what limits them.
+
+    >>> from dataclasses import replace
+    >>> available_devices(replace(Recipe(), machine=replace(Recipe().machine, accelerator="cpu")))[1]
+    'CPU cores'
+    """
+    if _on_cuda(recipe):
+        return torch.cuda.device_count(), "GPUs"
+    return os.cpu_count() or 1, "CPU cores"
 
 
 def launch_fabric(recipe: Recipe) -> Fabric:
@@ -63,12 +66,16 @@ def launch_fabric(recipe: Recipe) -> Fabric:
         raise UserError(
             f"the run asks for {local} devices, but this machine has {torch.cuda.device_count()}; change --devices or --machine.accelerator"
         )
-    several: dict[str, Any] = {} if processes == 1 else {"strategy": _ddp_strategy(recipe), "num_nodes": processes // local}
+    # The environment is given, because Fabric would take that of a SLURM job, also in a job's interactive shell.
+    several: dict[str, Any] = {"plugins": LightningEnvironment()}
+    if processes > 1:
+        several = {"plugins": TorchElasticEnvironment(), "strategy": _ddp_strategy(recipe), "num_nodes": processes // local}
     try:
         fabric = Fabric(accelerator=machine.accelerator, devices=local, precision=resolve_precision(recipe), **several)  # pyright: ignore[reportArgumentType]
     except (ValueError, RuntimeError) as error:  # Fabric raises either for a missing accelerator
+        reason = next(iter(str(error).splitlines()), "")
         raise UserError(
-            f"--machine.accelerator {machine.accelerator} is not available on this machine; choose auto, cpu, cuda or mps"
+            f"--machine.accelerator {machine.accelerator} is not available on this machine ({reason}); choose auto, cpu, cuda or mps"
         ) from error
     for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs each process that joins
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -4,6 +4,7 @@ The processes get torchrun's environment variables. Torch's launcher is not used
 program, and in many versions it kills processes after a fixed time, even while they write a checkpoint.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import torch
 from torch.distributed import TCPStore
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError
-from fullrank.launch.process import ProcessFiles, ProcessResult, ProcessSpec
+from fullrank.launch.process import STOP_TIMEOUT, ProcessFiles, ProcessResult, ProcessSpec
 from fullrank.launch.signals import StopFlag, stop_on_signals
 from fullrank.run.directory import Run, resume_command
 
@@ -33,7 +34,7 @@ def run_processes(spec: ProcessSpec, count: int) -> Path:
 
     Raises:
         UserError: one of the processes raised a UserError.
-        Interrupted: this process or one of its processes received SIGINT or SIGTERM; a checkpoint has been written.
+        Interrupted: this process or one of its processes received SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
         ProcessFailed: one of the processes was killed, crashed, or raised an unexpected exception.
     """
     with TemporaryDirectory(prefix="fullrank-") as folder:
@@ -50,6 +51,8 @@ def run_processes(spec: ProcessSpec, count: int) -> Path:
     # When one process dies, the others fail too and write a result; report the one without a result, which is the cause.
     failed = [rank for rank in exit_statuses if rank not in results]
     failed += [rank for rank, result in results.items() if result.status == "failed"]
+    if failed and flag.signum and -signal.SIGKILL in exit_statuses.values():
+        raise Interrupted(flag.signum, f"stopped before the end of a step; {describe_progress(run)}")
     if failed and flag.signum:
         # The signal arrived before training: re-raise it for the default action.
         signal.raise_signal(flag.signum)
@@ -76,7 +79,7 @@ def start_processes(folder: str, count: int) -> Iterator[list[subprocess.Popen]]
     finally:
         deadline = time.monotonic() + SHUTDOWN_TIMEOUT
         for process in processes:
-            process.terminate()
+            send_signal(process, signal.SIGTERM)
         for process in processes:
             try:
                 process.wait(max(deadline - time.monotonic(), 0))
@@ -102,18 +105,29 @@ def process_environment(rank: int, count: int, port: int) -> dict[str, str]:
 
 
 def wait_for_processes(processes: list[subprocess.Popen], flag: StopFlag) -> dict[int, int]:
-    """Wait until all processes have succeeded or one process has failed; return the nonzero exit statuses by rank."""
-    signal_sent = False
+    """Wait until all processes have succeeded or one process has failed; return the nonzero exit statuses by rank.
+
+    A signal is passed on. Processes that have not ended some time later are killed, with the exit status of SIGKILL.
+    """
+    deadline = math.inf
     while True:
         statuses = {rank: process.poll() for rank, process in enumerate(processes)}
         failed = {rank: status for rank, status in statuses.items() if status}
         if failed or None not in statuses.values():
             return failed
-        if flag.signum and not signal_sent:
-            signal_sent = True
+        if flag.signum and deadline == math.inf:
+            deadline = time.monotonic() + STOP_TIMEOUT
             for process in processes:
-                process.send_signal(flag.signum)
+                send_signal(process, flag.signum)
+        if time.monotonic() > deadline:
+            return {rank: -signal.SIGKILL for rank, status in statuses.items() if status is None}
         time.sleep(POLL_INTERVAL)
+
+
+def send_signal(process: subprocess.Popen, signum: int) -> None:
+    """Send a signal to a process, and wake the process if it is stopped (SIGSTOP), because a stopped process handles no signal."""
+    process.send_signal(signum)
+    process.send_signal(signal.SIGCONT)
 
 
 def failure_error(rank: int, count: int, result: ProcessResult | None, exit_status: int, run: Path | None) -> ProcessFailed:

@@ -5,13 +5,19 @@ This module imports torch only inside `main`, after it has set the signal handle
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+STOP_TIMEOUT = 300.0
+"""Seconds in which the processes of a run finish their step and write a checkpoint after a signal; after this time they are killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,8 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
+    trust: list[str] = field(default_factory=list)
+    """The names of the functions that the processes may import."""
     wandb: bool
     quiet: bool
     """Whether the processes print nothing."""
@@ -67,7 +75,7 @@ class ProcessFiles:
 
     def read_run_path(self) -> Path | None:
         """Return the path of the run, or None if the path is not known yet."""
-        return Path(path.read_text()) if (path := self.folder / "run").exists() else None
+        return Path(os.fsdecode(path.read_bytes())) if (path := self.folder / "run").exists() else None
 
     def write_result(self, rank: int, result: ProcessResult) -> None:
         """Write the result of one process."""
@@ -80,8 +88,9 @@ class ProcessFiles:
 
     def _write(self, name: str, text: str) -> None:
         draft = self.folder / f".{name}"
-        draft.write_text(text)
-        draft.replace(self.folder / name)
+        with suppress(FileNotFoundError):  # the parent was killed, and the folder is removed
+            draft.write_bytes(os.fsencode(text))
+            draft.replace(self.folder / name)
 
 
 def main(folder: Path) -> int:
@@ -91,46 +100,56 @@ def main(folder: Path) -> int:
         The exit status: 0 if the other processes may end by themselves.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback if the process is stopped during the imports
-    threading.Thread(target=stop_with_parent, daemon=True).start()
+    threading.Thread(target=stop_with_parent, args=[folder], daemon=True).start()
 
     from rich.console import Console
 
     from fullrank.errors import Interrupted, UserError
     from fullrank.pretraining import train_on_rank
     from fullrank.recipes import from_dict
-    from fullrank.terminal import stderr
+    from fullrank.terminal import lasting_streams, stderr
 
     files, rank = ProcessFiles(folder), int(os.environ["RANK"])
-    try:
-        spec = files.read_spec()
-        sys.argv = spec.argv
-        train_on_rank(
-            from_dict(spec.recipe),
-            Path(spec.out) if spec.out else None,
-            resume=spec.resume,
-            overwrite=spec.overwrite,
-            wandb=spec.wandb,
-            console=Console(quiet=True) if spec.quiet else stderr(),
-            on_path=files.write_run_path,
-        )
-        result, status = ProcessResult("succeeded"), 0
-    except UserError as error:
-        result, status = ProcessResult("user error", str(error)), 2
-    except Interrupted as stop:
-        result, status = ProcessResult("interrupted", str(stop), stop.signum), 0
-    except BaseException:
-        result, status = ProcessResult("failed", traceback.format_exc()), 1
-    files.write_result(rank, result)
+    with lasting_streams():
+        console = stderr()
+        try:
+            spec = files.read_spec()
+            sys.argv = spec.argv
+            console = Console(quiet=True) if spec.quiet else console
+            train_on_rank(
+                from_dict(spec.recipe),
+                Path(spec.out) if spec.out else None,
+                resume=spec.resume,
+                overwrite=spec.overwrite,
+                trust=spec.trust,
+                wandb=spec.wandb,
+                console=console,
+                on_path=files.write_run_path,
+            )
+            result, status = ProcessResult("succeeded"), 0
+        except UserError as error:
+            result, status = ProcessResult("user error", str(error)), 2
+        except Interrupted as stop:
+            result, status = ProcessResult("interrupted", str(stop), stop.signum), 0
+        except BaseException:
+            result, status = ProcessResult("failed", traceback.format_exc()), 1
+        files.write_result(rank, result)
+        if not folder.exists() and result.message:  # the parent, which would print the message, has been killed
+            console.print(f"fullrank: {result.message.splitlines()[-1]}")
     return status
 
 
-def stop_with_parent() -> None:
-    """Wait until the parent has ended, then send SIGTERM to this process, which saves a checkpoint.
+def stop_with_parent(folder: Path) -> None:
+    """Wait until the parent has ended, then remove its folder and send SIGTERM to this process, which saves a checkpoint.
 
-    The parent never writes to this process's standard input, so reading ends only when the parent ends.
+    The parent never writes to this process's standard input, so reading ends only when the parent ends. If this process does not stop
+    in time, for example because it waits for a process that is stopped, it is killed.
     """
     os.read(sys.stdin.fileno(), 1)
+    shutil.rmtree(folder, ignore_errors=True)  # exists only if the parent was killed
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(STOP_TIMEOUT)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C set a flag, which the training loop reads between two steps."""
+"""SIGTERM, Ctrl-C and a lost terminal (SIGHUP) set a flag, which the training loop reads between two steps."""
 
 import signal
 import threading
@@ -15,7 +15,9 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopFlag]:
-    """Let the first SIGINT or SIGTERM inside the context set the flag; a second signal has its usual effect.
+    """Let the first SIGINT, SIGTERM or SIGHUP inside the context set the flag; a second signal has its usual effect.
+
+    A SIGHUP that is ignored stays ignored, so that a run under nohup goes on when its terminal closes.
 
     >>> with stop_on_signals() as flag:
     ...     signal.raise_signal(signal.SIGTERM)
@@ -26,7 +28,9 @@ def stop_on_signals() -> Iterator[StopFlag]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield flag
         return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if handlers[signal.SIGHUP] is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in handlers.items():

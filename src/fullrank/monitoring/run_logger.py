@@ -301,7 +301,7 @@ class RunLogger:
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint),
+            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint) | {"classes": list(run.data.classes)},
             keep=run.recipe.keep_checkpoints,
         )
         discard(run.path)

@@ -4,9 +4,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import centered, off_diagonal, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Terms:
     """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
 

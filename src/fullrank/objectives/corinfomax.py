@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import logdet
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
@@ -34,6 +35,7 @@ def identities(V: int, D: int, _: int) -> Float[Tensor, "V D D"]:
 
 
 @stateful(ObjectiveState({"R": ("V D D", identities), "mu": ("V D", torch.zeros)}, corinfomax_moments))
+@checks_shapes
 def corinfomax(
     Z: Float[Tensor, "2 N D"],
     R: Float[Tensor, "2 D D"],

@@ -6,9 +6,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import logdet
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsilon: float = 1e-3) -> Terms:
     """Return the terms of CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or division by N,
 

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
@@ -21,6 +22,7 @@ def dino_center(T: Float[Tensor, "V_T N K"], c: Float[Tensor, " K"], *, momentum
 
 
 @stateful(ObjectiveState({"c": ("K", torch.zeros)}, dino_center))
+@checks_shapes
 def dino(
     S: Float[Tensor, "V N K"],
     T: Float[Tensor, "V_T N K"],

@@ -5,9 +5,11 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.objectives.algebra import unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 0.1) -> Terms:
     """Return the terms of DirectCLR as in its authors' code. With z the L2-normalised first d0 dimensions of R and
     s_ij = z¹_i·z²_j/temperature,

@@ -4,9 +4,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.directclr import subvector
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
     """Return the terms of DirectCLR as in the paper. With z and z′ the L2-normalised first d0 dimensions of anchors R₁ and positives R₂,
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fullrank.errors import pick
 from fullrank.objectives.algebra import centered, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 # Each normalisation makes the trace of ZᵀZ constant (D, D and N), so that ‖ZᵀZ‖_F is smallest when the eigenvalues are equal.
@@ -18,6 +19,7 @@ NORMALIZE = {
 }
 
 
+@checks_shapes
 def frossl(
     Z: Float[Tensor, "V N D"],
     *,

@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float = 1.0) -> Terms:
     """Return the terms of I-VNE+. With z the L2-normalised rows of each view, and λ_v the eigenvalues of its second moment
     Z_vᵀZ_v/N, which sum to 1,

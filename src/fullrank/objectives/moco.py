@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
@@ -28,6 +29,7 @@ def random_unit_rows(size: int, D: int) -> Float[Tensor, "size D"]:
 
 
 @stateful(ObjectiveState({"queue": ("size D", random_unit_rows)}, moco_queue))
+@checks_shapes
 def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"], *, temperature: float = 0.2) -> Terms:
     """Return the terms of MoCo v2 with symmetric views. With q and k the L2-normalised rows of Q and K, and u_j the rows of the queue,
 

@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     """Return the terms of NT-Xent, the normalised temperature-scaled cross-entropy, for any number of views. With u the L2-normalised
     rows of all views, s their cosines divided by the temperature, and P(a) the V − 1 other views of the sample of anchor a,

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import squared_distances, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 # The smallest distance with a gradient is a hundred times the rounding error of a unit-length row in float32. Between two equal rows, the
@@ -12,6 +13,7 @@ from fullrank.objectives.terms import Terms
 EPSILON = 1e-5
 
 
+@checks_shapes
 def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float = 1.0) -> Terms:
     """Return the terms of SimMER, for any number of views. With z the L2-normalised rows of each view,
 

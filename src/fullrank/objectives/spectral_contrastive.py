@@ -4,9 +4,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import off_diagonal
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the terms of the spectral contrastive loss on a batch,
 

@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import centered, mean_over_pairs, squared_distances, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_scale: float = 1.0) -> Terms:
     """Return the terms of SSL-HSIC, for any number of views. With z the n = V N L2-normalised embeddings, k(x, y) = c/√(c² + ‖x − y‖²) the
     inverse multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the image of each row,

@@ -4,9 +4,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Terms:
     """Return the term of SwAV, with multi-crop. With q_w the codes of view w ≤ full, from `sinkhorn` on the whole batch without gradient,
 

@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import squared_distances
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_neg: Float[Tensor, "N D"]) -> Terms:
     """Return the terms of the simplest contrastive loss, Σ_i u_iᵀ(u_i⁻ − u_i⁺). Without a constraint it is unbounded below.
 
@@ -28,6 +30,7 @@ def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_n
     return {"alignment": -(U * U_pos).sum(), "contrast": (U * U_neg).sum()}
 
 
+@checks_shapes
 def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Terms:
     """Return the term of the simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint, directions of negative alignment converge
     to zero under its gradient flow, and all others diverge.
@@ -47,6 +50,7 @@ def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Te
     return {"alignment": -(U * U_pos).sum()}
 
 
+@checks_shapes
 def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the terms of FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ − Z₂‖_F².
 
@@ -65,6 +69,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     return {"variance": (Z.mT @ Z - identity).square().sum(), "invariance": (Z[0] - Z[1]).square().sum()}
 
 
+@checks_shapes
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the term of Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Joint rotations do not change it.
 
@@ -83,6 +88,7 @@ def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     return {"redundancy": (Z[0].mT @ Z[1] - identity).square().sum()}
 
 
+@checks_shapes
 def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the terms of InfoNCE with squared distances. With z the anchors Z₁ and z′ their positives Z₂,
 

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
@@ -23,6 +24,7 @@ def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forge
 
 
 @stateful(ObjectiveState({"C": ("D D", torch.zeros)}, tico_covariance))
+@checks_shapes
 def tico(
     Z: Float[Tensor, "V N D"],
     T: Float[Tensor, "V_T N D"],

@@ -5,12 +5,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import centered, off_diagonal
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 # Added to each variance under the root, so that a constant feature has a finite gradient (paper, eq. 1: ε; value of the released code).
 EPSILON = 1e-4
 
 
+@checks_shapes
 def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Terms:
     """Return the terms of VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
 

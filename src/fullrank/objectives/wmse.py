@@ -6,9 +6,11 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.objectives.algebra import centered, mean_over_pairs, products, unit
+from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+@checks_shapes
 def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: float = 0.0) -> Terms:
     """Return the term of W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened separately.
     With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,

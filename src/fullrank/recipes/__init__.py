@@ -1,26 +1,30 @@
 """Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe."""
 
 from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+from fullrank.recipes.choices import with_choices
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
+from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
-from fullrank.recipes.photos import photos_recipe
+from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
     MachineConfig,
     ProbeConfig,
     Recipe,
     SpectrumConfig,
+    decides_weights,
     differences,
     from_dict,
-    read_recipe,
     to_dict,
     with_devices,
     with_objective,
 )
+from fullrank.recipes.recipe_file import from_file, read_recipe, to_file
 from fullrank.recipes.stl10 import STL10
+from fullrank.recipes.trust import code_names, import_code
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -45,10 +49,16 @@ __all__ = [
     "build_preprocess",
     "check",
     "check_num_images",
+    "code_names",
+    "decides_weights",
     "differences",
     "dry_run",
+    "explain_photos_recipe",
     "fill_defaults",
+    "forecast_run",
     "from_dict",
+    "from_file",
+    "import_code",
     "import_function",
     "keywords",
     "photos_recipe",
@@ -56,6 +66,8 @@ __all__ = [
     "resolve_builder",
     "resolve_objective",
     "to_dict",
+    "to_file",
+    "with_choices",
     "with_devices",
     "with_objective",
 ]

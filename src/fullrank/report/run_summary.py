@@ -31,7 +31,7 @@ class RunSummary:
     spectrum: Sequence[SpectrumRow] = ()
     alarms: Sequence[AlarmRow] = ()
     spectra: SpectrumHistory | None = None
-    evaluation: Evaluation | None = None
+    evaluations: tuple[Evaluation, ...] = ()
     views: bytes | None = None
     decode_errors: int = 0
     """Number of files that could not be read as images."""
@@ -109,7 +109,7 @@ def read_run_summary(path: Path) -> RunSummary:
         spectrum=metrics.spectrum,
         alarms=metrics.alarms,
         spectra=read("spectrum.npz", "spectra", "there is no spectrum figure"),
-        evaluation=read("evaluation.json", "evaluation", "the run was not evaluated (fullrank evaluate)"),
+        evaluations=read("evaluation.json", "evaluations", "the run was not evaluated (fullrank evaluate)") or (),
         views=_read_picture(path / "views.png", notes),
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
         file_notes=tuple(notes),

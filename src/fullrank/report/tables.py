@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 
 from fullrank.evaluation.result import ProbeScore
@@ -94,7 +95,10 @@ def evaluation_table(runs: Sequence[RunSummary]) -> str:
 
 
 def _scores(run: RunSummary) -> tuple[ProbeScore, ...]:
-    return run.evaluation.scores if run.evaluation else ()
+    """Return all scores of a run; with several data sets, the name of a probe ends with its data set."""
+    if len(run.evaluations) < 2:
+        return tuple(score for evaluation in run.evaluations for score in evaluation.scores)
+    return tuple(replace(score, probe=f"{score.probe}, {evaluation.data}") for evaluation in run.evaluations for score in evaluation.scores)
 
 
 def _score_cell(score: ProbeScore) -> str:
@@ -109,7 +113,7 @@ def evaluation_notes(runs: Sequence[RunSummary]) -> str:
     """Return a list of the images that were used and of the scores that were not computed."""
     notes = []
     for i, run in enumerate(runs):
-        if evaluation := run.evaluation:
+        for evaluation in run.evaluations:
             notes += [(i, f"{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images.")]
             notes += [(i, text) for text in (evaluation.statement, *(f"Not computed: {text}" for text in evaluation.left_out)) if text]
     return _html_list(runs, notes)

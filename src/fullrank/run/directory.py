@@ -14,7 +14,8 @@ import filelock
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.recipes import Recipe, read_recipe
+from fullrank.recipes import Recipe, code_names, read_recipe
+from fullrank.run.evaluations import read_evaluations
 from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
 from fullrank.run.replacement import ASIDE, is_leftover, is_run, recover, set_aside
@@ -28,8 +29,8 @@ class Run:
     """A run directory. Each property reads its file again, and raises `UserError` if the file is damaged.
 
     >>> run = Run("missing")
-    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluation, run.environment
-    ([], 0, None, None, {})
+    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluations, run.environment
+    ([], 0, None, (), {})
     """
 
     path: Path
@@ -86,10 +87,9 @@ class Run:
         return SpectrumHistory.read(self.path / "spectrum.npz")
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """The scores that `fullrank evaluate` wrote, or None if there are no scores."""
-        path = self.path / "evaluation.json"
-        return Evaluation.from_json(read_json(path), source=str(path)) if os.path.lexists(path) else None
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several checkpoints were scored."""
+        return tuple({evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values())
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -126,11 +126,14 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def resume_command(path: Path) -> str:
-    """Return the command that continues a run.
+    """Return the command that continues a run, with --trust if its recipe names code.
 
     >>> resume_command(Path("runs/my run"))
     "fullrank pretrain --resume 'runs/my run'"
     """
+    with contextlib.suppress(UserError):
+        trust = " --trust" if code_names(read_recipe(path / "recipe.json")) else ""
+        return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
     return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 

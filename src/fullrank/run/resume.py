@@ -1,6 +1,6 @@
 """Resume a run: what a checkpoint remembers, what must be equal, what may differ, and what is said about it.
 
-Only `recipe.json` and one checkpoint are needed. What decides the weights must be equal: the recipe but for `RESUMABLE_FIELDS`, and the
+Only `recipe.json` and one checkpoint are needed. What decides the weights must be equal: the recipe but for `FREE_FIELDS`, and the
 images. The number of epochs may change; then the learning rate follows the schedule of the new number from there on.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.source_uri import parse_uri
-from fullrank.recipes import Recipe, differences, read_recipe, to_dict
+from fullrank.images.source_uri import MEMORY, parse_uri
+from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, to_file
 from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
 from fullrank.run.files import read_jsonl, write_json
@@ -22,26 +22,13 @@ from fullrank.run.metrics import Metrics
 from fullrank.structure import structure
 from fullrank.training import Checkpoint, lr_factor
 
-RESUMABLE_FIELDS = (
-    "name",
-    "log_every",
-    "checkpoints",
-    "keep_checkpoints",
-    "data.source",
-    "data.workers",
-    "data.max_error_fraction",
-    "machine.devices",
-    "machine.micro_batch",
-)
-"""Fields that may differ when a run is resumed, because they do not decide the weights; the images of another source must be the same."""
-
 
 def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | None = None, epochs: int | None = None) -> Recipe:
     """Return the recipe with which the run in `path` continues.
 
     Args:
         path: the run directory.
-        given: a recipe that must equal the stored one in what decides the weights; its `RESUMABLE_FIELDS` are used.
+        given: a recipe that must equal the stored one in what decides the weights; its `FREE_FIELDS` are used.
         source: the source of the images, if they have moved.
         epochs: the number of epochs, if it changes.
 
@@ -50,42 +37,24 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
     """
     recipe = read_recipe(path / "recipe.json")
     if given is not None:
-        recipe = with_fields_of(given, recipe, RESUMABLE_FIELDS)
-        data = replace(given.data, mean=given.data.mean or recipe.data.mean, std=given.data.std or recipe.data.std)
-        given = replace(given, data=data, epochs=given.epochs if epochs is None else recipe.epochs)
-        if changes := differences(recipe, given):
+        measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
+        epochs_given = given.epochs if epochs is None else recipe.epochs
+        given = replace(given, data=replace(given.data, **measured), epochs=epochs_given)
+        if changes := [line for line in differences(recipe, given) if decides_weights(line.partition(" ")[0])]:
             remedy = "resume without a recipe, or start a new run"
             if given.epochs != recipe.epochs:
                 remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); {remedy}")
+        recipe = given
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
     return recipe if epochs is None else replace(recipe, epochs=epochs)
 
 
-def with_fields_of(other: Recipe, recipe: Recipe, fields: Iterable[str]) -> Recipe:
-    """Return `recipe` with some fields of `other`.
-
-    >>> with_fields_of(Recipe(log_every=3, epochs=7), Recipe(epochs=5), ["log_every", "data.workers"]) == Recipe(log_every=3, epochs=5)
-    True
-    """
-    for name in fields:
-        section, _, field = name.rpartition(".")
-        if section:
-            value = getattr(getattr(other, section), field)
-            recipe = replace(recipe, **{section: replace(getattr(recipe, section), **{field: value})})
-        else:
-            recipe = replace(recipe, **{field: getattr(other, field)})
-    return recipe
-
-
-def fingerprint(recipe: Recipe) -> str:
-    """Return the hash of what decides the weights: two recipes that differ only in `RESUMABLE_FIELDS` have the same."""
-    return with_fields_of(Recipe(), recipe, RESUMABLE_FIELDS).fingerprint
-
-
 def with_absolute_source(recipe: Recipe) -> Recipe:
     """Return the recipe with an absolute path of its images, so that a run can be resumed in another working directory."""
+    if recipe.data.source == MEMORY:
+        return recipe
     scheme, rest = parse_uri(recipe.data.source)
     if scheme not in ("", "folder", "parquet") or not os.path.exists(path := Path(rest).expanduser().absolute()):
         return recipe
@@ -95,7 +64,7 @@ def with_absolute_source(recipe: Recipe) -> Recipe:
 def checkpoint_meta(recipe: Recipe, num_images: int, images: Fingerprint | None) -> dict[str, Any]:
     """Return what a checkpoint remembers: hashes of the recipe and the images, and what decides the last bits of the weights."""
     return {
-        "recipe": fingerprint(recipe),
+        "recipe": recipe.fingerprint,
         "epochs": recipe.epochs,
         "log_every": recipe.log_every,
         "images": num_images,
@@ -121,7 +90,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
                 f"{checkpoint.path / 'meta.json'} is damaged: {name} is {meta[name]!r}, expected {kind.__name__}; restore the file, "
                 "or remove this folder to use the previous checkpoint"
             )
-    if meta.get("recipe") not in (stored.fingerprint, fingerprint(replace(stored, epochs=meta.get("epochs", stored.epochs)))):
+    made_with = replace(stored, epochs=meta.get("epochs", stored.epochs)).fingerprint
+    if meta.get("recipe") != made_with and "checksums" in meta:  # older versions hashed other fields
         raise UserError(
             f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
         )
@@ -214,7 +184,7 @@ def repair_files(path: Path, checkpoint: Checkpoint | None, recipe: Recipe) -> l
     """
     recipe = with_absolute_source(recipe)
     if to_dict(recipe) != to_dict(read_recipe(path / "recipe.json")):
-        write_json(path / "recipe.json", to_dict(recipe))
+        write_json(path / "recipe.json", to_file(recipe))
     step = checkpoint.step if checkpoint else 0
     lines = [*_repair_environment(path, recipe)]
     metrics = Metrics.read(path / "metrics.jsonl")

@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.distributed import gather
+from fullrank.distributed import gather, require_equal_shapes
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.micro_batches import forward_micro_batches
@@ -81,19 +81,20 @@ def fit(
         unwrapped.before_step(index)
         method.train()
         local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
-        embeddings = {name: gather(local[name]) for name in unwrapped.input_names}
+        require_equal_shapes(*local.values(), labels)
+        embeddings = {name: gather(local[name], checked=True) for name in unwrapped.input_names}
         terms = unwrapped.terms(embeddings)
         loss = total(terms)
         backward(loss)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
         unwrapped.after_step(index, embeddings)
-        whole = embeddings | {name: gather(local[name].detach()) for name in ("R", "Z") if name not in embeddings}
+        whole = embeddings | {name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings}
         yield Step(
             step=index + 1,
             terms={name: term.detach() for name, term in terms.items()},
             lr=lr,
             R=whole["R"],
             embeddings={"Z": whole["Z"]} | embeddings,
-            labels=gather(labels, dim=0),
+            labels=gather(labels, dim=0, checked=True),
         )
