@@ -47,7 +47,9 @@ CASES = [
     *[("run", UNWRITABLE, command) for command in ("evaluate into the run", "report into the run", "resume", "overwrite")],
     *[("free", UNWRITABLE, command) for command in ("embed", "report")],
 ]
-MAY_SUCCEED = {("run/metrics.jsonl", "report"), ("run/environment.json", "report"), ("run/spectrum.npz", "report")}
+MAY_SUCCEED = {("run/metrics.jsonl", "report"), ("run/environment.json", "report")} | {
+    ("run/spectrum.npz", command) for command in ("report", "spectrum")
+}
 
 
 @pytest.fixture(scope="module")

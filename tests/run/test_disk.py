@@ -13,7 +13,7 @@ def size(path):
 
 @pytest.mark.parametrize(("keep", "kept"), [(2, 2), (1, 1), (-1, 4), (9, 4)])
 def test_weights_are_counted_for_each_checkpoint_and_one_more(small, keep, kept):
-    recipe = replace(small, keep_checkpoints=keep)
+    recipe = replace(small, keep_checkpoints=keep, optimizer=OptimizerConfig(name="sgd"))
     method = build_method(recipe)
     weights = sum(tensor.nbytes for tensor in method.state_dict().values())
     parameters = sum(parameter.nbytes for parameter in method.parameters())
