@@ -143,7 +143,14 @@ def pretrain(
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
         return train_on_rank(
-            recipe, path, images=images, resume=run_to_resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console
+            recipe,
+            path,
+            images=images,
+            resume=run_to_resume is not None,
+            overwrite=overwrite,
+            trust=trust,
+            wandb=wandb,
+            console=console,
         )
     if images is not None:
         raise UserError(
