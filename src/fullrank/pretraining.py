@@ -110,15 +110,15 @@ def pretrain(
     data = MEMORY if images is not None else data if data is None else str(data)
     if resume is not None and (data is not None or out is not None or overwrite):
         raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
+    if changes and resume is not None and recipe is None:
+        raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
     if resume is None or recipe is not None:
         recipe = recipe_from_keywords(recipe, RECIPES, data if images is None else images, changes)
-    elif changes:
-        raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        recipe = recipe if data is None else replace(recipe, data=replace(recipe.data, source=data))
     if resume is not None:
         out, recipe = resume, _stored_recipe(Path(resume), recipe)
-    elif data is not None:
-        recipe = replace(recipe, data=replace(recipe.data, source=data))
     path = None if out is None else Path(out)
+    assert recipe is not None, "recipe_from_keywords and _stored_recipe return a recipe"
     recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
     if path is not None and resume is None:

@@ -83,7 +83,7 @@ def spectrum(
     show(measured, Console())
     console = stderr()
     n = next(iter(measured[0].spectra.values())).n
-    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}")
+    console.print(f"{n:,} images of {getattr(images, 'source', 'memory')}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}")
     if warning := sample_warning(list(labelled(measured).values())):
         console.print(warning, style="yellow")
     if out:
