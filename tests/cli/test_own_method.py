@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fullrank as library
 from fullrank.errors import UserError
-from fullrank.recipes import Recipe, build_method, to_dict, with_objective
+from fullrank.recipes import Recipe, import_code, to_dict, with_objective
 from fullrank.run import Run
 
 PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
@@ -62,11 +62,14 @@ def test_a_users_stateful_objective_is_trained(my_module, small, train):
     assert run.checkpoint().weights()["state.mean"].norm() > 0
 
 
-def test_an_invalid_builder_is_refused(my_module, flags, small, refused):
+def test_an_invalid_builder_is_refused(my_module, flags, small, refused, fullrank):
     with pytest.raises(UserError, match="no_builder"):
-        build_method(replace(small, method_builder=f"{my_module}:no_builder"))
+        import_code(replace(small, method_builder=f"{my_module}:no_builder"), trust=True)
     with pytest.raises(UserError, match="hyperparameter 'width'"):
-        Recipe(method_builder=f"{my_module}:build_two_heads", method={"width": 3})
+        import_code(Recipe(method_builder=f"{my_module}:build_two_heads", method={"width": 3}), trust=True)
     assert "--method.dimensions" in refused("pretrain", "digits", *flags, "--method.dimension", "3")
     builder = f"{my_module}:build_nothing"
-    assert "expected a fullrank.methods.Method" in refused("pretrain", "digits", "--method-builder", builder, "--out", "run")
+    status, _, error = fullrank("pretrain", "digits", "--method-builder", builder, "--out", "run")
+    assert (status, len(error.splitlines())) == (2, 2)
+    assert error.startswith(f"imports {builder} from ")
+    assert "expected a fullrank.methods.Method" in error

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
-    trust: list[str]
+    trust: list[str] = field(default_factory=list)
     """The names of the functions that the processes may import."""
     wandb: bool
     quiet: bool

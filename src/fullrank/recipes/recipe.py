@@ -94,7 +94,7 @@ class DataConfig:
 class ProbeConfig:
     """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
 
-    lr: Annotated[float, between(0, 1e6)] = 1e-2
+    lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
 
 

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.reading import parse_json, read_text
 
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 
@@ -40,7 +41,7 @@ class Checkpoint:
     def meta(self) -> dict[str, Any]:
         """Read the metadata: step, fingerprint of the recipe, number of images."""
         try:
-            return dict(json.loads((self.path / META).read_text()))
+            return dict(parse_json(read_text(self.path / META)))
         except (OSError, ValueError, TypeError) as error:
             raise _corrupted(self.path / META, error) from error
 

@@ -16,7 +16,7 @@ class OptimizerConfig:
 
     name: Literal["lars", "sgd", "adamw"] = "lars"
     """'lars' adapts the step of each weight (You et al. 2017), with the clip of LARC, as in the public recipes."""
-    lr: Annotated[float, between(0, 1e6)] = 0.3
+    lr: Annotated[float, between(0, 1_000_000)] = 0.3
     """Peak learning rate; it is not scaled with the batch size."""
     weight_decay: Annotated[float, between(0, 1000)] = 1e-4
     """Weight decay of the weights; biases and norms have no weight decay."""
