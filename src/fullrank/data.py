@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
@@ -34,6 +36,7 @@ from fullrank.images import (
     open_stream,
     train_and_test,
 )
+from fullrank.images.fingerprint import Fingerprint
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
@@ -45,6 +48,7 @@ Batch = tuple[list[Tensor], Tensor]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of uint8 images for storage 'auto' to use memory
 MEMORY_SIDE = 128  # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
+PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
 NUM_PREVIEW_IMAGES = 8  # number of images in views.png
 HELD_OUT_BUDGET = 2**30  # max. bytes of uint8 images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
@@ -75,6 +79,11 @@ class TrainingData:
         """Number of classes of the online probe: the named classes, or all classes up to the largest label."""
         largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
         return max(len(self.classes), largest + 1, 2)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint | None:
+        """What a checkpoint remembers of the training images; None for a stream."""
+        return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
 
 
 def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
@@ -287,4 +296,17 @@ def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: T
                 pictures.append(
                     decode(data.sample.open(index), recipe.data.channels, bits=recipe.data.bits or 16, name=data.sample.name(index))
                 )
-    preview(pictures, views, seed=recipe.seed).save(path, "PNG")
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("Software", PREVIEW_MARK)
+    preview(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
+
+
+def is_preview(path: Path) -> bool:
+    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
+    try:
+        if not path.is_file():
+            return False
+        with Image.open(path) as picture:
+            return picture.info.get("Software") == PREVIEW_MARK
+    except Exception:  # Pillow raises many types for a file that is not a picture
+        return False

@@ -3,7 +3,6 @@
 The steps are in the order in which they run.
 """
 
-import errno
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -16,8 +15,8 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.atomic import atomic_write
-from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, write_preview
+from fullrank.atomic import FULL, atomic_write
+from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
@@ -39,18 +38,17 @@ from fullrank.recipes import (
     build_method,
     check,
     code_names,
-    differences,
     dry_run,
     forecast_run,
     import_code,
-    read_recipe,
     to_dict,
     to_file,
-    with_devices,
 )
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
-from fullrank.run.directory import validate_output_dir
+from fullrank.run.directory import as_path, recover_run, validate_output_dir
+from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
+from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
@@ -61,7 +59,9 @@ def pretrain(
     data: Any = None,
     out: str | Path | None = None,
     *,
+    epochs: int | None = None,
     resume: str | Path | None = None,
+    resume_or_start: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
     trust: bool | Collection[str] = False,
@@ -76,11 +76,15 @@ def pretrain(
     Args:
         recipe: a `Recipe`, the name of one in `RECIPES`, or a source of images (a folder, hf:NAME …), for which a general recipe is chosen;
             None for the general recipe for `data`, or with `resume`.
-        data: source of the images; it overrides the recipe. Or the images themselves: `Images`, a tensor or array (n, C, H, W), a list of
-            paths, a data set of torch or of the datasets library, see `fullrank.images.as_images`.
+        data: source of the images; it overrides the recipe, also with `resume` if the images have moved. Or the images themselves:
+            `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
+            `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
-        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
-        overwrite: replace the run in `out`.
+        epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
+        resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
+            in what decides the weights; it may have another log_every, data.workers or machine.micro_batch.
+        resume_or_start: continue the run in `out` if there is one, which must have the same recipe; else start.
+        overwrite: replace the run in `out`; the old run is removed at the first checkpoint of the new one.
         devices: number of devices; it overrides the recipe, also with `resume`.
         trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
             you trust. False: a recipe that names code is refused, unless this process has imported the code already.
@@ -108,26 +112,42 @@ def pretrain(
     console = console or stderr()
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     data = MEMORY if images is not None else data if data is None else str(data)
-    if resume is not None and (data is not None or out is not None or overwrite):
-        raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
-    if changes and resume is not None and recipe is None:
-        raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
-    if resume is None or recipe is not None:
+    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
+    if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
+        raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
+    if resume_or_start and (path is None or overwrite):
+        raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
+    if run_to_resume is not None:
+        if changes and recipe is None:
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = None if recipe is None else recipe_from_keywords(recipe, RECIPES, None, changes)
+        recover_run(run_to_resume)
+        recipe = resumed_recipe(run_to_resume, given, source=data, epochs=epochs)
+    else:
+        changes |= {} if epochs is None else {"epochs": epochs}
         recipe = recipe_from_keywords(recipe, RECIPES, data if images is None else images, changes)
         recipe = recipe if data is None else replace(recipe, data=replace(recipe.data, source=data))
-    if resume is not None:
-        out, recipe = resume, _stored_recipe(Path(resume), recipe)
-    path = None if out is None else Path(out)
-    assert recipe is not None, "recipe_from_keywords and _stored_recipe return a recipe"
+        if resume_or_start and path is not None and is_run(path):
+            recover_run(path)
+            run_to_resume, recipe = path, resumed_recipe(path, recipe)
     recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
-    if path is not None and resume is None:
+    if run_to_resume is not None:
+        path = run_to_resume
+    elif path is not None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
         return train_on_rank(
-            recipe, path, images=images, resume=resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console
+            recipe,
+            path,
+            images=images,
+            resume=run_to_resume is not None,
+            overwrite=overwrite,
+            trust=trust,
+            wandb=wandb,
+            console=console,
         )
     if images is not None:
         raise UserError(
@@ -137,7 +157,7 @@ def pretrain(
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
-        resume=resume is not None,
+        resume=run_to_resume is not None,
         overwrite=overwrite,
         trust=list(code_names(recipe)),
         wandb=wandb,
@@ -183,7 +203,7 @@ def train_on_rank(
             if fabric.is_global_zero:
                 on_path(path)
             stack.enter_context(_lock_on_rank_zero(path))
-            checkpoint = _newest_checkpoint(path, recipe)
+            checkpoint = newest_checkpoint(path)
 
         # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
@@ -194,21 +214,22 @@ def train_on_rank(
 
         # Run directory
         if resume:
-            _check_same_images(checkpoint, recipe, data)
+            assert path is not None, "a resumed run has a path"
+            check_images(path, checkpoint, recipe, data.sample, data.num_images, data.fingerprint)
         else:
             barrier()  # nothing is written before all processes have read their images
             path = all_gather_object(create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
             stack.enter_context(_lock_on_rank_zero(path))
             if fabric.is_global_zero:
+                stack.enter_context(restored_on_failure(path))
                 on_path(path)
-                write_json(path / "recipe.json", to_file(recipe))
-                write_json(path / "environment.json", describe_environment(recipe))
-                write_preview(path / "views.png", recipe, assembly.views, data)
-        assert path is not None, "create_run_directory returns a path"
+                with _explain_full_disk(path):
+                    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
+                    write_json(path / "environment.json", describe_environment(recipe))
 
         # Training
-        with _global_state(path, recipe, fabric.device):
-            _train(path, recipe, assembly, data, fabric, checkpoint=checkpoint, wandb=wandb, console=console)
+        with _explain_full_disk(path), _global_state(recipe, fabric.device):
+            _train(path, recipe, assembly, data, fabric, resume=resume, checkpoint=checkpoint, wandb=wandb, console=console)
     return Run(path)
 
 
@@ -219,6 +240,7 @@ def _train(
     data: TrainingData,
     fabric: Fabric,
     *,
+    resume: bool,
     checkpoint: Checkpoint | None,
     wandb: bool,
     console: Console,
@@ -244,6 +266,16 @@ def _train(
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
+
+    # Files of the run
+    if resume:
+        lines = describe_changes(path, checkpoint, recipe, steps_per_epoch)
+        lines += repair_files(path, checkpoint, recipe) if fabric.is_global_zero else []
+        for line in lines:
+            console.print(line)
+    if fabric.is_global_zero and not (path / "views.png").exists():
+        with atomic_write(path / "views.png") as draft:
+            write_preview(draft, recipe, assembly.views, data)
 
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)
@@ -281,7 +313,7 @@ def preview(
 
     Args:
         recipe: the recipe of the views.
-        out: a PNG file; None: views.png in the working directory; an existing views.png is replaced.
+        out: a PNG file; None: views.png in the working directory, where the views.png of an earlier preview is replaced.
         overwrite: replace `out`.
         trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
@@ -295,7 +327,7 @@ def preview(
     notify = (console or stderr()).print
     recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
-    with atomic_write(path, overwrite=overwrite or out is None) as draft:
+    with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
         method = _build_method(recipe, notify=notify)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
@@ -311,72 +343,37 @@ def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     return method
 
 
-def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
-    """Return the stored recipe of the run in `path`, with the number of devices of `recipe` if `recipe` is given.
-
-    Raises:
-        UserError: `recipe` differs from the stored recipe in anything else.
-    """
-    stored = read_recipe(path / "recipe.json")
-    if recipe is not None:
-        given = recipe.data
-        measured = replace(
-            given, mean=given.mean or stored.data.mean, std=given.std or stored.data.std, bits=given.bits or stored.data.bits
-        )
-        stored = with_devices(stored, recipe.machine.devices)
-        if changes := differences(stored, replace(recipe, data=measured)):
-            raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe, or start a new run")
-    return stored
-
-
-def _newest_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
-    """Return the newest checkpoint of a run, or None if it has no checkpoint; the run then starts again from step 0.
-
-    Raises:
-        UserError: the checkpoint was made with another recipe.
-    """
-    run = Run(path)
-    checkpoint = run.checkpoint() if run.checkpoints else None
-    if checkpoint and checkpoint.meta().get("recipe") != recipe.fingerprint:
-        raise UserError(
-            f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
-        )
-    return checkpoint
-
-
-def _check_same_images(checkpoint: Checkpoint | None, recipe: Recipe, data: TrainingData) -> None:
-    if checkpoint and (trained_on := checkpoint.meta().get("images")) != data.num_images:
-        raise UserError(
-            f"{checkpoint.path} was trained on {trained_on} images, but {recipe.data.source} now has {data.num_images}; "
-            "restore the images, or start a new run"
-        )
-
-
 def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:
     """Return the lock of the run directory; only the first process acquires the lock, for all processes."""
     return run_lock(path) if rank() == 0 else nullcontext()
 
 
 @contextmanager
-def _global_state(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
+def _global_state(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """Set torch's default dtype inside the context; restore the dtype and the random generators afterwards.
 
     Fabric casts the outputs of a module to the default dtype: with float32 as default, '64-true' would give single precision.
-
-    Raises:
-        UserError: the disk is full.
     """
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.set_default_dtype(torch.float64 if resolve_precision(recipe) == "64-true" else torch.float32)
             yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise UserError(f"no space left for the run {path}; free some space, then continue with: {resume_command(path)}") from error
     finally:
         torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def _explain_full_disk(path: Path) -> Iterator[None]:
+    """Turn the error for a full disk into a `UserError` with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        begun = (path / "recipe.json").exists() and not (path / ASIDE).exists()
+        remedy = f"continue with: {resume_command(path)}" if begun else "start the run again"
+        raise UserError(f"no space left for the run {path}; free some space, then {remedy}") from error
 
 
 def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
@@ -390,7 +387,7 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
         method.load_state_dict(weights)
         optimizer.load_state_dict(state["optimizer"])
         probe.load_state_dict(state["probe"])
-    except (RuntimeError, KeyError, ValueError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         reason = shorten(str(error), 160, placeholder=" …")
         raise UserError(
             f"checkpoint {checkpoint.path} does not match the run's recipe.json ({reason}); restore both, or start a new run"

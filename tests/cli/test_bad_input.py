@@ -94,8 +94,10 @@ def tree(path):
         ),
         ("--resume", "--resume has no value; see"),
         ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
-        ("--resume texts --epochs 9", "--resume uses the recipe stored in texts; remove the flags --epochs 9"),
-        ("--resume texts digits --out other", "--resume continues the run in texts; remove --out, --overwrite and --preview"),
+        ("--resume texts --epochs 9", "no run at texts"),
+        ("--resume texts --optimizer.lr 9", "--resume uses the recipe stored in texts: unrecognized options: --optimizer.lr"),
+        ("digits --resume-or-start", "--resume-or-start needs --out RUN"),
+        ("--resume texts digits --out other", "--resume continues the run in texts; remove --out, --overwrite, --preview"),
     ],
 )
 def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_path):

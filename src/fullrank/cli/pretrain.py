@@ -34,7 +34,7 @@ from fullrank.recipes.choices import OPTIMIZERS, explain_choices
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
-       fullrank pretrain --resume RUN
+       fullrank pretrain --resume RUN [--epochs N] [--data SOURCE]
 
 Pretrain a backbone on unlabelled images. RECIPE: {recipes}; or a recipe.json.
 SOURCE: a folder or Parquet file of images; the command chooses and shows a general recipe.
@@ -97,6 +97,32 @@ class Options:
     """Log to Weights & Biases too."""
     trust: bool = False
     """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your rights."""
+    resume_or_start: bool = False
+    """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued again."""
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """The options of a resumed run, which otherwise uses its stored recipe."""
+
+    data: str | None = None
+    """Source of the images, if they have moved."""
+    epochs: int | None = None
+    """Another number of epochs. The learning rate follows the schedule of that number from there on."""
+    devices: int | None = None
+    """The number of processes, one per device."""
+    wandb: bool = False
+    """Log to Weights & Biases too."""
+    trust: bool = False
+    """Import the code that the recipe of the run names. Read the code first: it runs with all your rights."""
+    log_every: int | None = None
+    """Steps between two lines of metrics.jsonl."""
+    keep_checkpoints: int | None = None
+    """Number of checkpoints that remain, the newest ones. -1: all."""
+    workers: Annotated[int | None, tyro.conf.arg(name="data.workers")] = None
+    """Number of processes that decode images."""
+    micro_batch: Annotated[int | None, tyro.conf.arg(name="machine.micro_batch")] = None
+    """Images per forward pass on a device."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -293,6 +319,7 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
     run = pretrain(
         recipe,
         out=options.out,
+        resume_or_start=options.resume_or_start,
         overwrite=options.overwrite,
         devices=options.devices,
         trust=options.trust,
@@ -303,21 +330,42 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
 
 
 def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
-    """Continue a run on any number of devices; a recipe passed with --resume must equal the stored one."""
+    """Continue a run; a recipe passed with --resume must equal the stored one in what decides the weights."""
     from fullrank.pretraining import pretrain
 
-    devices, arguments = pop_flag(arguments, "--devices")
-    if devices and not devices.isdecimal():
-        raise UserError(f"--devices is {devices}, expected a number of processes, e.g. --devices 2")
-    wandb, trust = "--wandb" in arguments, "--trust" in arguments
-    rest = [argument for argument in arguments if argument not in ("--wandb", "--trust")]
-    if rest and rest[0].startswith("-"):
-        raise UserError(f"--resume uses the recipe stored in {path}; remove the flags {' '.join(rest)}, or start a new run")
-    recipe, options = read_arguments([*rest, *["--trust"] * trust], console) if rest else (None, Options())
-    if replace(options, data=None, split=None, trust=False) != Options():
-        raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite and --preview")
-    run = pretrain(recipe, resume=path, devices=int(devices) if devices else None, trust=trust, wandb=wandb, console=console)
+    if arguments and not arguments[0].startswith("-"):
+        recipe, flags = read_arguments(arguments, console)
+        if flags.out or flags.overwrite or flags.preview or flags.resume_or_start:
+            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview and --resume-or-start")
+        explicit = any(argument.partition("=")[0] == "--epochs" for argument in arguments)
+        data, epochs = None, recipe.epochs if explicit else None
+    else:
+        recipe, flags = read_resume_options(path, arguments)
+        data, epochs = flags.data, flags.epochs
+    run = pretrain(
+        recipe, data=data, epochs=epochs, resume=path, devices=flags.devices, trust=flags.trust, wandb=flags.wandb, console=console
+    )
     finish_run(run.path, console)
+
+
+def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | None, ResumeOptions]:
+    """Parse the flags after --resume RUN, and return the stored recipe with their values, or None if they leave the recipe as it is.
+
+    Raises:
+        UserError: a flag cannot be changed when a run is resumed.
+    """
+    try:
+        flags = parse(ResumeOptions, arguments, command="pretrain --resume RUN")
+    except UserError as error:
+        raise UserError(f"--resume uses the recipe stored in {path}: {error}") from error
+    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is None:
+        return None, flags
+    recipe = read_recipe(path / "recipe.json")
+    for section, name in ((None, "log_every"), (None, "keep_checkpoints"), ("data", "workers"), ("machine", "micro_batch")):
+        if (value := getattr(flags, name)) is not None:
+            change = {name: value} if section is None else {section: replace(getattr(recipe, section), **{name: value})}
+            recipe = replace(recipe, **change)
+    return recipe, flags
 
 
 def finish_run(path: Path, console: Console) -> None:

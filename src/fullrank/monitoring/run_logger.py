@@ -26,7 +26,9 @@ from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclas
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
-from fullrank.run.metrics import MetricsWriter
+from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.replacement import discard
+from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
@@ -112,7 +114,7 @@ class RunLogger:
         self.writer = MetricsWriter(path, after=last_step, wandb=wandb, name=recipe.name)
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
-        for row in Run(path).metrics:
+        for row in Metrics.read(path / "metrics.jsonl"):
             self.detector.update(row)  # a resumed run does not repeat an alarm
         self.progress = ProgressBar(
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
@@ -299,5 +301,7 @@ class RunLogger:
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta={"recipe": run.recipe.fingerprint, "images": run.data.num_images, "classes": list(run.data.classes)},
+            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint) | {"classes": list(run.data.classes)},
+            keep=run.recipe.keep_checkpoints,
         )
+        discard(run.path)

@@ -170,6 +170,8 @@ class Recipe:
     """Seed of the weights, the order of the images and the views."""
     checkpoints: Annotated[int, between(1, 10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
+    keep_checkpoints: Annotated[int, Requirement("of at least 1, or -1 for all", lambda count: count == -1 or 1 <= count <= 10_000)] = 2
+    """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
     probe: ProbeConfig = field(default_factory=ProbeConfig)
@@ -200,7 +202,7 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "checkpoints", "log_every", "spectrum"),
+    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )

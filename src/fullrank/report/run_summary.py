@@ -11,7 +11,7 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.run import Run, SpectrumHistory, read_json
+from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -93,9 +93,10 @@ def read_run_summary(path: Path) -> RunSummary:
             notes.append(f"{name} {problem}: {consequence}.")
         return value
 
-    metrics = run.metrics
-    if not (path / "metrics.jsonl").exists():
-        notes.append("metrics.jsonl is missing: there are no curves over training.")
+    metrics = Metrics.read(path / "metrics.jsonl")
+    if not metrics:
+        state = "is empty" if (path / "metrics.jsonl").exists() else "is missing"
+        notes.append(f"metrics.jsonl {state}: there are no curves over training.")
     if metrics.incomplete_line is not None:
         notes.append(
             f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is incomplete and was skipped; killed runs leave such lines."

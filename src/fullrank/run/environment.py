@@ -41,9 +41,26 @@ def platform_info() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{Path.home()}/", "~/"),
+        "command": _without_home(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "commit": commit(),
     }
+
+
+def _without_home(command: str) -> str:
+    try:
+        return command.replace(f"{Path.home()}/", "~/")
+    except RuntimeError:  # the user has no home folder, as in some containers
+        return command
+
+
+def rounding(recipe: Recipe) -> dict[str, Any]:
+    """Return what decides the last bits of the weights: a run continues bit for bit if nothing of it has changed.
+
+    >>> sorted(rounding(Recipe()))
+    ['accelerator', 'channels_last', 'compile', 'cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
+    """
+    settings = {name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")}
+    return {"torch": version("torch"), "processes": world_size()} | settings | hardware()
 
 
 def hardware() -> dict[str, Any]:
