@@ -215,7 +215,8 @@ def to_table(features: Features) -> pa.Table:
     """Return features as rows of a table."""
     labels = features.labels.numpy()
     classes = [features.classes[label] if 0 <= label < len(features.classes) else None for label in labels]
-    columns = {"name": pa.array(features.names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in features.names]  # a file's name may be no UTF-8
+    columns = {"name": pa.array(names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
     if features.classes:
         columns["class"] = pa.array(classes, pa.string())
     return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(pa.array(features.X.numpy().ravel()), features.X.shape[1])})

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import (
     RECIPES,
+    DataConfig,
     Recipe,
     explain_photos_recipe,
     import_code,
@@ -125,6 +126,16 @@ class ResumeOptions:
     """Images per forward pass on a device."""
 
 
+READ_FLAGS = ("test", "channels", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+
+
+@dataclass(frozen=True)
+class DataFlags:
+    """The flags --data.…."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+
+
 def run(arguments: Sequence[str]) -> None:
     """Parse and pretrain."""
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -153,7 +164,8 @@ def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, 
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
-    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]))
+    images = read_data_flags(arguments[1:])
+    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), images=images)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
@@ -179,6 +191,21 @@ def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
     optimizer = values.get("__optimizer.name")
     choices |= {"backbone": values.get("__backbone.name") or None, "optimizer": optimizer if optimizer in OPTIMIZERS else None}
     return {name: value for name, value in choices.items() if value is not None}
+
+
+def read_data_flags(arguments: Sequence[str]) -> DataConfig:
+    """Return how the flags say that images are read, which must be known before a general recipe can be chosen for them.
+
+    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
+    'photo'
+    """
+    found: list[str] = []
+    for i, argument in enumerate(arguments):
+        flag, equals, _ = argument.partition("=")
+        name = flag.removeprefix("--data.").replace("-", "_")
+        if flag.startswith("--data.") and name in READ_FLAGS:
+            found += [argument] if equals or name == "follow_links" else arguments[i : i + 2]
+    return parse(DataFlags, found, command="pretrain").data
 
 
 def whole_number(text: str) -> int | None:
@@ -223,7 +250,12 @@ class BaseRecipe:
 
 
 def resolve_recipe(
-    name: str, *, data: str | None = None, train: str | None = None, choices: Mapping[str, Any] = MappingProxyType({})
+    name: str,
+    *,
+    data: str | None = None,
+    train: str | None = None,
+    choices: Mapping[str, Any] = MappingProxyType({}),
+    images: DataConfig | None = None,
 ) -> BaseRecipe:
     """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
 
@@ -232,6 +264,7 @@ def resolve_recipe(
         data: the value of --data.
         train: name of the split to train on.
         choices: arguments of `with_choices`.
+        images: how the images are read.
 
     Raises:
         UserError: `name` is neither a recipe nor a source.
@@ -254,8 +287,15 @@ def resolve_recipe(
 
     from fullrank.images import dataset_info, train_and_test
 
-    info = dataset_info(train_and_test(name, train=train).train)
-    title = "A general recipe for these images; the flags in brackets change the recipe:"
+    images = images or DataConfig()
+    splits = train_and_test(name, train=train or images.train, test=images.test, **images.open_options)
+    info = dataset_info(splits.train)
+    if images.channels != DataConfig.channels:  # the number of channels decides which operations the views have
+        info = replace(info, channels=images.channels)
+    title = (
+        f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
+        "the flags in brackets change the recipe:"
+    )
     recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
     return BaseRecipe(recipe, lambda final: [title, *explain_photos_recipe(final, info)])
 
