@@ -4,8 +4,6 @@ import json
 from functools import partial
 
 import tyro
-from rich.console import Console
-from rich.table import Column, Table
 
 from fullrank.cli.flags import call
 from fullrank.errors import pick
@@ -25,13 +23,12 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
         return
-    table = Table(Column("recipe", no_wrap=True), "data", "network", "views", "batch × epochs", Column("origin", min_width=20), box=None)
+    width = max(map(len, RECIPES))
     for recipe in RECIPES.values():
         views = " + ".join(f"{V} × {size} px" for size, V in view_sizes(recipe).items())
-        narrow = " (narrow)" if "channels" in recipe.backbone.arguments else ""
-        length = f"{recipe.batch_size} × {recipe.epochs}"
-        table.add_row(recipe.name, recipe.data.source, recipe.backbone.name + narrow, views, length, ORIGINS[recipe.name])
-    Console().print(table)
+        network = recipe.backbone.name + (" (narrow)" if "channels" in recipe.backbone.arguments else "")
+        print(f"{recipe.name:{width}}  {ORIGINS[recipe.name]}")
+        print(f"{'':{width}}  {recipe.data.source} · {network} · {views} · batch {recipe.batch_size} · {recipe.epochs} epochs")
 
 
 run = partial(call, recipes, command="recipes")
