@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fullrank as package
-from fullrank.recipes import RECIPES, from_dict, to_dict
+from fullrank.recipes import ORIGINS, RECIPES, from_dict, to_dict
 
 
 def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
@@ -219,4 +219,5 @@ def test_recipes_lists_them(fullrank):
     status, out, _ = fullrank("recipes")
     assert status == 0
     for name in RECIPES:
-        assert name[:5] in out
+        assert name in out
+        assert ORIGINS[name] in out

@@ -1,5 +1,6 @@
 """`fullrank pretrain`: parse first the recipe and the objective, then the flags that they define; train and write the report."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -283,15 +284,15 @@ def resolve_recipe(
         return adapted(RECIPES[name], choices)
     if name == "photos" and data is not None:
         name = data
-    if name.endswith(".json") and Path(name).is_file():
+    if name.endswith(".json") and os.path.isfile(name):  # unlike `Path.is_file`, it returns False for a folder that may not be read
         return adapted(read_recipe(Path(name)), choices)
-    if (Path(name) / "recipe.json").is_file():
+    if os.path.isfile(Path(name) / "recipe.json"):
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
         raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
-    if not (":" in name or Path(name).exists()):
+    if not (":" in name or os.path.exists(name)):
         like_a_path = "/" in name or "\\" in name or "." in name
-        images = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
-        expected = images if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {images}"
+        a_source = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
+        expected = a_source if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {a_source}"
         raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
     import torch
 

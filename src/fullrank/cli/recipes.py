@@ -14,8 +14,8 @@ from fullrank.recipes.assemble import view_sizes
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     """List the recipes with their origin, or print one recipe as JSON. `fullrank pretrain FILE.json` accepts an edited copy.
 
-    A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or optimizer, the fields
-    that depend on them follow, and the command says which.
+    A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or optimizer, the
+    fields that depend on them follow, and the command says which.
 
     Args:
         name: name of a recipe.
