@@ -73,7 +73,7 @@ def test_the_bit_depth_is_found_said_and_stored(tiny, tmp_path):
 def test_another_number_of_channels_names_all_flags_at_once(tiny, tmp_path):
     (tmp_path / "photos").mkdir()
     for k in range(40):
-        np.save(tmp_path / "photos" / f"{k}.npy", np.zeros((8, 8, 4), dtype=np.uint8))
+        np.save(tmp_path / "photos" / f"{k}.npy", np.full((8, 8, 4), k, dtype=np.uint8))
     recipe = replace(tiny, data=replace(tiny.data, channels=3), views=(ViewConfig(size=8),))
     with pytest.raises(UserError, match=r"--data\.channels 4 --views\.0\.jitter\.saturation 0 --views\.0\.jitter\.hue 0"):
         fullrank.pretrain(recipe, str(tmp_path / "photos"), out=tmp_path / "run", console=QUIET)

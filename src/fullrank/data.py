@@ -116,7 +116,7 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
             splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
-        depth = find_bit_depth(splits.train, bits=spec.bits)
+        depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
         for note in depth.notes:
             notify(note)
         recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))

@@ -27,7 +27,7 @@ class BitDepth:
     notes: tuple[str, ...]
 
 
-def find_bit_depth(images: Images, *, bits: int = 0, sample: int = 64) -> BitDepth:
+def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: int = 64) -> BitDepth:
     """Find how many bits the values of 16-bit images use: the smallest of 8, 10, 12, 14 and 16 that holds every value of the sample.
 
     All images of a data set have one scale, so that differences of brightness between images remain.
@@ -35,6 +35,7 @@ def find_bit_depth(images: Images, *, bits: int = 0, sample: int = 64) -> BitDep
     Args:
         images: The images; 8-bit images are only opened, not decoded.
         bits: The user's choice; 0 decides from the sample.
+        channels: Channels to which the images will be decoded; with 1 or 3, a band of transparency is blended.
         sample: Number of images to look at, evenly spaced.
 
     >>> from fullrank.images import open_images
@@ -47,7 +48,7 @@ def find_bit_depth(images: Images, *, bits: int = 0, sample: int = 64) -> BitDep
         try:
             image = images.open(index)
             with convert_errors(name):
-                blended += _is_tiff_with_transparency(image)
+                blended += channels in (1, 3) and _is_tiff_with_transparency(image)
                 pixels = _values_of_16_bits(image)
         except ImageDecodeError:  # counted when the images are decoded
             continue
