@@ -27,7 +27,7 @@ from rich.console import Console
 
 from fullrank import load, pretrain
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate
+from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.monitoring.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
@@ -35,6 +35,7 @@ from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.environment import platform_info
+from fullrank.run.evaluations import to_json
 from fullrank.run.rows import AlarmRow, SpectrumRow
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 
@@ -124,8 +125,8 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
         pretrain(recipe, out=path, overwrite=path.exists(), console=Console(quiet=True))
         model, splits = load(path), train_and_test(recipe.data.source, seed=seed)
         arguments = model.backbone, model.untrained(), model.preprocess, splits.train, splits.test
-        scores = evaluate(*arguments, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
-        write_json(path / "evaluation.json", scores.to_json())
+        scores = evaluate_backbone(*arguments, seed=seed, probes=("few-shot",), baselines=kind == "healthy")
+        write_json(path / "evaluation.json", to_json([scores]))
     except UserError as error:
         write_json(path / "ended.json", str(error))
     return path
@@ -133,8 +134,7 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
 
 def few_shot_accuracy(path: Path, features: str) -> float | None:
     """Return the accuracy with 2 labels per class on one feature set; None if the run ended early."""
-    evaluation = Run(path).evaluation
-    scores = evaluation.scores if evaluation else ()
+    scores = [score for evaluation in Run(path).evaluations for score in evaluation.scores]
     accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels per class"]
     return accuracies[0] if accuracies else None
 

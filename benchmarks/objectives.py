@@ -85,7 +85,7 @@ def row(runs: list[Run]) -> dict:
 
 
 def score(run: Run, features: str, probe: str) -> float:
-    return next(s.accuracy for s in run.evaluation.scores if (s.features, s.probe) == (features, probe))
+    return next(s.accuracy for s in run.evaluations[0].scores if (s.features, s.probe) == (features, probe))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def run_seed(options: argparse.Namespace, seed: int) -> Path:
 
 
 def collect(runs: list[Path], name: str | None) -> dict:
-    evaluations = [Run(path).evaluation for path in runs]
+    evaluations = [Run(path).evaluations[0] for path in runs]
     environments = [Run(path).environment for path in runs]
     recipe = read_json(runs[0] / "recipe.json")
     return {

@@ -31,6 +31,7 @@ def small():
         projector=ProjectorConfig(widths=(32, 24)),
         schedule=ScheduleConfig(warmup=0.5),
         checkpoints=4,
+        keep_checkpoints=-1,
         spectrum=SpectrumConfig(samples=100, train_batch_every=5),
     )
 

@@ -1,12 +1,15 @@
 import json
+import os
 import shutil
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import timm
 import torch
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import fullrank
@@ -15,6 +18,7 @@ from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.loading import export_metadata
 from fullrank.methods import feature_dim
+from fullrank.recipes import functions
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,55 @@ def test_features_of_images_are_those_of_the_backbone(run, digits):
 def test_features_accept_images_of_any_size_and_mode(run):
     pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
     assert fullrank.load(run.path).features(pictures).isfinite().all()
+
+
+def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
+    model, path = fullrank.load(run), next(photos.rglob("*.png"))
+    picture = Image.open(path)
+    array = np.asarray(picture)
+    tensor = torch.tensor(array).permute(2, 0, 1)
+    expected = model.features([picture])
+    assert expected.shape == (1, 16)
+    same = [path, str(path), [path], picture, array, array / 255, (array / 255).astype(np.float32), tensor, tensor / 255, tensor[None]]
+    same += [array[None], [tensor / 255], (image for image in [path]), [np.asfortranarray(array)], (tensor / 255).double()]
+    for images in same:
+        torch.testing.assert_close(model.features(images), expected)
+    mixed = model.features([path, picture, tensor], batch_size=2)
+    torch.testing.assert_close(mixed, expected.expand(3, -1))
+    opened = open_images("digits")["all"].subset(range(5))
+    torch.testing.assert_close(model.features(opened, batch_size=2), model.features([opened.open(i) for i in range(5)]))
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        ([], "empty"),
+        ("no/such.png", "no file 'no/such.png'"),
+        (3, "expected a path"),
+        ([3], "image 0 is 3"),
+        (np.zeros((8, 8)) - 1, r"expected \[0, 1\]"),
+        (np.full((8, 8), np.nan), r"expected \[0, 1\]"),
+        (np.zeros((3, 8, 8), np.uint8), "transpose"),
+        (torch.zeros(8, 8, 3), "permute"),
+        (np.zeros((8, 8), np.int64), "int64"),
+        (torch.zeros(2, 2, 2, 2, 2), "shape"),
+        (np.zeros((0, 8), np.uint8), "shape"),
+        ([[1, 2], [3, 4]], "image 0"),
+    ],
+)
+def test_what_is_no_image_is_an_error_of_one_line(run, images, words):
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(run.path).features(images)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_and_a_pipe_are_no_images(run, photos, tmp_path):
+    model = fullrank.load(run.path)
+    with pytest.raises(UserError, match="is a folder"):
+        model.features(photos)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UserError, match="no regular file"):
+        model.features(tmp_path / "pipe.png")
 
 
 def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
@@ -175,7 +228,8 @@ def test_an_export_without_the_last_shortcut_is_loaded_without_it(tmp_path, smal
 
 def test_the_metadata_of_a_file_is_complete(run):
     metadata = export_metadata(fullrank.load(run.path))
-    assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess"}
+    assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess", "classes"}
+    assert json.loads(metadata["classes"]) == list("0123456789")
     assert all(isinstance(value, str) for value in metadata.values())
     assert json.loads(metadata["preprocess"])["size"] == 8
 
@@ -183,7 +237,7 @@ def test_the_metadata_of_a_file_is_complete(run):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH"),
+        ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"),
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
         ("{run}@7", "has no checkpoint of step 7; choose one of the steps 6, 11, 16, 22"),
@@ -191,11 +245,11 @@ def test_the_metadata_of_a_file_is_complete(run):
         ("{run}@", "the step is '', expected a number"),
         ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
         ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s"),
-        ("timm:", "expected RUN, RUN@STEP, timm:NAME or file:PATH"),
+        ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"),
         ("file:nowhere", "no file nowhere; expected a file of `fullrank export"),
-        ("file:{file}", "is no safetensors file .*; expected a file of `fullrank export"),
-        ("file:{empty}", "is no safetensors file .*; expected a file of `fullrank export"),
-        ("file:{foreign}", "has no metadata of a backbone"),
+        ("file:{file}", "no readable file of weights .*; expected a file of `fullrank export"),
+        ("file:{empty}", "is no file; expected a file of `fullrank export"),
+        ("file:{foreign}", "does not name its network; .*--backbone.name"),
         ("file:{other}", r"do not match its metadata"),
     ],
 )
@@ -226,17 +280,21 @@ def test_weights_of_another_network_are_an_error(copy):
         fullrank.load(copy)
 
 
-def test_a_run_is_loaded_without_the_users_objective(small, train, tmp_path, monkeypatch):
+def test_a_run_is_loaded_without_the_users_objective(small, tmp_path, monkeypatch):
     (tmp_path / "custom_to_load.py").write_text(
         "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    run = train(replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={}))
+    recipe = replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={})
+    run = fullrank.pretrain(recipe, out=tmp_path / "run", trust=True, console=Console(quiet=True))
     monkeypatch.undo()
     sys.modules.pop("custom_to_load")
+    monkeypatch.setattr(functions, "_imported", {})
     assert run.recipe.hyper == {"weight": 3.0}
     model = fullrank.load(run.path)
     weights = run.checkpoint().weights()
     assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
-    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
+    with pytest.raises(UserError, match="'custom_to_load:loss' is code"):
         fullrank.pretrain(resume=run.path)
+    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
+        fullrank.pretrain(resume=run.path, trust=True)

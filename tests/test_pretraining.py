@@ -1,8 +1,11 @@
+import errno
 import getpass
+import inspect
 import io
 import json
 import re
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +18,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import fullrank
 from fullrank import data as run_data
+from fullrank import pretraining
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate
+from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
 from fullrank.methods import BackboneConfig
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
-from fullrank.recipes import ProbeConfig, SpectrumConfig, from_dict
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, from_file
+from fullrank.run import Run
+from fullrank.run.resume import with_absolute_source
 
 
 def same_weights(one, other):
@@ -45,8 +51,8 @@ def test_the_stored_recipe_is_complete_and_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
     assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust_coefficient", "trust_clip"}
-    assert run.recipe == from_dict(stored)
-    measured = replace(small.data, mean=run.recipe.data.mean, std=run.recipe.data.std)
+    assert run.recipe == from_file(stored)
+    measured = replace(small.data, **{name: getattr(run.recipe.data, name) for name in ("mean", "std", "bits")})
     assert run.recipe == replace(small, data=measured)
     assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
 
@@ -139,7 +145,7 @@ def test_a_run_does_not_change_the_global_random_state(small, train):
 def test_the_backbone_beats_chance(run):
     model = fullrank.load(run.path)
     splits = train_and_test("digits")
-    result = evaluate(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
+    result = evaluate_backbone(model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False)
     assert result.scores[0].accuracy > 0.3  # of ten classes
 
 
@@ -181,6 +187,60 @@ def test_a_preview_is_written_without_training(small, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["views.png"]
 
 
+def test_a_preview_does_not_replace_a_picture_of_the_user(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (9, 9)).save("views.png")
+    mine = Path("views.png").read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        preview(small, console=Console(quiet=True))
+    assert Path("views.png").read_bytes() == mine
+    preview(small, overwrite=True, console=Console(quiet=True))
+    assert Path("views.png").read_bytes() != mine
+
+
+def test_a_disk_that_is_full_at_the_preview_is_one_line_and_the_run_goes_on(small, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "write_preview", full)
+        with pytest.raises(UserError, match=r"no space left for .*free some space"):
+            fullrank.pretrain(replace(small, epochs=1), out=tmp_path / "run", console=Console(quiet=True))
+    fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+    assert (tmp_path / "run" / "views.png").exists()
+
+
+def test_an_overwritten_run_returns_if_the_new_run_fails_before_its_first_checkpoint(small, copy, monkeypatch):
+    before = {file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"}
+
+    def fail(self, step, **keywords):
+        assert not (copy / "checkpoints").exists(), "the old run is aside"
+        raise UserError("it does not work")
+
+    monkeypatch.setattr(RunLogger, "after_step", fail)
+    with pytest.raises(UserError, match=r"it does not work; the run that was in .* is restored"):
+        fullrank.pretrain(small, out=copy, overwrite=True, console=Console(quiet=True))
+    assert {file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"} == before
+
+
+def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
+    (copy / "evaluation.json").write_text("{}")
+    fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=Console(quiet=True))
+    assert Run(copy).checkpoint().step == 11
+    assert not [path for path in copy.iterdir() if path.name in (".replaced", ".discarded", "evaluation.json")]
+
+
+def test_the_newest_two_checkpoints_are_kept_by_default(small, train):
+    run = train(replace(small, epochs=1, keep_checkpoints=2))
+    assert [checkpoint.step for checkpoint in run.checkpoints] == [8, 11]
+
+
+def test_a_relative_source_is_stored_as_an_absolute_path(photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    for source, expected in (("photos", f"{photos}"), ("folder:photos", f"folder:{photos}"), ("digits", "digits"), ("hf:a/b", "hf:a/b")):
+        assert with_absolute_source(Recipe(data=DataConfig(source=source))).data.source == expected
+
+
 def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
     holiday = tmp_path / "holiday.png"
     holiday.write_text("precious")
@@ -194,20 +254,27 @@ def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({}, "no recipe, expected a Recipe or a name: digits"),
+        ({}, "no recipe, expected a Recipe, a name .digits.* or a source"),
         ({"recipe": "digit"}, "did you mean 'digits'"),
-        ({"resume": "somewhere", "data": "digits"}, "cannot be combined with data, out or overwrite"),
-        ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with data, out or overwrite"),
+        ({"resume": "somewhere", "data": "digits"}, "no run at somewhere"),
+        ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with out, overwrite or resume_or_start"),
+        ({"recipe": "digits", "resume_or_start": True}, "needs --out RUN"),
+        ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "no --overwrite"),
+        ({"recipe": 3}, "recipe is 3 .int., expected a Recipe, a name"),
+        ({"recipe": "digits", "out": 3}, "out is 3, expected a path"),
+        ({"recipe": "digits", "out": "a\0b"}, "not a name in UTF-8"),
+        ({"recipe": "digits", "out": b"a".decode() + "\udcff"}, "not a name in UTF-8"),
+        ({"resume": 3}, "resume is 3, expected a path"),
     ],
 )
 def test_contradicting_arguments_are_an_error(keywords, message):
     with pytest.raises(UserError, match=message):
-        fullrank.pretrain(**keywords)
+        inspect.unwrap(fullrank.pretrain)(**keywords)  # without the type checks of the tests
 
 
 def test_a_batch_that_is_not_divisible_by_the_devices_is_an_error(small, tmp_path):
-    with pytest.raises(UserError, match=r"batch of 128 .* by 3 devices"):
-        fullrank.pretrain(small, out=tmp_path / "run", devices=3)
+    with pytest.raises(UserError, match=r"batch of 127 .* by 2 devices"):
+        fullrank.pretrain(replace(small, batch_size=127), out=tmp_path / "run", devices=2)
     assert not (tmp_path / "run").exists()
 
 
@@ -275,4 +342,13 @@ def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_pat
     recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
     with pytest.raises(UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="wandb"):
+        fullrank.pretrain(
+            replace(small, data=replace(small.data, source="no-such-folder")), out=tmp_path / "run", wandb={"project": "mine"}
+        )
     assert not (tmp_path / "run").exists()

@@ -1,12 +1,18 @@
 """A run that is stopped and resumed equals an uninterrupted run bit for bit."""
 
+import io
+import json
 import re
 import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 from rich.console import Console
 
 import fullrank
@@ -16,7 +22,7 @@ from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.recipes import DataConfig, Recipe, with_objective
 from fullrank.run import Run
-from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
 
 QUIET = Console(quiet=True)
@@ -182,7 +188,7 @@ def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
 
 def test_an_edited_recipe_is_an_error(copy):
     path = copy / "recipe.json"
-    path.write_text(path.read_text().replace('"epochs": 2', '"epochs": 3'))
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 3'))
     with pytest.raises(UserError, match=r"step-00000022 belongs to another recipe than .*recipe\.json; restore that file"):
         fullrank.pretrain(resume=copy, console=QUIET)
 
@@ -201,7 +207,7 @@ def test_missing_images_are_an_error(on_disk, photos, train, tmp_path):
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
     damaged.write_bytes(damaged.read_bytes()[:length])
-    with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .* remove this folder"):
+    with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .*; remove this folder"):
         fullrank.pretrain(resume=copy, console=QUIET)
     shutil.rmtree(damaged.parent)
     fullrank.pretrain(resume=copy, console=QUIET)
@@ -216,6 +222,193 @@ def test_a_damaged_log_is_an_error_with_its_line_and_is_not_changed(copy):
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 7: .* fix or remove the line"):
         fullrank.pretrain(resume=copy, console=QUIET)
     assert path.read_text() == text
+
+
+def same_weights(one, other):
+    one, other = one.checkpoint().weights(), other.checkpoint().weights()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def resume(path, **keywords):
+    """Resume a run and return what it printed, without the progress."""
+    output = io.StringIO()
+    fullrank.pretrain(resume=path, console=Console(file=output, width=1000), **keywords)
+    return output.getvalue()
+
+
+def test_nothing_is_said_if_nothing_has_changed(copy):
+    shutil.rmtree(run_step(copy, 22))
+    (line, *_) = resume(copy).splitlines()
+    assert line.startswith("digits has no test split")
+    assert not re.search(r"lost|missing|instead|rounding|again", resume(copy))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
+def test_a_flipped_byte_in_a_checkpoint_is_found(copy, file):
+    path = run_step(copy, 22) / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{file} cannot be read .*checksum.*previous checkpoint"):
+        fullrank.pretrain(resume=copy, console=QUIET)
+    if file == "model.safetensors":
+        with pytest.raises(UserError, match="checksum"):
+            fullrank.load(copy)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "damaged"])
+def test_only_recipe_and_checkpoint_are_needed(run, copy, damage, assert_same):
+    shutil.rmtree(run_step(copy, 22))
+    for name in ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "tensorboard", "decode_errors.jsonl"):
+        path = copy / name
+        if name == "tensorboard":
+            shutil.rmtree(path)
+        elif damage == "missing" or name == "views.png":
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text("{" if damage == "damaged" and name != "metrics.jsonl" else "")
+    text = resume(copy)
+    for name in ("environment.json", "metrics.jsonl", "spectrum.npz"):
+        assert re.search(rf"{name} (is|was) .*(missing|empty|damaged)", text), text
+    assert "steps 1 to 16 is lost" in text
+    assert (copy / "views.png").exists()
+    assert same_weights(run, Run(copy))
+    assert [row.step for row in Run(copy).metrics.train] == list(range(17, 23))
+    assert Run(copy).environment["seed"] == 0
+    if damage != "missing":
+        assert (copy / "spectrum.npz.damaged").exists()
+
+
+def test_a_log_without_rows_is_an_error_where_it_is_read(copy):
+    (copy / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"metrics\.jsonl has no rows, but the run has a checkpoint of step 22"):
+        _ = Run(copy).metrics
+
+
+def test_a_log_or_spectra_that_end_early_are_said(copy):
+    path = copy / "metrics.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if json.loads(line)["step"] <= 9))
+    with np.load(copy / "spectrum.npz") as file:
+        np.savez(copy / "spectrum.npz", **{name: file[name][:4] for name in file.files})
+    text = resume(copy)
+    assert "metrics.jsonl ends at step 9: the log of the steps 10 to 22 is lost" in text
+    assert "spectrum.npz lacks 6 of the 10 spectra up to step 22" in text
+
+
+def test_a_run_that_has_lost_its_checkpoints_is_not_overwritten(copy):
+    log = (copy / "metrics.jsonl").read_text()
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(UserError, match=r"no checkpoint, but its log reaches step 22 .* due at step 6"):
+        fullrank.pretrain(resume=copy, console=QUIET)
+    assert (copy / "metrics.jsonl").read_text() == log
+
+
+def test_more_epochs_continue_a_finished_run(run, copy, small):
+    text = resume(copy, epochs=3)
+    assert "now has 3 epochs instead of 2" in text
+    assert "equals neither" in text
+    longer = Run(copy)
+    assert (longer.recipe.epochs, longer.checkpoint().step) == (3, 33)
+    rows = {row.step: row for row in longer.metrics.train}
+    assert [rows[step] for step in range(1, 23)] == run.metrics.train
+    total = 33
+    for step in (23, 33):  # the learning rate of a run of three epochs
+        assert rows[step].lr == small.optimizer.lr * lr_factor(small.schedule, step - 1, steps_per_epoch=11, total=total)
+    assert "instead" not in resume(copy)
+    with pytest.raises(UserError, match="already has 33 steps"):
+        fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
+
+
+def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, monkeypatch):
+    with power_cut(monkeypatch, after=24):
+        fullrank.pretrain(resume=copy, epochs=3, console=QUIET)
+    assert Run(copy).checkpoint().step == 22
+    assert "now has 3 epochs instead of 2" in resume(copy)
+    assert Run(copy).checkpoint().step == 33
+
+
+def test_fields_that_do_not_decide_the_weights_may_change(run, copy, small):
+    shutil.rmtree(run_step(copy, 22))
+    free = replace(small, log_every=2, keep_checkpoints=1, data=replace(small.data, workers=0))
+    text = resume(copy, recipe=free)
+    assert "rounding" not in text
+    assert same_weights(run, Run(copy))
+    assert [row.step for row in Run(copy).metrics.train][-4:] == [16, 18, 20, 22]
+    assert [checkpoint.step for checkpoint in Run(copy).checkpoints] == [22]
+
+
+def test_another_number_of_threads_or_micro_batch_is_said(copy, small):
+    meta = run_step(copy, 22) / "meta.json"
+    values = json.loads(meta.read_text())
+    values["rounding"] |= {"threads": 64, "torch": "1.0"}
+    meta.write_text(json.dumps(values))
+    (line,) = (line for line in resume(copy).splitlines() if "rounding" in line)
+    assert "threads 64 → " in line
+    assert "torch 1.0 → " in line
+
+
+def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small, tmp_path, monkeypatch, assert_same):
+    path = tmp_path / "run"
+    with power_cut(monkeypatch, after=13):
+        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+    assert Run(path).checkpoint().step == 11
+    for _ in range(2):
+        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+        assert_same(run.path, path)
+    with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3\).*--epochs 3"):
+        fullrank.pretrain(replace(small, epochs=3), out=path, resume_or_start=True, console=QUIET)
+
+
+def test_images_that_have_moved_are_found_again(on_disk, photos, train, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    shutil.copytree(photos, tmp_path / "here" / "photos")
+    monkeypatch.chdir(tmp_path / "here")
+    recipe = replace(on_disk, data=replace(on_disk.data, source="photos", workers=0), epochs=1)
+    run = train(recipe, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    fullrank.pretrain(resume=run.path, console=QUIET)  # in another working directory
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(UserError, match="no file or folder"):
+        fullrank.pretrain(resume=run.path, console=QUIET)
+    fullrank.pretrain(resume=run.path, data="there/photos", epochs=2, console=QUIET)
+    assert Run(run.path).recipe.data.source == str(tmp_path / "there" / "photos")
+    assert Run(run.path).checkpoint().step == 6
+
+
+def test_other_images_are_an_error_that_names_the_difference(on_disk, photos, train, tmp_path):
+    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
+    for storage in ("disk", "memory"):
+        data = replace(on_disk.data, source=str(folder), workers=0, storage=storage, size=24 if storage == "memory" else 0)
+        run = train(replace(on_disk, data=data, epochs=1), tmp_path / storage)
+        names = Run(run.path).checkpoint().meta()["fingerprint"]
+        assert names["count"] == 48
+        for change, message in CHANGES.items():
+            changed = Path(shutil.copytree(folder, tmp_path / "changed"))
+            change(changed)
+            with pytest.raises(UserError, match=message):
+                fullrank.pretrain(resume=run.path, data=str(changed), console=QUIET)
+            shutil.rmtree(changed)
+
+
+def new_pixels(folder):
+    for path in sorted(folder.rglob("*.png"))[:20]:
+        Image.new("RGB", (24, 24)).save(path)
+
+
+def rename_files(folder):
+    for path in sorted(folder.rglob("*.png")):
+        path.rename(path.with_name(f"x{path.name}"))
+
+
+def rename_class(folder):
+    (folder / "dog").rename(folder / "wolf")
+
+
+CHANGES = {
+    new_pixels: r"\d+ of 48( compared)? images have other (pixels|content) \(first: (cat|dog)/\d+\.png\)",
+    rename_files: "files were renamed",
+    rename_class: "classes renamed dog → wolf",
+}
 
 
 def run_step(path, step):

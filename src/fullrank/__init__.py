@@ -7,15 +7,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fullrank.embeddings import embed
     from fullrank.errors import UserError
-    from fullrank.evaluation import evaluate, measure_spectrum
+    from fullrank.exporting import export
+    from fullrank.images import open_images
+    from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
     from fullrank.pretraining import pretrain
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.run import Run
     from fullrank.spectrum import Spectrum
 
-__all__ = ["RECIPES", "Model", "Recipe", "Run", "Spectrum", "UserError", "evaluate", "load", "measure_spectrum", "pretrain"]
+__all__ = [
+    "RECIPES",
+    "Model",
+    "Recipe",
+    "Run",
+    "Spectrum",
+    "UserError",
+    "embed",
+    "evaluate",
+    "export",
+    "load",
+    "measure_spectrum",
+    "open_images",
+    "pretrain",
+]
 
 _HOME = {
     "RECIPES": "recipes",
@@ -24,9 +41,12 @@ _HOME = {
     "Run": "run",
     "Spectrum": "spectrum",
     "UserError": "errors",
-    "evaluate": "evaluation",
+    "embed": "embeddings",
+    "evaluate": "judging",
+    "export": "exporting",
     "load": "loading",
-    "measure_spectrum": "evaluation",
+    "measure_spectrum": "judging",
+    "open_images": "images",
     "pretrain": "pretraining",
 }
 

@@ -1,4 +1,4 @@
-"""Atomic writing: a file appears complete or not at all, and an existing file is replaced only on request."""
+"""Atomic writing: a file appears complete or not at all, also after a power cut; an existing file is replaced only on request."""
 
 import errno
 import os
@@ -24,22 +24,47 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     >>> path.read_text(), [file.name for file in path.parent.iterdir()]
     ('all of it', ['one.txt'])
     """
-    if path.is_dir():
+    if os.path.isdir(path):  # os.path returns False if a parent folder cannot be read; Path.is_dir would raise
         raise UserError(f"{path} is a folder, expected a file; give a file name in this folder")
-    if path.exists() and not overwrite:
+    if os.path.exists(path) and not overwrite:
         raise UserError(f"{path} exists already; choose another file, or replace this one with --overwrite (overwrite=True in Python)")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()  # fails before the work if the file cannot be written
     except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror}); choose another folder, or fix its permissions") from error
+        raise _not_writable(path, error) from error
     try:
         yield temporary
-        os.replace(temporary, path)
+        try:
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
+        except PermissionError as error:
+            raise _not_writable(path, error) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise UserError(f"no space left for {path}; free some space, or choose another disk") from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+DRAFT = ".tmp"
+"""The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The error numbers of a full disk."""
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to the disk, so that a power cut cannot leave an empty file under the final name."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _not_writable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path} ({error.strerror}); choose another folder, or fix its permissions")

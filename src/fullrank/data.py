@@ -5,31 +5,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.images import (
+    DatasetInfo,
     DecodeErrors,
     ImageDecodeError,
     Images,
     MemoryImages,
+    MixedSizesError,
     StreamedImages,
     batch_indices,
     channel_statistics,
     dataloader,
     dataset_info,
     decode,
+    find_bit_depth,
     fits,
+    hold_out_test,
     iterate_batches,
     load_images,
     open_stream,
     train_and_test,
 )
+from fullrank.images.fingerprint import Fingerprint
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
@@ -41,6 +48,7 @@ Batch = tuple[list[Tensor], Tensor]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of uint8 images for storage 'auto' to use memory
 MEMORY_SIDE = 128  # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
+PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
 NUM_PREVIEW_IMAGES = 8  # number of images in views.png
 HELD_OUT_BUDGET = 2**30  # max. bytes of uint8 images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
@@ -72,37 +80,55 @@ class TrainingData:
         largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
         return max(len(self.classes), largest + 1, 2)
 
+    @cached_property
+    def fingerprint(self) -> Fingerprint | None:
+        """What a checkpoint remembers of the training images; None for a stream."""
+        return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
 
-def open_data(recipe: Recipe, method: Method, *, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
+
+def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
     """Open and load the images of a recipe that passed `check`.
 
     Args:
         recipe: its `data` names the images and how to read them.
         method: the method to train; the number of held-out images depends on its cost.
+        images: images that were given as Python objects, instead of those of `recipe.data.source`; a fifth of them is held out.
         notify: function that is called with each line for the user.
 
     Returns:
-        The recipe with the channel statistics of the images, and the images.
+        The recipe with the channel statistics and the bit depth of the images, and the images.
 
     Raises:
-        UserError: the source cannot be read, or it has fewer images than a batch.
+        UserError: the source cannot be read, it has fewer images than a batch, or its images have other channels.
     """
     spec = recipe.data
     decode_errors = DecodeErrors(max_error_fraction=spec.max_error_fraction)
     if spec.storage == "streaming":
+        if images is not None:
+            raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
         train, sample, test, statement = _open_streaming(recipe)
         classes, num_images = sample.classes, spec.num_images
         notify(statement)
     else:
-        splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed)
+        if images is not None:
+            splits = hold_out_test(images, seed=recipe.seed)
+        else:
+            splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
+        depth = find_bit_depth(splits.train, bits=spec.bits)
+        for note in depth.notes:
+            notify(note)
+        recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
+        spec = recipe.data
         train, test, classes = _load_or_keep_on_disk(recipe, splits.train, decode_errors, notify), splits.test, splits.train.classes
         sample = train if isinstance(train, MemoryImages) else splits.train
         num_images = len(train)
     check_num_images(recipe, num_images)  # again, because unreadable images do not count
     if not spec.mean or not spec.std:
-        mean, std = channel_statistics(sample, channels=spec.channels, sample=STATISTICS_SAMPLES, decode_errors=decode_errors)
+        mean, std = channel_statistics(
+            sample, channels=spec.channels, bits=spec.bits or 16, sample=STATISTICS_SAMPLES, decode_errors=decode_errors
+        )
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
     plan = plan_evaluations(
         count_cost(method, recipe),
@@ -127,8 +153,10 @@ def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str
             f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
         )
     train, test = spec.train or "train", spec.test or "test"
-    stream = open_stream(spec.source, split=train)
-    held_out = open_stream(spec.source, split=test).take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
+    stream = open_stream(spec.source, split=train, **spec.open_options)
+    held_out = open_stream(spec.source, split=test, **spec.open_options).take(
+        recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed
+    )
     statement = (
         f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); "
         f"the spectrum is evaluated on {len(held_out)} images of [{test}]; "
@@ -143,18 +171,50 @@ def _load_or_keep_on_disk(
     """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size decides."""
     spec, on_disk = recipe.data, "images stay on disk and are decoded when needed"
     info = dataset_info(images)
+    _check_channels(recipe, info)
     small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
     if spec.storage == "disk" or (spec.storage == "auto" and not (small or (spec.size and fits(info, MEMORY_BUDGET, size=spec.size)))):
         (w, h), (W, H) = info.minimum, info.maximum
         notify(f"{on_disk}: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them)")
         return images
+    if not fits(info, memory := _physical_memory(), size=spec.size or None):
+        needed = (info.bytes_in_memory if not spec.size else info.count * info.channels * spec.size**2) / 2**30
+        raise UserError(
+            f"data.storage is memory, but the images need {needed:.0f} GiB of the {memory / 2**30:.0f} GiB of this machine; "
+            "give --data.storage disk, or a smaller --data.size"
+        )
     try:
-        return load_images(images, channels=spec.channels, size=spec.size or None, decode_errors=decode_errors)
-    except UserError as error:
-        if spec.storage == "memory" or "several sizes" not in str(error):
+        return load_images(images, channels=spec.channels, size=spec.size or None, bits=spec.bits or 16, decode_errors=decode_errors)
+    except MixedSizesError:
+        if spec.storage == "memory":
             raise
         notify(f"{on_disk}: they have several sizes (--data.size S --data.storage memory loads them at S×S)")
         return images
+
+
+def _physical_memory() -> int:
+    """Return the bytes of memory of this machine, or a number that is never reached where the system does not say it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**63
+
+
+def _check_channels(recipe: Recipe, info: DatasetInfo) -> None:
+    """Check that the images can be converted to the channels of the recipe.
+
+    Raises:
+        UserError: they cannot; the message has all flags that the other number of channels needs.
+    """
+    found, expected = info.channels, recipe.data.channels
+    if found == expected or found in (1, 3):  # images of mode RGBA have four channels as well; `decode` raises if one has not
+        return
+    flags = [f"--data.channels {found}"]
+    for k, view in enumerate(recipe.views):
+        jitter = view.jitter
+        used = {"jitter.saturation": jitter.saturation, "jitter.hue": jitter.hue, "grayscale": view.grayscale}
+        flags += [f"--views.{k}.{name} 0" for name, value in used.items() if value]
+    raise UserError(f"the images have {found} channels, but the recipe expects {expected}; give {' '.join(flags)}, or convert the images")
 
 
 def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: DecodeErrors) -> tuple[Tensor, Tensor]:
@@ -182,6 +242,7 @@ def load_batches(
         workers=resolve_num_workers(recipe.data.workers),
         rank=rank(),
         world_size=world_size(),
+        bits=recipe.data.bits or 16,
         decode_errors=data.decode_errors,
     )
 
@@ -232,5 +293,20 @@ def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: T
         pictures = []
         for index in indices.tolist():
             with suppress(ImageDecodeError):  # training counts the error
-                pictures.append(decode(data.sample.open(index), recipe.data.channels, name=data.sample.name(index)))
-    preview(pictures, views, seed=recipe.seed).save(path, "PNG")
+                pictures.append(
+                    decode(data.sample.open(index), recipe.data.channels, bits=recipe.data.bits or 16, name=data.sample.name(index))
+                )
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("Software", PREVIEW_MARK)
+    preview(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
+
+
+def is_preview(path: Path) -> bool:
+    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
+    try:
+        if not path.is_file():
+            return False
+        with Image.open(path) as picture:
+            return picture.info.get("Software") == PREVIEW_MARK
+    except Exception:  # Pillow raises many types for a file that is not a picture
+        return False

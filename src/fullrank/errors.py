@@ -1,10 +1,21 @@
 """Exceptions that stop a command: a mistake of the user, an interruption, and the failure of a process."""
 
 import difflib
+import unicodedata
 from collections.abc import Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def printable(text: str) -> str:
+    r"""Return the text as one line, with each control character as its escape sequence: a file's name must not command the terminal.
+
+    >>> printable("a\x1b[2Jb.png\nc")
+    'a\\x1b[2Jb.png c'
+    """
+    line = " ".join(text.splitlines())
+    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in line)
 
 
 class UserError(ValueError):
@@ -12,6 +23,9 @@ class UserError(ValueError):
 
     The command line prints only this line and exits with status 2. Every other exception is a bug of fullrank and keeps its traceback.
     """
+
+    def __init__(self, message: str):
+        super().__init__(printable(message))  # a message contains names of files, which may contain any character
 
 
 class Interrupted(Exception):

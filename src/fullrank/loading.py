@@ -1,11 +1,14 @@
-"""Load a MODEL (a run, a checkpoint of a run, a timm model, or an exported file) as a frozen backbone with its preprocessing."""
+"""Load a MODEL (a run, a checkpoint of a run, a timm model, or a file of weights) as a frozen backbone with its preprocessing."""
 
+import contextlib
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import timm
 import timm.data
@@ -13,20 +16,24 @@ import torch
 from huggingface_hub import model_info, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
-from fullrank.images.source import RawImage
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.images.user_images import read_pixels, split_images
+from fullrank.methods import BackboneConfig, at_size, build_backbone
+from fullrank.outside_weights import load_outside_weights, read_weights
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
+from fullrank.structure import structure
+
+MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"
+"""The forms of a MODEL."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone in eval mode with its preprocessing: `model.features([Image.open("a.jpg")])`."""
+    """A backbone in eval mode with its preprocessing: `model.features(["a.jpg", "b.jpg"])`."""
 
     name: str
     """The MODEL, as the user wrote it."""
@@ -41,15 +48,49 @@ class Model:
     """The projector of a run."""
     recipe: Recipe | None = None
     """The recipe of a run."""
+    step: int | None = None
+    """The step of the checkpoint of a run."""
+    run: Run | None = None
+    """The run, if the model is its newest checkpoint."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes of the images that a run was trained on, () if they are unknown."""
+    note: str = ""
+    """What is known about the weights of another library: their names in the file, and the tensors that were not used."""
 
     @torch.inference_mode()
-    def features(self, images: Sequence[RawImage]) -> Float[Tensor, "n D"]:
-        """Return the features (n, D) of n ≥ 1 Pillow images or uint8 arrays (H, W, C), on the device of the backbone."""
-        pixels = torch.stack([self.preprocess.pixels(image) for image in images])
-        return self.backbone(self.preprocess.normalize(pixels.to(next(self.backbone.parameters()).device)))
+    def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:
+        """Return the features (n, D) of n ≥ 1 images, in order, on the device of the backbone.
+
+        Args:
+            images: one image or several: paths of image files, Pillow images, arrays (H, W) or (H, W, C), tensors (C, H, W), a batch (n, H,
+                W, C) or (n, C, H, W), or opened images such as `open_images("photos")["all"]`. Arrays and tensors have uint8 values, or
+                floats in [0, 1]; the model normalises them.
+            batch_size: images per forward pass.
+
+        Raises:
+            UserError: there is no image, or an image cannot be read.
+        """
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UserError(f"batch_size is {batch_size!r:.60}, expected a positive integer")
+        device = next((tensor.device for tensor in self.backbone.parameters()), torch.device("cpu"))
+        parts, pixels, images = [], [], split_images(images)
+        for number, image in enumerate(images, start=1):
+            pixels.append(read_pixels(image, self.preprocess, number=number - 1))
+            if len(pixels) == batch_size or number == len(images):
+                parts.append(self.backbone(self.preprocess.normalize(torch.stack(pixels).to(device))))
+                pixels = []
+        return torch.cat(parts)
 
 
-def load(model: str | Path) -> Model:
+def load(
+    model: "str | Path | Run | Model",
+    *,
+    backbone: BackboneConfig | str | None = None,
+    channels: int | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Model:
     """Load a MODEL.
 
     | MODEL | meaning |
@@ -57,30 +98,50 @@ def load(model: str | Path) -> Model:
     | `RUN` | the newest checkpoint of a run directory |
     | `RUN@STEP` | the checkpoint of step STEP |
     | `timm:NAME` | a timm model with its pretrained weights |
-    | `file:PATH` | a safetensors file of `fullrank export` |
+    | `timm-untrained:NAME` | a timm model with random weights |
+    | `file:PATH` | a file of `fullrank export`, or the weights of another library, with `backbone` |
+
+    Args:
+        model: a MODEL, a `Run`, or a loaded model, which is returned unchanged.
+        backbone: the network of a file of another library (torchvision, solo-learn, lightly, a plain state dict): a timm name, or a
+            `BackboneConfig` for another stem or arguments.
+        channels: channels of the images of such a network; 3 by default.
+        size: side of its images in pixels; by default the size that timm gives for the network.
+        mean: mean of each channel, for pixels in [0, 1]; by default timm's.
+        std: standard deviation of each channel; by default timm's.
 
     Raises:
-        UserError: the model does not exist, or a file is damaged.
+        UserError: the model does not exist, a file is damaged or does not match the network, or weights are not finite.
 
     >>> load("no/such/run")
     Traceback (most recent call last):
-    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME or file:PATH
+    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH
     """
-    text = str(model)
+    network = {"backbone": backbone, "channels": channels, "size": size, "mean": mean, "std": std}
+    network = {name: value for name, value in network.items() if value is not None}
+    if isinstance(model, Model):
+        return model
+    text = str(model.path if isinstance(model, Run) else model)
+    if not isinstance(model, str | Path | Run) or not text or "\0" in text:
+        raise UserError(f"model is {model!r:.60} ({type(model).__name__}), expected {MODELS}")
     scheme, _, rest = text.partition(":")
+    if scheme == "file" and rest:
+        return load_file(Path(rest), **network)
+    if network:
+        raise UserError(f"{', '.join(network)} describe the network of a file:PATH, but the model is '{text}'; leave them out")
     if scheme == "timm" and rest:
         return load_timm(rest)
-    if scheme == "file" and rest:
-        return load_file(Path(rest))
+    if scheme == "timm-untrained" and rest:
+        return load_timm_untrained(rest)
     if Path(text).is_dir():
         return load_run(Path(text))
     path, at, step = text.rpartition("@")
     if at and Path(path).is_dir():
-        if not step.isdecimal():
+        if not (step.isascii() and step.isdecimal()):
             raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
         return load_run(Path(path), int(step), name=text)
     what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
-    raise UserError(f"model '{text}' is {what} RUN, RUN@STEP, timm:NAME or file:PATH")
+    raise UserError(f"model '{text}' is {what} {MODELS}")
 
 
 def load_run(path: Path, step: int | None = None, *, name: str | None = None) -> Model:
@@ -88,6 +149,8 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     run = Run(path)
     recipe, checkpoint = run.recipe, run.checkpoint(step)
     encoder, weights = build_encoder(recipe), checkpoint.weights()
+    if broken := first_not_finite(weights):
+        raise UserError(f"the weights of {checkpoint.path} are not finite ({broken}); {_finite_checkpoint(run, checkpoint.step)}")
     try:
         for prefix, network in (("backbone.", encoder.backbone), ("projector.", encoder.projector)):
             network.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)})
@@ -99,11 +162,39 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         name=name or str(path),
         backbone=encoder.backbone.eval(),
         preprocess=build_preprocess(recipe),
-        spec=recipe.backbone,
+        spec=at_size(recipe.backbone, [view.size for view in recipe.views]),
         untrained=lambda: build_encoder(recipe).backbone,
         projector=encoder.projector.eval(),
         recipe=recipe,
+        step=checkpoint.step,
+        run=run if step is None else None,
+        classes=_class_names(checkpoint.meta().get("classes")),
     )
+
+
+def first_not_finite(weights: Mapping[str, Tensor]) -> str:
+    """Return the name and the number of values of the first tensor with NaN or infinity, empty if all weights are finite.
+
+    >>> first_not_finite({"a": torch.zeros(2), "b": torch.tensor([1.0, torch.nan])})
+    "'b': 1 of 2 values"
+    """
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and (count := int((~tensor.isfinite()).sum())):
+            return f"'{name}': {count} of {tensor.numel()} values"
+    return ""
+
+
+def _finite_checkpoint(run: Run, step: int) -> str:
+    """Return the remedy for weights that are not finite: the newest earlier checkpoint whose weights are."""
+    for checkpoint in reversed([checkpoint for checkpoint in run.checkpoints if checkpoint.step < step]):
+        with contextlib.suppress(UserError):
+            if not first_not_finite(checkpoint.weights()):
+                return f"use the earlier checkpoint {run.path}@{checkpoint.step}"
+    return "no earlier checkpoint has finite weights; train again, with a lower --optimizer.lr or in 32-true precision"
+
+
+def _class_names(names: Any) -> tuple[str, ...]:
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
 def load_timm(name: str) -> Model:
@@ -116,7 +207,9 @@ def load_timm(name: str) -> Model:
         raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
     if not timm.is_model_pretrained(name):
         hint = suggest(name, timm.list_pretrained())
-        raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){hint}")
+        raise UserError(
+            f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){hint}; timm-untrained:{name} has random weights"
+        )
     try:
         _check_hub(name)
         network = timm.create_model(name, pretrained=True, num_classes=0)
@@ -125,11 +218,25 @@ def load_timm(name: str) -> Model:
             f"the weights of timm:{name} are not available ({_summary(error)}); "
             "connect to the internet once so that they are cached, or give a RUN or file:PATH"
         ) from error
+    spec, preprocess = BackboneConfig(name=name), _timm_preprocess(network)
+    return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, preprocess.channels))
+
+
+def load_timm_untrained(name: str) -> Model:
+    """Load a timm model with random weights, equal at each call; the hub is not needed."""
+    if not timm.is_model(name):
+        raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
+    spec = BackboneConfig(name=name)
+    network = _build_untrained(spec, 3)
+    untrained = partial(_build_untrained, spec, 3)
+    return Model(f"timm-untrained:{name}", network.eval(), _timm_preprocess(network), spec, untrained=untrained)
+
+
+def _timm_preprocess(network: nn.Module) -> Preprocess:
+    """Return the preprocessing with timm's size, mean and standard deviation."""
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
-    preprocess = Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
-    spec = BackboneConfig(name=name)
-    return Model(f"timm:{name}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, channels))
+    return Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
 
 
 def _check_hub(name: str) -> None:
@@ -143,35 +250,91 @@ def _check_hub(name: str) -> None:
         model_info(cfg.hf_hub_id, timeout=10)
 
 
-def load_file(path: Path) -> Model:
-    """Load a file of `fullrank export`; its metadata contains the name, arguments and stem of the backbone, and the preprocessing."""
+def load_file(path: Path, **network: Any) -> Model:
+    """Load a file of `fullrank export`, whose metadata describes backbone and preprocessing, or weights of another library.
+
+    Args:
+        path: a safetensors file, or a file of `torch.save`, which is read without executing code.
+        **network: for weights of another library, `backbone` and the other arguments of `load`.
+    """
+    weights, metadata = read_weights(path)
+    if broken := first_not_finite(weights):
+        raise UserError(f"the weights of {path} are not finite ({broken}); give another file, such as one of an earlier checkpoint")
+    if not metadata.keys() >= {"name", "arguments", "stem", "preprocess"}:
+        if "backbone" not in network:
+            raise UserError(
+                f"{path} does not name its network; expected a file of `fullrank export`, or the name of a timm model: "
+                "--backbone.name resnet50 (backbone='resnet50' in Python)"
+            )
+        return _load_outside(path, weights, **network)
+    if network:
+        raise UserError(f"{path} describes its own network, so {', '.join(network)} must be left out")
+    what = f"metadata of {path}"
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
-    except FileNotFoundError:
-        raise UserError(f"no file {path}; expected a file of `fullrank export RUN --out FILE.safetensors`") from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} is no safetensors file ({_summary(error)}); expected a file of `fullrank export RUN --out FILE.safetensors`"
-        ) from error
+        values = {name: json.loads(metadata[name]) for name in ("arguments", "last_residual", "preprocess", "classes") if name in metadata}
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{what} cannot be read ({_summary(error)}); export the model again") from error
+    classes, preprocess = _class_names(values.pop("classes", [])), structure(values.pop("preprocess"), Preprocess, f"{what}, preprocess")
+    _check_preprocess(preprocess, what)
+    spec = structure({"name": metadata["name"], "stem": metadata["stem"], **values}, BackboneConfig, what)
+    backbone = _build_untrained(spec, preprocess.channels)
     try:
-        spec = BackboneConfig(
-            name=metadata["name"],
-            arguments=json.loads(metadata["arguments"]),
-            stem=metadata["stem"],  # pyright: ignore[reportArgumentType]
-            last_residual=json.loads(metadata.get("last_residual", "true")),
-        )
-        values = json.loads(metadata["preprocess"])
-        preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
-    except (KeyError, ValueError, TypeError):
-        raise UserError(f"{path} has no metadata of a backbone; expected the metadata that `fullrank export` writes") from None
-    network = _build_untrained(spec, preprocess.channels)
-    try:
-        network.load_state_dict(weights)
+        backbone.load_state_dict(weights)
     except RuntimeError as error:
         raise UserError(f"the weights in {path} do not match its metadata ({_summary(error)}); export the model again") from error
-    return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, preprocess.channels))
+    untrained = partial(_build_untrained, spec, preprocess.channels)
+    return Model(f"file:{path}", backbone.eval(), preprocess, spec, untrained=untrained, classes=classes)
+
+
+def _load_outside(
+    path: Path,
+    weights: dict[str, Tensor],
+    *,
+    backbone: BackboneConfig | str,
+    channels: int = 3,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Model:
+    """Build a network and load the weights of another library into it."""
+    if not isinstance(backbone, BackboneConfig | str):
+        raise UserError(f"backbone is {backbone!r:.60}, expected the name of a timm model or a BackboneConfig")
+    if not isinstance(channels, int) or channels < 1:
+        raise UserError(f"channels is {channels!r:.60}, expected a positive integer")
+    spec = BackboneConfig(name=backbone) if isinstance(backbone, str) else backbone
+    network = _build_untrained(spec, channels)
+    note = load_outside_weights(network, weights, path, spec)
+    usual = _timm_preprocess(network)
+    given = {"channels": channels, "size": size, "mean": list(mean) if isinstance(mean, tuple) else mean}
+    given["std"] = list(std) if isinstance(std, tuple) else std
+    usual_values = {"size": usual.size, "mean": list(usual.mean), "std": list(usual.std)}
+    preprocess = structure(usual_values | {name: value for name, value in given.items() if value is not None}, Preprocess, "network")
+    _check_preprocess(preprocess, f"network of {path}")
+    try:
+        with torch.inference_mode():
+            network.eval()(torch.zeros(1, channels, preprocess.size, preprocess.size))
+    except Exception as error:  # each network of timm raises its own type
+        remedy = "give another --size, or the size of the network in --backbone.arguments"
+        raise UserError(f"{spec.name} does not take images of {preprocess.size} px ({_summary(error)}); {remedy}") from error
+    untrained = partial(_build_untrained, spec, channels)
+    note = f"{note}; images of {preprocess.size} px, mean {preprocess.mean}, std {preprocess.std} (--size, --mean, --std)"
+    return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=untrained, note=note)
+
+
+def _check_preprocess(preprocess: Preprocess, what: str) -> None:
+    """Check size and statistics.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    if not (1 <= preprocess.channels <= 2**12 and 1 <= preprocess.size <= 2**14):
+        raise UserError(
+            f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected at least 1 and at most 16384 px"
+        )
+    for name, values in (("mean", preprocess.mean), ("std", preprocess.std)):
+        if len(values) != preprocess.channels or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
+            kind = "positive values" if name == "std" else "values"
+            raise UserError(f"{what}: {name} is {values}, expected {preprocess.channels} {kind}, one per channel (--{name})")
 
 
 def _build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
@@ -194,4 +357,22 @@ def export_metadata(model: Model) -> dict[str, str]:
         "stem": model.spec.stem,
         "last_residual": json.dumps(model.spec.last_residual),
         "preprocess": json.dumps(vars(model.preprocess)),
+        "classes": json.dumps(model.classes),
     }
+
+
+def resolve_device(accelerator: str | torch.device = "auto") -> torch.device:
+    """Return the device with this name; 'auto' is a GPU if there is a GPU.
+
+    Raises:
+        UserError: the device is not available.
+    """
+    if isinstance(accelerator, torch.device):
+        return accelerator
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if accelerator == "auto":
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
+    if not isinstance(accelerator, str) or not available.get(accelerator.partition(":")[0]):
+        names = ", ".join(name for name, is_available in available.items() if is_available)
+        raise UserError(f"device '{accelerator}' is not available; choose from auto, {names}")
+    return torch.device(accelerator)

@@ -3,9 +3,8 @@
 The steps are in the order in which they run.
 """
 
-import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,14 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.atomic import atomic_write
-from fullrank.data import SeededBatches, TrainingData, load_batches, open_data, write_preview
+from fullrank.atomic import FULL, atomic_write
+from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
+from fullrank.images import Images, as_images
+from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source_uri import MEMORY
 from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
@@ -35,44 +37,64 @@ from fullrank.recipes import (
     assemble,
     build_method,
     check,
-    differences,
+    code_names,
     dry_run,
-    read_recipe,
+    forecast_run,
+    import_code,
     to_dict,
-    with_devices,
+    to_file,
 )
+from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
-from fullrank.run.directory import validate_output_dir
+from fullrank.run.directory import as_path, recover_run, validate_output_dir
+from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
+from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
+from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
 def pretrain(
-    recipe: Recipe | str | None = None,
-    data: str | None = None,
+    recipe: Recipe | str | Path | None = None,
+    data: Any = None,
     out: str | Path | None = None,
     *,
+    epochs: int | None = None,
     resume: str | Path | None = None,
+    resume_or_start: bool = False,
     overwrite: bool = False,
     devices: int | None = None,
-    wandb: bool = False,
+    trust: bool | Collection[str] = False,
+    wandb: WandbOptions | bool = False,
     console: Console | None = None,
+    **changes: Any,
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
 
     Each device has one process, which torchrun or this function starts. Several processes take the same steps as one process.
 
     Args:
-        recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
-        data: source of the images; it overrides the recipe.
+        recipe: a `Recipe`, the name of one in `RECIPES`, or a source of images (a folder, hf:NAME …), for which a general recipe is chosen;
+            None for the general recipe for `data`, or with `resume`.
+        data: source of the images; it overrides the recipe, also with `resume` if the images have moved. Or the images themselves:
+            `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
+            `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
-        resume: a run directory to continue from its newest checkpoint, bit for bit; a recipe given with `resume` must equal the stored one.
-        overwrite: replace the run in `out`.
+        epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
+        resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
+            in what decides the weights; it may have another log_every, data.workers or machine.micro_batch.
+        resume_or_start: continue the run in `out` if there is one, which must have the same recipe; else start.
+        overwrite: replace the run in `out`; the old run is removed at the first checkpoint of the new one.
         devices: number of devices; it overrides the recipe, also with `resume`.
-        wandb: log to Weights & Biases too.
+        trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
+            you trust. False: a recipe that names code is refused, unless this process has imported the code already.
+        wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`: {"project": "fullrank", "name": "first"}.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
+        **changes: fields of the recipe, by name: `epochs=3`, `objective="vicreg"`, `backbone="resnet50"`, or by the dotted name of a flag:
+            `**{"optimizer.lr": 0.1, "views.0.size": 64}`. As on the command line, some fields follow from others: the learning rate from
+            the batch size, the warm-up from the epochs.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
@@ -87,32 +109,61 @@ def pretrain(
     (11, 'spectrum')
     """
     # Configuration
+    refuse_reimported_script()
     console = console or stderr()
-    if resume is not None and (data is not None or out is not None or overwrite):
-        raise UserError(f"resume={resume} cannot be combined with data, out or overwrite: a resumed run keeps its images and folder")
-    if isinstance(recipe, str):
-        recipe = pick(recipe, RECIPES, "recipe")
-    if resume is not None:
-        out, recipe = resume, _stored_recipe(Path(resume), recipe)
-    elif recipe is None:
-        raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
-    elif data is not None:
-        recipe = replace(recipe, data=replace(recipe.data, source=data))
-    path = None if out is None else Path(out)
-    recipe = resolve_devices(recipe, devices)
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    source = MEMORY if images is not None else data if data is None else str(data)
+    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
+    if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
+        raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
+    if resume_or_start and (path is None or overwrite):
+        raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
+    if run_to_resume is not None:
+        if changes and recipe is None:
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = None if recipe is None else import_code(recipe_from_keywords(recipe, RECIPES, None, changes), trust, notify=console.print)
+        recover_run(run_to_resume)
+        recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
+    else:
+        changes |= {} if epochs is None else {"epochs": epochs}
+        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
+        recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
+        recipe = import_code(recipe, trust, notify=console.print)
+        if resume_or_start and path is not None and is_run(path):
+            recover_run(path)
+            run_to_resume, recipe = path, resumed_recipe(path, recipe)
+    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
-    if path is not None and resume is None:
+    check_wandb(wandb)
+    if run_to_resume is not None:
+        path = run_to_resume
+    elif path is not None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(recipe, path, resume=resume is not None, overwrite=overwrite, wandb=wandb, console=console)
+        return train_on_rank(
+            recipe,
+            path,
+            images=images,
+            resume=run_to_resume is not None,
+            overwrite=overwrite,
+            trust=trust,
+            wandb=wandb,
+            console=console,
+        )
+    if images is not None:
+        raise UserError(
+            f"the images are in memory, from where {recipe.machine.devices} new processes cannot read them; "
+            "save them to a folder, or start this script with torchrun"
+        )
     spec = ProcessSpec(
         recipe=to_dict(recipe),
         out=path and str(path),
-        resume=resume is not None,
+        resume=run_to_resume is not None,
         overwrite=overwrite,
-        wandb=wandb,
+        trust=list(code_names(recipe)),
+        wandb=wandb if isinstance(wandb, bool) else dict(wandb),
         quiet=console.quiet,
         argv=sys.argv,
     )
@@ -123,9 +174,11 @@ def train_on_rank(
     recipe: Recipe,
     path: Path | None,
     *,
+    images: Images | None = None,
     resume: bool,
     overwrite: bool,
-    wandb: bool,
+    trust: bool | Collection[str] = False,
+    wandb: WandbOptions | bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
 ) -> Run:
@@ -134,12 +187,15 @@ def train_on_rank(
     Args:
         recipe: a recipe that passed `check`; its number of devices equals the number of processes.
         path: run directory; None: the next free `runs/NAME`.
+        images: images that were given as a Python object, instead of the source of the recipe.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
+        trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
+    recipe = import_code(recipe, trust)
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
@@ -150,32 +206,35 @@ def train_on_rank(
             if fabric.is_global_zero:
                 on_path(path)
             stack.enter_context(_lock_on_rank_zero(path))
-            checkpoint = _newest_checkpoint(path, recipe)
+            checkpoint = newest_checkpoint(path)
 
         # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
         method = _build_method(recipe, notify=console.print)
-        recipe, data = open_data(recipe, method, notify=console.print)
+        recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
+        if not (resume or console.quiet):
+            console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
             console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")
 
         # Run directory
         if resume:
-            _check_same_images(checkpoint, recipe, data)
+            assert path is not None, "a resumed run has a path"
+            check_images(path, checkpoint, recipe, data.sample, data.num_images, data.fingerprint)
         else:
             barrier()  # nothing is written before all processes have read their images
             path = all_gather_object(create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path())[0]
             stack.enter_context(_lock_on_rank_zero(path))
             if fabric.is_global_zero:
+                stack.enter_context(restored_on_failure(path))
                 on_path(path)
-                write_json(path / "recipe.json", to_dict(recipe))
-                write_json(path / "environment.json", describe_environment(recipe))
-                write_preview(path / "views.png", recipe, assembly.views, data)
-        assert path is not None, "create_run_directory returns a path"
+                with _explain_full_disk(path):
+                    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
+                    write_json(path / "environment.json", describe_environment(recipe))
 
         # Training
-        with _global_state(path, recipe, fabric.device):
-            _train(path, recipe, assembly, data, fabric, checkpoint=checkpoint, wandb=wandb, console=console)
+        with _explain_full_disk(path), _global_state(recipe, fabric.device):
+            _train(path, recipe, assembly, data, fabric, resume=resume, checkpoint=checkpoint, wandb=wandb, console=console)
     return Run(path)
 
 
@@ -186,8 +245,9 @@ def _train(
     data: TrainingData,
     fabric: Fabric,
     *,
+    resume: bool,
     checkpoint: Checkpoint | None,
-    wandb: bool,
+    wandb: WandbOptions | bool,
     console: Console,
 ) -> None:
     """Train from `checkpoint`, or from the first step, to the end of the run or to a signal."""
@@ -212,10 +272,29 @@ def _train(
     def learning_rate(step: int) -> float:
         return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
+    # Files of the run
+    if resume:
+        lines = describe_changes(path, checkpoint, recipe, steps_per_epoch)
+        lines += repair_files(path, checkpoint, recipe) if fabric.is_global_zero else []
+        for line in lines:
+            console.print(line)
+    if fabric.is_global_zero and not (path / "views.png").exists():
+        with atomic_write(path / "views.png") as draft:
+            write_preview(draft, recipe, assembly.views, data)
+
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)
     run = TrainingRun(
-        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, start=start, total=total
+        path=path,
+        recipe=recipe,
+        fabric=fabric,
+        method=method,
+        optimizer=optimizer,
+        probe=probe,
+        data=data,
+        views=assembly.views,
+        start=start,
+        total=total,
     )
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 
@@ -236,13 +315,21 @@ def _train(
         raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
 
 
-def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None) -> Path:
+def preview(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    trust: bool | Collection[str] = False,
+    console: Console | None = None,
+) -> Path:
     """Write a grid of images and their views, without training, and return its path.
 
     Args:
         recipe: the recipe of the views.
-        out: a PNG file; None: views.png in the working directory; an existing views.png is replaced.
+        out: a PNG file; None: views.png in the working directory, where the views.png of an earlier preview is replaced.
         overwrite: replace `out`.
+        trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
     Raises:
@@ -252,8 +339,9 @@ def preview(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False,
     if path.suffix != ".png":
         raise UserError(f"{path} ends in '{path.suffix}', expected a picture to write the views to; give a file that ends in .png")
     notify = (console or stderr()).print
+    recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
-    with atomic_write(path, overwrite=overwrite or out is None) as draft:
+    with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
         method = _build_method(recipe, notify=notify)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
@@ -270,69 +358,37 @@ def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     return method
 
 
-def _stored_recipe(path: Path, recipe: Recipe | None) -> Recipe:
-    """Return the stored recipe of the run in `path`, with the number of devices of `recipe` if `recipe` is given.
-
-    Raises:
-        UserError: `recipe` differs from the stored recipe in anything else.
-    """
-    stored = read_recipe(path / "recipe.json")
-    if recipe is not None:
-        measured = replace(recipe.data, mean=recipe.data.mean or stored.data.mean, std=recipe.data.std or stored.data.std)
-        stored = with_devices(stored, recipe.machine.devices)
-        if changes := differences(stored, replace(recipe, data=measured)):
-            raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe, or start a new run")
-    return stored
-
-
-def _newest_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
-    """Return the newest checkpoint of a run, or None if it has no checkpoint; the run then starts again from step 0.
-
-    Raises:
-        UserError: the checkpoint was made with another recipe.
-    """
-    run = Run(path)
-    checkpoint = run.checkpoint() if run.checkpoints else None
-    if checkpoint and checkpoint.meta().get("recipe") != recipe.fingerprint:
-        raise UserError(
-            f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
-        )
-    return checkpoint
-
-
-def _check_same_images(checkpoint: Checkpoint | None, recipe: Recipe, data: TrainingData) -> None:
-    if checkpoint and (trained_on := checkpoint.meta().get("images")) != data.num_images:
-        raise UserError(
-            f"{checkpoint.path} was trained on {trained_on} images, but {recipe.data.source} now has {data.num_images}; "
-            "restore the images, or start a new run"
-        )
-
-
 def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:
     """Return the lock of the run directory; only the first process acquires the lock, for all processes."""
     return run_lock(path) if rank() == 0 else nullcontext()
 
 
 @contextmanager
-def _global_state(path: Path, recipe: Recipe, device: torch.device) -> Iterator[None]:
+def _global_state(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """Set torch's default dtype inside the context; restore the dtype and the random generators afterwards.
 
     Fabric casts the outputs of a module to the default dtype: with float32 as default, '64-true' would give single precision.
-
-    Raises:
-        UserError: the disk is full.
     """
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.set_default_dtype(torch.float64 if resolve_precision(recipe) == "64-true" else torch.float32)
             yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise UserError(f"no space left for the run {path}; free some space, then continue with: {resume_command(path)}") from error
     finally:
         torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def _explain_full_disk(path: Path) -> Iterator[None]:
+    """Turn the error for a full disk into a `UserError` with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        begun = (path / "recipe.json").exists() and not (path / ASIDE).exists()
+        remedy = f"continue with: {resume_command(path)}" if begun else "start the run again"
+        raise UserError(f"no space left for the run {path}; free some space, then {remedy}") from error
 
 
 def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
@@ -346,7 +402,7 @@ def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optim
         method.load_state_dict(weights)
         optimizer.load_state_dict(state["optimizer"])
         probe.load_state_dict(state["probe"])
-    except (RuntimeError, KeyError, ValueError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         reason = shorten(str(error), 160, placeholder=" …")
         raise UserError(
             f"checkpoint {checkpoint.path} does not match the run's recipe.json ({reason}); restore both, or start a new run"

@@ -122,13 +122,3 @@ def substitute(error: UnicodeError) -> tuple[str, int]:
 def _to_ascii(character: str) -> str:
     decomposed = unicodedata.normalize("NFKD", {"ß": "ss"}.get(character, character)).encode("ascii", "ignore").decode()
     return ASCII.get(character) or decomposed or character.encode("ascii", "backslashreplace").decode()
-
-
-def printable(text: str) -> str:
-    r"""Return the text as one line, with each control character as its escape sequence: a file's name must not command the terminal.
-
-    >>> printable("a\x1b[2Jb.png\nc")
-    'a\\x1b[2Jb.png c'
-    """
-    line = " ".join(text.splitlines())
-    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in line)

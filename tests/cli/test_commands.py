@@ -15,7 +15,7 @@ from fullrank.recipes import RECIPES, from_dict, to_dict
 def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     status, out, err = fullrank("evaluate", copy, "--probes", "linear", "knn")
     assert status == 0
-    result = json.loads((copy / "evaluation.json").read_text())
+    (result,) = json.loads((copy / "evaluation.json").read_text())["evaluations"]
     assert result["model"] == str(copy)
     assert (result["train_images"], result["test_images"]) == (1438, 359)
     assert {score["features"] for score in result["scores"]} == {"backbone", "raw pixels", "untrained backbone"}
@@ -25,14 +25,102 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     assert "digits has no test split: 20 % of its images are held out" in err
     assert f"scores: {copy / 'evaluation.json'}\n" in err
     assert "linear (full batch)" in (copy / "report.html").read_text()
-    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0  # evaluation.json is replaced without --overwrite
-    assert {score["probe"] for score in json.loads((copy / "evaluation.json").read_text())["scores"]} == {"kNN"}
+    assert "majority class" in out
+    _, _, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")
+    assert json.loads((copy / "evaluation.json").read_text())["evaluations"] == [result]  # the linear probe keeps its scores
+    assert "1 earlier scores" in err
+
+
+def test_scores_of_several_data_sets_stand_side_by_side(fullrank, copy, photos, monkeypatch):
+    assert fullrank("evaluate", copy, "--probes", "knn")[0] == 0
+    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--data", photos)[0] == 0
+    digits, other = package.Run(copy).evaluations
+    assert (digits.data, other.data) == ("digits (held out)", f"{photos} (held out)")
+    assert [len(evaluation.scores) for evaluation in (digits, other)] == [3, 1]
+    assert (digits.step, other.majority) == (22, 0.5)
+    monkeypatch.chdir(photos.parent)  # another name of the same images
+    assert fullrank("evaluate", copy, "--probes", "linear", "--no-baselines", "--data", "./photos/")[0] == 0
+    assert [len(evaluation.scores) for evaluation in package.Run(copy).evaluations] == [3, 2]
+
+
+def test_scores_of_an_older_checkpoint_are_kept_apart(fullrank, copy):
+    assert fullrank("evaluate", copy, "--probes", "knn", "linear", "--no-baselines")[0] == 0
+    stored = json.loads((copy / "evaluation.json").read_text())
+    stored["evaluations"][0]["step"] = 11  # the run was continued since
+    (copy / "evaluation.json").write_text(json.dumps(stored))
+    assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")[0] == 0
+    old, new = json.loads((copy / "evaluation.json").read_text())["evaluations"]
+    assert (old["step"], len(old["scores"]), new["step"], len(new["scores"])) == (11, 2, 22, 1)
+    (newest,) = package.Run(copy).evaluations
+    assert newest.step == 22
+
+
+def test_images_without_labels_change_no_scores(fullrank, refused, copy, photos, tmp_path):
+    """Scores of a run were once replaced by an empty list."""
+    assert fullrank("evaluate", copy, "--probes", "knn")[0] == 0
+    before = (copy / "evaluation.json").read_bytes()
+    (tmp_path / "flat").mkdir()
+    for i, path in enumerate(photos.rglob("*.*")):
+        shutil.copy(path, tmp_path / "flat" / f"{i}{path.suffix}")
+    assert "have no labels" in refused_last(fullrank, "evaluate", copy, "--data", tmp_path / "flat")
+    assert (copy / "evaluation.json").read_bytes() == before
+
+
+def refused_last(fullrank, *arguments):
+    status, _, err = fullrank(*arguments)
+    assert status == 2
+    return err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "embed", "export", "spectrum"])
+def test_weights_that_are_not_finite_are_refused_with_the_last_finite_checkpoint(refused, copy, tmp_path, command):
+    from safetensors.torch import load_file, save_file
+
+    for step, value in ((22, float("nan")), (16, float("inf"))):
+        file = copy / "checkpoints" / f"step-{step:08}" / "model.safetensors"
+        weights = load_file(file)
+        weights["backbone.conv1.weight"][0, 0, 0, 0] = value
+        save_file(weights, file)
+    out = {"embed": tmp_path / "a.parquet", "export": tmp_path / "a.onnx"}.get(command)
+    line = refused(command, copy, *(("--out", out) if out else ()))
+    assert "step-00000022" in line
+    assert "not finite" in line
+    assert f"{copy}@11" in line
+    assert not out or not out.exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "npy"])
+def test_embed_writes_the_format_of_the_suffix(fullrank, run, tmp_path, suffix):
+    expected = package.embed(run)
+    out = tmp_path / f"digits.{suffix}"
+    assert fullrank("embed", run.path, "--out", out)[0] == 0
+    if suffix == "csv":
+        import pandas
+
+        table = pandas.read_csv(out)
+        assert list(table)[:4] == ["name", "label", "class", "0"]
+        assert table["class"].astype(str).tolist() == [expected.classes[label] for label in expected.labels]
+        found = table[[str(i) for i in range(16)]].to_numpy()
+    elif suffix == "npz":
+        with np.load(out) as file:
+            assert file["labels"].tolist() == expected.labels.tolist()
+            assert file["names"].tolist() == expected.names
+            assert tuple(file["classes"]) == expected.classes
+            found = file["embeddings"]
+    else:
+        found = np.load(out)
+    np.testing.assert_allclose(found, expected.X.numpy(), rtol=1e-5)
+
+
+def test_embed_refuses_a_suffix_that_it_does_not_write(refused, run, tmp_path):
+    assert ".parquet, .csv, .npz, .npy" in refused("embed", run.path, "--out", tmp_path / "digits.xlsx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_evaluate_writes_to_the_file_of_out(fullrank, copy, tmp_path):
     arguments = ("--probes", "knn", "--no-baselines", "--out", tmp_path / "scores.json")
     assert fullrank("evaluate", f"{copy}@6", *arguments)[0] == 0
-    assert json.loads((tmp_path / "scores.json").read_text())["model"] == f"{copy}@6"
+    assert json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["model"] == f"{copy}@6"
     assert fullrank("evaluate", copy, *arguments, "--overwrite")[0] == 0
     assert not (copy / "evaluation.json").exists()
 
@@ -51,7 +139,7 @@ def test_evaluate_of_some_dimensions_writes_nothing_into_the_run(fullrank, copy,
     status, out, _ = fullrank("evaluate", copy, *arguments, "4:", "--out", tmp_path / "scores.json")
     assert status == 0
     assert "backbone[4:]" in out
-    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["scores"]]
+    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["scores"]]
     assert features == ["backbone[4:]", "raw pixels", "untrained backbone[4:]"]
     assert sorted(path.name for path in copy.iterdir()) == before
     for text, message in (("360", "--dimensions 360 is not a range"), (":17", "dimensions is :17")):
@@ -85,7 +173,7 @@ def test_embed_needs_a_split_if_there_are_several(refused, run, photos, tmp_path
     for split in ("train", "test"):
         shutil.copytree(photos, tmp_path / "splits" / split)
     line = refused("embed", run.path, "--data", tmp_path / "splits", "--out", tmp_path / "a.parquet")
-    assert line.endswith("has the splits test, train; choose one with --split")
+    assert line.endswith("has the splits test, train; choose one with --split (split='test' in Python)")
 
 
 def test_export_writes_onnx(fullrank, run, tmp_path):
@@ -94,6 +182,13 @@ def test_export_writes_onnx(fullrank, run, tmp_path):
     status, _, err = fullrank("export", run.path, "--out", tmp_path / "backbone.onnx")
     assert status == 0
     assert "ONNX Runtime and torch differ by" in err
+    import onnx
+
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "backbone.onnx").metadata_props}
+    preprocess = package.load(run.path).preprocess
+    expected = {"channels": 1, "size": 8, "mean": list(preprocess.mean), "std": list(preprocess.std)}
+    assert json.loads(metadata["preprocess"]) == expected | {"bits": preprocess.bits}
+    assert json.loads(metadata["classes"]) == list("0123456789")
     images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     (features,) = onnxruntime.InferenceSession(tmp_path / "backbone.onnx").run(None, {"images": images.numpy()})
     with torch.inference_mode():

@@ -29,5 +29,5 @@ def test_every_objective_trains_and_its_report_shows_each_term(name, small, tmp_
 def test_evaluate_uses_only_the_backbone_of_a_run_with_teacher_and_prototypes(small, train, capsys):
     run = train(replace(with_objective(small, "dino"), epochs=1, checkpoints=1))
     assert main(["evaluate", str(run.path)]) == 0
-    assert "untrained backbone" in {score.features for score in run.evaluation.scores}
+    assert "untrained backbone" in {score.features for score in run.evaluations[0].scores}
     capsys.readouterr()

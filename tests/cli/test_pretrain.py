@@ -70,6 +70,22 @@ def test_without_flags_the_recipe_is_unchanged(recipe):
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--wandb"], True),
+        (["--wandb", "--wandb_project", "mine"], {"project": "mine"}),
+        (["--wandb-name=first", "--wandb_project", "mine"], {"project": "mine", "name": "first"}),
+    ],
+)
+def test_the_project_and_the_name_at_wandb_are_options_of_the_run(recipe, flags, expected):
+    from fullrank.recipes import RECIPES
+
+    got, keywords, _ = recipe("digits", *flags)
+    assert got == RECIPES["digits"]
+    assert keywords["wandb"] == expected
+
+
 def test_another_objective_has_other_hyperparameters(recipe):
     got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
     assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})
@@ -92,6 +108,61 @@ def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):
     assert "48 images, 3 channels" in rows[0]
     for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr"):
         assert any(flag in row for row in rows)
+
+
+def test_the_recipe_for_photos_follows_the_flags_and_is_what_is_printed(recipe, photos):
+    got, _, err = recipe(photos, "--epochs", "40", "--batch-size=8", "--views.0.size", "96", "--backbone.name", "convnext_atto")
+    assert (got.epochs, got.schedule.warmup, got.batch_size, got.views[0].size) == (40, 2.0, 8, 96)
+    assert got.optimizer.lr == pytest.approx(2e-3 / 32**0.5)
+    assert (got.backbone.name, got.backbone.arguments, got.backbone.stem) == ("convnext_atto", {}, "standard")
+    assert got.views[0].blur.probability == 0.5
+    for value in ("40 epochs", "batch size 8", "96 px", "convnext_atto", "0.00035", "over 2 "):
+        assert value in err
+    for default in ("800 epochs", "batch size 16", "32 px", "resnet18"):
+        assert default not in err.replace("24×24 to 32", "")
+
+
+def test_a_flag_wins_over_what_follows_from_another_flag(recipe, photos):
+    for name in (photos, "cifar10-small"):
+        got, _, err = recipe(
+            *(
+                name,
+                "--epochs",
+                "4",
+                "--batch_size",
+                "16",
+                "--views.0.size",
+                "96",
+                "--backbone.name",
+                "resnet18",
+                "--optimizer.name",
+                "sgd",
+            ),
+            *("--schedule.warmup", "3", "--optimizer.lr", "0.7", "--optimizer.weight_decay", "0.5"),
+            *("--backbone.stem", "small", "--backbone.arguments", '{"layers": [1, 1, 1, 1]}'),
+        )
+        assert (got.schedule.warmup, got.optimizer.lr, got.optimizer.weight_decay) == (3.0, 0.7, 0.5)
+        assert (got.backbone.stem, got.backbone.arguments) == ("small", {"layers": [1, 1, 1, 1]})
+        assert "follows from the flags" not in err
+
+
+def test_what_follows_for_a_named_recipe_is_said_in_one_line(recipe):
+    got, _, err = recipe("cifar10", "--epochs", "20", "--batch_size", "64")
+    assert (got.schedule.warmup, got.optimizer.lr) == (4.0, 0.075)
+    (line,) = err.splitlines()
+    assert "optimizer.lr 0.3 → 0.075" in line
+    assert "schedule.warmup 10.0 → 4.0" in line
+
+
+def test_the_name_of_a_backbone_gives_that_network(recipe):
+    for name, stem in (("resnet18", "small"), ("resnet50", "small"), ("resnet18d", "standard"), ("test_vit", "standard")):
+        got, *_ = recipe("cifar10-small", f"--backbone.name={name}")
+        assert (got.backbone.name, got.backbone.arguments, got.backbone.stem) == (name, {}, stem)
+
+
+def test_the_last_of_repeated_flags_counts(recipe):
+    got, *_ = recipe("digits", *("--epochs", "9", "--epochs", "5"), "--objective", "simclr", "--objective=vicreg", "--data=a", "--data=b")
+    assert (got.epochs, got.schedule.warmup, got.objective, got.data.source) == (5, 1.0, "vicreg", "b")
 
 
 def test_the_split_of_a_folder_is_chosen_before_its_images_are_counted(recipe, photos, tmp_path, refused):
@@ -122,6 +193,13 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     assert sorted(row["name"] for row in decode_errors) == ["cat/a.jpg", "cat/b.png"]
     assert all(row["reason"] for row in decode_errors)
     assert "2 images could not be read; see runs/photos/decode_errors.jsonl" in err
+
+
+def test_the_cost_of_a_run_is_printed_before_its_first_step(fullrank, recipe_json, tmp_path):
+    *_, err = fullrank("pretrain", recipe_json, "--epochs", "1", "--out", tmp_path / "run")
+    before, *_ = err.partition("step 1/")
+    for word in ("parameters", "16 features", "embeddings of 24 dimensions", "11 steps", "memory", "disk"):
+        assert word in before
 
 
 def test_a_run_without_out_has_a_new_directory(recipe, fullrank, tmp_path):

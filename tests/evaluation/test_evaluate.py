@@ -9,8 +9,8 @@ from rich.console import Console
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate, extract_features, knn, state_hash, table
-from fullrank.images import DecodeErrors, Preprocess, open_images
+from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, state_hash, table
+from fullrank.images import Preprocess, open_images
 
 PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels per class"]
 
@@ -31,7 +31,7 @@ def unlabelled(images, rows=slice(None)):
 
 @pytest.fixture(scope="module")
 def result(halves, preprocess):
-    return evaluate(small_network(), small_network(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test")
+    return evaluate_backbone(small_network(), small_network(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test")
 
 
 def test_result_is_the_content_of_evaluation_json(result):
@@ -57,7 +57,7 @@ def test_raw_pixels_of_digits_have_a_plausible_accuracy(result):
 def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
     backbone, untrained = small_network(), small_network()
     before = state_hash(backbone)
-    result = evaluate(backbone, untrained, preprocess, *halves, probes=("knn",))
+    result = evaluate_backbone(backbone, untrained, preprocess, *halves, probes=("knn",))
     assert state_hash(backbone) == before
     expected = calibrate_batchnorm(small_network(), halves[0], preprocess, batch_size=512, generator=torch.Generator().manual_seed(0))
     assert state_hash(untrained) == state_hash(expected) != before
@@ -68,68 +68,82 @@ def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
 
 def test_evaluation_is_a_function_of_the_seed(halves, preprocess):
     def run(seed):
-        return evaluate(small_network(), small_network(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few-shot")).scores
+        return evaluate_backbone(
+            small_network(), small_network(), preprocess, *halves, seed=seed, probes=("linear", "knn", "few-shot")
+        ).scores
 
     assert run(1) == run(1) != run(2)
 
 
 def test_probes_and_baselines_are_selected(halves, preprocess):
     lines = []
-    scores = evaluate(nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=lines.append).scores
+    scores = evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=lines.append).scores
     assert [(score.features, score.probe) for score in scores] == [("backbone", "kNN")]
     assert lines == ["features of the backbone", "knn: backbone"]
 
 
 def test_an_unknown_probe_raises(halves, preprocess):
     with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, knn, linear, linear-sgd"):
-        evaluate(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
+        evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
 
 
 def test_without_an_untrained_backbone_that_baseline_is_left_out(halves, preprocess):
-    result = evaluate(nn.Flatten(), None, preprocess, *halves, probes=("knn",))
+    result = evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=("knn",))
     assert {score.features for score in result.scores} == {"backbone", "raw pixels"}
     (note,) = result.left_out
     assert note.startswith("untrained backbone")
 
 
-def test_without_training_labels_all_scores_are_left_out(halves, preprocess):
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda train, test: (unlabelled(train), test), "training images have no labels"),
+        (lambda train, test: (train, unlabelled(test)), "test images have no labels"),
+        (lambda train, test: (replace(train, labels=torch.zeros_like(train.labels)), test), "same class"),
+    ],
+)
+def test_an_evaluation_that_scores_nothing_is_an_error(halves, preprocess, change, reason):
+    with pytest.raises(UserError, match=reason):
+        evaluate_backbone(nn.Flatten(), None, preprocess, *change(*halves))
+
+
+def test_an_evaluation_without_probes_is_an_error(halves, preprocess):
+    with pytest.raises(UserError, match="no probe, expected at least one of"):
+        evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=())
+
+
+def test_the_majority_rate_is_that_of_the_labelled_test_images(halves, preprocess):
     train, test = halves
-    result = evaluate(nn.Flatten(), None, preprocess, unlabelled(train), test)
-    assert result.scores == ()
-    assert result.left_out == ("all scores: the training images have no labels",)
-
-
-def test_without_test_labels_all_scores_are_left_out(halves, preprocess):
-    train, test = halves
-    assert evaluate(nn.Flatten(), None, preprocess, train, unlabelled(test)).left_out == ("all scores: the test images have no labels",)
-
-
-def test_with_one_class_all_scores_are_left_out(halves, preprocess):
-    train, test = halves
-    one = replace(train, labels=torch.zeros_like(train.labels))
-    assert "same class" in evaluate(nn.Flatten(), None, preprocess, one, test).left_out[0]
+    labels = test.labels.clone()
+    labels[:100], labels[100:160], labels[160:] = -1, 3, test.labels[160:] % 3
+    result = evaluate_backbone(nn.Flatten(), None, preprocess, train, replace(test, labels=labels), probes=("knn",), baselines=False)
+    assert result.majority == pytest.approx(max((labels == c).sum().item() for c in range(4)) / 200)
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(table(result))
+    assert f"{result.majority:.1%}" in capture.get()
 
 
 def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, preprocess):
     train, test = halves
     options = {"probes": ("linear", "knn", "few-shot"), "baselines": False}
-    partial = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
+    partial = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
     assert partial.left_out == ("7 of 300 training images: unlabelled", "250 of 300 test images: unlabelled")
     labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:])
-    whole = evaluate(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
+    whole = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
     for a, b in zip(partial.scores, whole.scores, strict=True):
         assert a.accuracy == pytest.approx(b.accuracy)
     assert partial.scores[1].accuracy > 0.7
 
 
 def test_the_name_of_resized_raw_pixels_has_their_size(halves):
-    scores = evaluate(nn.Flatten(), None, Preprocess(1, 40, (0.3,), (0.4,)), *halves, probes=("knn",)).scores
+    scores = evaluate_backbone(nn.Flatten(), None, Preprocess(1, 40, (0.3,), (0.4,)), *halves, probes=("knn",)).scores
     assert [score.features for score in scores] == ["backbone", "raw pixels (32 px)"]
 
 
 def test_top_five_is_a_separate_score_for_many_classes(halves, preprocess):
     train, test = (replace(images, labels=images.labels + 10 * (torch.arange(300) % 2)) for images in halves)
-    scores = evaluate(nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False).scores
+    scores = evaluate_backbone(nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False).scores
     found = {score.probe: score.accuracy for score in scores}
     assert list(found) == ["linear (full batch)", "linear (full batch), top 5", "kNN", "kNN, top 5"]
     assert found["kNN"] < 0.7 < 0.85 < found["kNN, top 5"]  # each digit has two random labels
@@ -144,7 +158,7 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path):
     (tmp_path / "0" / "99.png").write_text("no image")
     images = open_images(str(tmp_path))["all"]
     preprocess = Preprocess(1, 8, (0.5,), (0.5,))
-    result = evaluate(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False, decode_errors=DecodeErrors())
+    result = evaluate_backbone(nn.Flatten(), None, preprocess, images, images, probes=("knn",), baselines=False)
     assert (result.train_images, result.test_images) == (30, 30)
     assert result.left_out == ("1 images: unreadable",)
 
@@ -170,8 +184,8 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
             return self.network(images)[:, self.dimensions]
 
     for dimensions, name in ((slice(40), "[:40]"), (slice(40, None), "[40:]"), (slice(8, 40), "[8:40]")):
-        found = evaluate(small_network(), small_network(), preprocess, *halves, dimensions=dimensions).scores
-        expected = evaluate(Part(small_network(), dimensions), Part(small_network(), dimensions), preprocess, *halves).scores
+        found = evaluate_backbone(small_network(), small_network(), preprocess, *halves, dimensions=dimensions).scores
+        expected = evaluate_backbone(Part(small_network(), dimensions), Part(small_network(), dimensions), preprocess, *halves).scores
         names = {"backbone": f"backbone{name}", "untrained backbone": f"untrained backbone{name}"}
         assert [score.features for score in found] == [names.get(score.features, "raw pixels") for score in expected]
         assert [replace(score, features="") for score in found] == [replace(score, features="") for score in expected]
@@ -183,4 +197,4 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
 )
 def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
     with pytest.raises(UserError, match=f"^dimensions is {words}, .*range within 0:64"):
-        evaluate(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)
+        evaluate_backbone(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)

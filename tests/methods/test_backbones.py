@@ -6,7 +6,8 @@ import tyro
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, build_backbone, feature_dim
+from fullrank.methods import BackboneConfig, at_size, build_backbone, feature_dim
+from fullrank.methods.backbones import has_plain_stem
 
 NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
 NETWORKS = {
@@ -91,12 +92,9 @@ def test_an_unknown_name_suggests_a_known_one():
     [
         ("resnet18", {"colour": 1}),
         ("resnet18", {"channels": 3}),
-        ("resnet18", {"act_layer": "no such layer"}),
+        ("resnet18", {"act_layer": "no_such_layer"}),
         ("resnet18", {"block": "BasicBlock"}),
-        ("resnet18", {"num_classes": 10}),
-        ("resnet18", {"in_chans": 1}),
-        ("resnet18", {"global_pool": "no such pooling"}),
-        ("resnet18", {"checkpoint_path": "no such file"}),
+        ("resnet18", {"global_pool": "no_such_pooling"}),
         ("vit_tiny_patch16_224", {"patch_size": 0}),
         ("vit_tiny_patch16_224", {"img_size": "large"}),
         ("vit_tiny_patch16_224", {"embed_dim": -4}),
@@ -108,9 +106,43 @@ def test_an_invalid_timm_argument_gives_a_one_line_error(name, arguments):
     assert str(arguments) in str(caught.value)
 
 
-def test_arguments_cannot_load_pretrained_weights():
-    with pytest.raises(UserError, match="multiple values for keyword argument 'pretrained'"):
-        build_backbone(BackboneConfig(arguments={"pretrained": True}))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"pretrained": True}, {"checkpoint_path": "evil.pth"}, {"cache_dir": "x"}, {"pretrained_cfg": {"file": "evil.pth"}}),
+        *({"pretrained_cfg_overlay": {"url": "x"}}, {"pretrained_strict": False}, {"pretrained_model_args": {}}, {"pretrained_custom": 1}),
+        *({"scriptable": True}, {"exportable": True}, {"no_jit": True}, {"device": "meta"}, {"num_classes": 10}, {"in_chans": 1}),
+        *({"hf_hub_id": "a"}, {"weights": "a"}, {"url": "a"}, {"file": "a"}, {"kwargs_filter": ["a"]}, {"model_cfg": {}}),
+    ],
+    ids=str,
+)
+def test_arguments_cannot_load_files_or_change_settings(arguments):
+    with pytest.raises(UserError, match=f"'{next(iter(arguments))}' is not an argument of an architecture"):
+        BackboneConfig(arguments=arguments)
+
+
+@pytest.mark.parametrize("word", ["../x.pth", "/etc/passwd", "a.b:c", "http://x", "torch.nn.GELU", "a" * 50, "\0", "a b", "os:system"])
+def test_words_in_arguments_name_no_file_and_no_code(word):
+    for value in (word, [word], [["gelu", word]], {"layer": word}):
+        with pytest.raises(UserError, match="expected a word"):
+            BackboneConfig(arguments={"act_layer": value})
+
+
+@pytest.mark.parametrize(
+    "name", ["hf-hub:timm/resnet18", "local-dir:/tmp/x", "./resnet18", "resnet18\0", "", "hf-hub:resnet18.a1", "resnet18:x", "resnet18\n"]
+)
+def test_only_plain_names_of_networks_are_taken(name):
+    with pytest.raises(UserError, match=r"backbone.name.*list_models"):
+        BackboneConfig(name=name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"drop_rate": 2}, {"drop_path_rate": -0.1}, {"proj_drop_rate": 1.5}, {"channels": [10**9] * 4}, {"drop_rate": float("nan")}],
+)
+def test_numbers_in_arguments_have_bounds(arguments):
+    with pytest.raises(UserError, match=r"backbone\.arguments"):
+        BackboneConfig(arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"features_only": True}, {"global_pool": ""}])
@@ -167,3 +199,32 @@ def test_removing_the_last_shortcut_changes_no_other_block():
 def test_only_a_resnet_has_a_last_shortcut(name):
     with pytest.raises(UserError, match=f"^the last residual block is defined only for timm's ResNets, got backbone '{name}'"):
         build_backbone(BackboneConfig(name=name, last_residual=False))
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224", "test_vit", "swin_tiny_patch4_window7_224", "levit_128s", "resnet18", "test_convnext"]
+)
+@pytest.mark.parametrize("sizes", [(48,), (64, 32)])
+def test_networks_that_are_built_for_one_size_are_built_for_the_views(name, sizes):
+    config = at_size(BackboneConfig(name=name), sizes)
+    with torch.device("meta"):
+        network = build_backbone(config)
+    several = len(sizes) > 1 and name in ("levit_128s", "swin_tiny_patch4_window7_224")  # these have no position embeddings to interpolate
+    for size in sizes[: 1 if several else None]:
+        assert network.eval()(torch.zeros(2, 3, size, size, device="meta")).shape == (2, feature_dim(network))
+
+
+def test_given_arguments_win_over_the_size_of_the_views():
+    config = BackboneConfig(name="test_vit", arguments={"img_size": 32})
+    assert at_size(config, [96]) == config
+    assert at_size(BackboneConfig(name="resnet18"), [96]) == BackboneConfig(name="resnet18")
+    assert at_size(BackboneConfig(name="no such network"), [96]) == BackboneConfig(name="no such network")
+
+
+def test_plain_stems_are_those_that_the_small_stem_can_replace():
+    for name in ("resnet18", "resnet50", "resnext50_32x4d"):
+        assert has_plain_stem(name)
+        with torch.device("meta"):
+            build_backbone(BackboneConfig(name=name, stem="small"))
+    for name in ("resnet18d", "resnet10t", "resnetv2_50", "test_resnet", "vit_tiny_patch16_224", "no such network"):
+        assert not has_plain_stem(name)

@@ -5,7 +5,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import DataConfig, Recipe, build_method, dry_run, with_objective
+from fullrank.recipes import DataConfig, Recipe, build_method, dry_run, import_code, with_objective
 from fullrank.views import ViewConfig
 
 TINY = Recipe(
@@ -25,7 +25,7 @@ def custom(tmp_path, monkeypatch, request):
     def recipe(body):
         module = f"custom_{abs(hash((request.node.name, body)))}"
         (tmp_path / f"{module}.py").write_text(f"import torch\n\ndef loss(Z, *, weight=1.0):\n    {body}\n")
-        return replace(TINY, objective=f"{module}:loss", hyper={}, method={})
+        return import_code(replace(TINY, objective=f"{module}:loss", hyper={}, method={}), trust=True)
 
     return recipe
 

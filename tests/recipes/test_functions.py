@@ -5,12 +5,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+import jaxtyping
 import pytest
 import torch
 
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES, frossl
-from fullrank.recipes import DataConfig, Recipe, fill_defaults, import_function, keywords, resolve_objective
+from fullrank.recipes import (
+    DataConfig,
+    Recipe,
+    fill_defaults,
+    from_dict,
+    functions,
+    import_code,
+    import_function,
+    keywords,
+    resolve_objective,
+    to_dict,
+)
 from fullrank.recipes.assemble import build_transform
 
 
@@ -78,7 +90,7 @@ def test_an_objective_without_hyperparameters_takes_none():
     ],
 )
 def test_a_value_of_the_wrong_type_is_an_error(name, value, expected):
-    with pytest.raises(UserError, match=f"^objective 'objective', {name}: {expected}$"):
+    with pytest.raises(UserError, match=f"^objective 'objective', {name}: {expected}"):
         fill_defaults(objective, {name: value}, "objective 'objective'")
 
 
@@ -115,8 +127,10 @@ def transform_name(tmp_path, monkeypatch):
     (tmp_path / "my_broken.py").write_text("import no_such_module_of_mine\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(functions, "_imported", {})
     yield "my_transforms:invert"
-    sys.modules.pop("my_transforms", None)
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]
 
 
 def test_a_module_in_the_working_directory_is_found(transform_name):
@@ -149,6 +163,7 @@ def test_a_missing_function_suggests_the_nearest_name(transform_name, name):
 
 
 def test_a_custom_transform_of_a_recipe_changes_its_views(transform_name):
+    import_function(transform_name)
     recipe = Recipe(data=DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
     images = torch.randint(0, 256, (3, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     plain, inverted = (build_transform(each) for each in (recipe, replace(recipe, custom_transforms=(transform_name,))))
@@ -156,21 +171,61 @@ def test_a_custom_transform_of_a_recipe_changes_its_views(transform_name):
     torch.testing.assert_close(inverted(images, draws)[0], 1 - plain(images, draws)[0])
 
 
-def test_an_objective_is_resolved_in_the_library_or_imported(transform_name):
+def test_an_objective_is_resolved_in_the_library_or_among_what_was_imported(transform_name):
     assert resolve_objective("frossl") is frossl
-    assert resolve_objective(transform_name)(0.25, None) == 0.75
+    with pytest.raises(UserError, match="--trust"):
+        resolve_objective(transform_name)
+    assert "my_transforms" not in sys.modules
+    assert import_function(transform_name) is resolve_objective(transform_name)
     with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; for an objective of your own, write package.module:function$"):
         resolve_objective("invert")
     with pytest.raises(UserError, match="'my_transforms:NUMBER': NUMBER of module my_transforms is a int, expected a function"):
-        resolve_objective("my_transforms:NUMBER")
+        import_function("my_transforms:NUMBER")
 
 
-def test_a_recipe_takes_a_users_objective(transform_name, tmp_path):
-    (tmp_path / "my_loss.py").write_text("def loss(Z, *, weight=2.0):\n    return {'sum': weight * Z.sum()}\n")
+def test_the_first_import_says_what_is_imported_from_which_file(transform_name):
+    lines = []
+    for _ in range(2):
+        import_function(transform_name, notify=lines.append)
+    assert lines == ["imports my_transforms:invert from ./my_transforms.py"]
+
+
+def test_a_file_in_the_working_directory_replaces_no_other_module(transform_name, tmp_path):
+    (tmp_path / "wave.py").write_text("raise SystemExit('the file of the working directory ran')\n")
+    sys.modules.pop("wave", None)
+    (tmp_path / "my_user_of_wave.py").write_text("import wave\n\ndef f():\n    return wave.open\n")
+    assert callable(import_function("my_user_of_wave:f")())
+
+
+def test_an_exception_of_the_module_is_one_line(transform_name, tmp_path):
+    (tmp_path / "my_error.py").write_text("1 / 0\n")
+    before = list(sys.path)
+    with pytest.raises(UserError, match=r"'my_error:f' cannot be imported .ZeroDivisionError"):
+        import_function("my_error:f")
+    assert sys.path == before
+
+
+def test_a_recipe_takes_the_hyperparameters_of_a_users_objective_after_its_import(transform_name, tmp_path):
+    (tmp_path / "my_loss.py").write_text("def loss(Z, *, weight=2.0, scale: int = 3):\n    return {'sum': weight * Z.sum()}\n")
     recipe = Recipe(objective="my_loss:loss", hyper={"weight": 3})
-    assert (recipe.hyper, recipe.method) == ({"weight": 3.0}, {"shared": True})
+    assert (recipe.hyper, recipe.method) == ({"weight": 3}, {})
+    recipe = import_code(recipe, trust=["my_loss:loss"])
+    assert (recipe.hyper, recipe.method) == ({"weight": 3.0, "scale": 3}, {"shared": True})
     with pytest.raises(UserError, match="objective 'my_loss:loss' has no hyperparameter 'wait'; it takes weight"):
         Recipe(objective="my_loss:loss", hyper={"wait": 3})
+
+
+@pytest.mark.parametrize("trust", [False, [], ["my_transforms:other"]])
+@pytest.mark.parametrize("field", ["objective", "method_builder", "custom_transforms"])
+def test_code_that_is_not_trusted_is_not_imported(trust, field, transform_name):
+    recipe = Recipe(**{field: (transform_name,) if field == "custom_transforms" else transform_name})
+    with pytest.raises(UserError, match=r"'my_transforms:invert' is code.*--trust"):
+        import_code(recipe, trust)
+    assert "my_transforms" not in sys.modules
+    from_dict(to_dict(recipe))
+    assert "my_transforms" not in sys.modules
+    import_function(transform_name)
+    assert import_code(replace(Recipe(), custom_transforms=(transform_name,)), trust).custom_transforms == (transform_name,)
     sys.modules.pop("my_loss")
 
 
@@ -180,3 +235,14 @@ def test_a_default_that_can_change_is_one_line():
 
     with pytest.raises(UserError, match=r"'loss' has a list as the default of weights.*give a tuple"):
         keywords(loss)
+
+
+@pytest.mark.parametrize("trust", ["my_transforms:invert", "*", 3, None])
+def test_trust_is_a_boolean_or_a_list_of_names(trust, transform_name):
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(UserError, match="trust is"):
+            import_code(Recipe(objective=transform_name), trust)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    assert "my_transforms" not in sys.modules

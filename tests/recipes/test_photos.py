@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.recipes import check, check_num_images, from_dict, photos_recipe, to_dict
+from fullrank.methods import BackboneConfig
+from fullrank.recipes import check, check_num_images, explain_photos_recipe, from_dict, photos_recipe, to_dict
 
 
 def dataset_info(count=10_000, *, side=256, channels=3, height=None):
@@ -10,8 +13,8 @@ def dataset_info(count=10_000, *, side=256, channels=3, height=None):
     return DatasetInfo(count, channels, median, median, median, True, 0, {"RGB": 64})
 
 
-def recipe(*arguments, gpu=False, **numbers):
-    return photos_recipe("folder:cats", dataset_info(*arguments, **numbers), gpu=gpu)[0]
+def recipe(*arguments, gpu=False, choices=(), **numbers):
+    return photos_recipe("folder:cats", dataset_info(*arguments, **numbers), gpu=gpu, **dict(choices))
 
 
 @pytest.mark.parametrize(
@@ -96,15 +99,59 @@ def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
 
 
 def test_each_choice_names_its_flag():
-    found, lines = photos_recipe("folder:cats", dataset_info(1000, side=300, height=200, channels=1), gpu=False)
-    text = "\n".join(lines)
+    info = dataset_info(1000, side=300, height=200, channels=1)
+    found = photos_recipe("folder:cats", info, gpu=False)
+    text = "\n".join(explain_photos_recipe(found, info))
     assert "1,000 images, 1 channel, median 300×200 px" in text
-    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr"):
+    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr", "--schedule.warmup"):
         assert flag in text
     assert f"batch size {found.batch_size}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
-    assert "5 channels" in photos_recipe("x", dataset_info(channels=5), gpu=True)[1][0]
+    five = dataset_info(channels=5)
+    assert "5 channels" in explain_photos_recipe(photos_recipe("x", five, gpu=True), five)[0]
+
+
+def test_the_explanation_is_of_the_recipe_that_runs():
+    info = dataset_info()
+    changed = replace(recipe(), epochs=3, batch_size=48, backbone=BackboneConfig(name="convnext_atto"))
+    text = "\n".join(explain_photos_recipe(changed, info))
+    for value in ("batch size 48", "3 epochs", "convnext_atto"):
+        assert value in text
+    assert "resnet18" not in text
+    assert "narrow" not in text
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("epochs", [1, 3, 10, 40, 1000])
+def test_the_warm_up_follows_the_chosen_epochs(epochs, gpu):
+    found = recipe(100, gpu=gpu, choices={"epochs": epochs})  # 800 epochs without the choice, with a warm-up of 40
+    assert found.epochs == epochs
+    assert found.schedule.warmup == min(max(0.05 * epochs, 1), epochs / 5)
+
+
+def test_the_learning_rate_follows_the_chosen_batch_size():
+    assert recipe(choices={"batch_size": 64}).optimizer.lr == recipe(choices={"batch_size": 1024}).optimizer.lr / 4 == 1e-3
+
+
+@pytest.mark.parametrize(("name", "lr"), [("lars", 0.15), ("sgd", 0.025)])
+def test_the_learning_rate_follows_the_chosen_optimizer(name, lr):
+    found = recipe(choices={"optimizer": name, "batch_size": 128})
+    assert (found.optimizer.name, found.optimizer.lr) == (name, lr)
+
+
+@pytest.mark.parametrize(("size", "stem", "blurred"), [(48, "small", False), (64, "small", True), (96, "standard", True)])
+def test_stem_and_blur_follow_the_chosen_size(size, stem, blurred):
+    found = recipe(side=30 if size > 64 else 300, choices={"size": size})
+    assert (found.views[0].size, found.backbone.stem, found.views[0].blur.probability > 0) == (size, stem, blurred)
+    assert recipe(gpu=True, choices={"size": 160}).backbone.name == "resnet18"
+
+
+@pytest.mark.parametrize("name", ["resnet50", "resnet18", "vit_tiny_patch16_224", "convnext_atto", "resnet18d"])
+def test_a_chosen_backbone_is_that_network_with_its_own_arguments(name):
+    found = recipe(side=40, choices={"backbone": name})
+    assert (found.backbone.name, found.backbone.arguments) == (name, {})
+    assert (found.backbone.stem == "small") is (name in ("resnet50", "resnet18"))
 
 
 def test_too_few_images_are_an_error():

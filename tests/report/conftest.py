@@ -164,6 +164,8 @@ def write_run(
     names = ("features", "probe", "accuracy", "sd", "n")
     evaluation = Evaluation(
         model=path.name,
+        data="photos[test]",
+        majority=0.1,
         train_images=50000,
         test_images=10000,
         statement="trained on train, scored on test",
@@ -177,7 +179,7 @@ def write_run(
             | {"command": "fullrank pretrain cifar10", "started": "2026-01-05T10:00:00Z", "duration_seconds": 7384.0, "commit": "0123abc"}
         ),
         "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in sorted(log, key=lambda row: row.step)),
-        "evaluation.json": json.dumps(evaluation.to_json()),
+        "evaluation.json": json.dumps({"evaluations": [evaluation.to_json()]}),
         "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
     }
     for name, text in files.items():

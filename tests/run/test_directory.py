@@ -1,4 +1,5 @@
 import contextlib
+import inspect
 import os
 import stat
 import subprocess
@@ -13,7 +14,8 @@ from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.recipes import RECIPES, to_dict
 from fullrank.run import Run, create_run_directory, run_lock, write_json
-from fullrank.run.directory import RUN_FILES, RUN_SUBDIRECTORIES, validate_output_dir
+from fullrank.run.directory import recover_run, validate_output_dir
+from fullrank.run.replacement import RUN_FILES, RUN_SUBDIRECTORIES, discard, restored_on_failure
 from fullrank.training import save_checkpoint
 
 HOLD = """
@@ -57,7 +59,16 @@ def lock_in_another_process():
 
 
 def contents(path):
-    return sorted(entry.name for entry in path.iterdir() if entry.name != ".lock")
+    return sorted(entry.name for entry in path.iterdir() if entry.name not in (".lock", ".replaced"))
+
+
+def files(path):
+    """Relative path → content of each file of a folder, but for the lock."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".lock"}
+
+
+class Killed(BaseException):
+    """Raised in place of the end of the process; no code catches this exception."""
 
 
 def test_a_run_without_a_path_gets_the_next_free_name():
@@ -105,10 +116,88 @@ def test_a_run_is_not_overwritten_by_default(old):
     assert (old / "metrics.jsonl").read_text() == "old"
 
 
-def test_overwriting_removes_the_files_of_a_run_and_nothing_else(old):
+def test_overwriting_keeps_the_old_run_aside_until_it_is_discarded(old):
+    before = files(old)
     assert create_run_directory(old, "digits", overwrite=True) == old
     assert contents(old) == ["notes.txt"]
-    assert (old / "notes.txt").read_text() == "my own"
+    aside = files(old / ".replaced")
+    assert aside == {name: content for name, content in before.items() if name != "notes.txt"}
+    discard(old)
+    assert files(old) == {"notes.txt": b"my own"}
+
+
+@pytest.mark.parametrize("error", [UserError("no space left"), KeyboardInterrupt(), RuntimeError("a bug")], ids=lambda e: type(e).__name__)
+def test_a_new_run_that_fails_before_its_first_checkpoint_brings_the_old_run_back(old, error):
+    before = files(old)
+    create_run_directory(old, "digits", overwrite=True)
+
+    def fail():
+        write_json(old / "recipe.json", {})
+        (old / "metrics.jsonl").write_text("new")
+        raise error
+
+    with pytest.raises(type(error)) as caught, restored_on_failure(old):
+        fail()
+    assert "is restored" in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert files(old) == before
+
+
+def test_a_new_run_that_fails_after_its_first_checkpoint_stays(old):
+    create_run_directory(old, "digits", overwrite=True)
+
+    def fail_later():
+        write_json(old / "recipe.json", {})
+        save_checkpoint(old / "checkpoints", 5, weights={"w": torch.ones(1)}, state={}, meta={})
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), restored_on_failure(old):
+        fail_later()
+    assert Run(old).checkpoint().step == 5
+    recover_run(old)  # the process was killed before it could discard the old run
+    assert contents(old) == ["checkpoints", "notes.txt", "recipe.json"]
+    assert not (old / ".replaced").exists()
+
+
+@pytest.mark.parametrize("moves", range(len((*RUN_FILES, *RUN_SUBDIRECTORIES)) + 1))
+def test_a_kill_while_the_old_run_is_set_aside_loses_nothing(old, monkeypatch, moves):
+    before, rename, count = files(old), os.replace, 0
+
+    def killed(source, target):
+        nonlocal count
+        if count == moves:
+            raise Killed
+        count += 1
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            create_run_directory(old, "digits", overwrite=True)
+    with pytest.raises(UserError, match="already contains a run"):
+        validate_output_dir(old)
+    recover_run(old)
+    assert files(old) == before
+
+
+def test_after_a_kill_before_the_first_checkpoint_overwriting_keeps_the_oldest_run(old):
+    before = files(old)
+    create_run_directory(old, "digits", overwrite=True)
+    write_json(old / "recipe.json", {"a": "new run"})
+    (old / "metrics.jsonl").write_text("new")
+    create_run_directory(old, "digits", overwrite=True)
+    assert contents(old) == ["notes.txt"]
+    recover_run(old)
+    assert files(old) == before
+
+
+@pytest.mark.parametrize("leftover", [".recipe.json.123.tmp", ".environment.json.9.tmp", ".lock"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_draft_of_a_killed_process_does_not_make_a_folder_unusable(tmp_path, leftover, overwrite):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / leftover).write_text("ha")
+    assert create_run_directory(path, "digits", overwrite=overwrite) == path
+    assert contents(path) == []
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -118,23 +207,6 @@ def test_a_directory_that_is_not_a_run_is_not_overwritten(tmp_path, overwrite):
     with pytest.raises(UserError, match="already contains other files"):
         create_run_directory(tmp_path / "photos", "digits", overwrite=overwrite)
     assert (tmp_path / "photos" / "report.html").read_text() == "mine"
-
-
-def test_interrupted_overwriting_can_be_repeated(old, monkeypatch):
-    """recipe.json marks the folder as a run, and is removed last."""
-    unlink = Path.unlink
-
-    def cut_short(self, *arguments, **numbers):
-        if self.name == "views.png":
-            raise KeyboardInterrupt
-        unlink(self, *arguments, **numbers)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", cut_short)
-        with pytest.raises(KeyboardInterrupt):
-            create_run_directory(old, "digits", overwrite=True)
-    create_run_directory(old, "digits", overwrite=True)
-    assert contents(old) == ["notes.txt"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -203,7 +275,7 @@ def test_a_lock_that_cannot_be_written_is_an_error(tmp_path):
 
 def test_an_empty_run_has_no_results(tmp_path):
     run = Run(tmp_path)
-    assert (len(run.metrics), run.spectra, run.evaluation, run.environment, run.checkpoints) == (0, None, None, {}, [])
+    assert (len(run.metrics), run.spectra, run.evaluations, run.environment, run.checkpoints) == (0, None, (), {}, [])
     with pytest.raises(UserError, match=f"no run at {tmp_path}"):
         _ = run.recipe
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint yet"):
@@ -213,13 +285,13 @@ def test_an_empty_run_has_no_results(tmp_path):
 def test_a_run_reads_its_files(tmp_path):
     run = Run(tmp_path)
     score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
-    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,))
+    evaluation = Evaluation(model="run", data="mnist[test]", train_images=8, test_images=2, statement="", scores=(score,))
     write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
-    write_json(tmp_path / "evaluation.json", evaluation.to_json())
+    write_json(tmp_path / "evaluation.json", {"evaluations": [evaluation.to_json()]})
     write_json(tmp_path / "environment.json", {"seed": 3})
     np.savez(tmp_path / "spectrum.npz", steps=np.array([0, 5]), samples=np.array([9, 9]), backbone=np.ones((2, 3), np.float32))
     assert run.recipe == RECIPES["cifar10"]
-    assert run.evaluation == evaluation
+    assert run.evaluations == (evaluation,)
     assert run.environment == {"seed": 3}
     assert run.spectra.steps.tolist() == [0, 5]
     assert run.spectra.eigenvalues["backbone"].shape == (2, 3)
@@ -232,3 +304,17 @@ def test_checkpoints_are_found_by_step(tmp_path):
     assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; choose one of the steps 5, 12"):
         run.checkpoint(7)
+
+
+def test_a_checkpoint_that_was_being_replaced_by_a_killed_process_is_recovered(tmp_path):
+    save_checkpoint(tmp_path / "checkpoints", 5, weights={"w": torch.ones(1)}, state={}, meta={})
+    os.replace(tmp_path / "checkpoints" / "step-00000005", tmp_path / "checkpoints" / ".previous-00000005")
+    recover_run(tmp_path)
+    assert Run(tmp_path).checkpoint().weights()["w"] == 1
+
+
+def test_a_run_is_given_by_a_string_or_a_path(tmp_path):
+    assert Run(str(tmp_path)) == Run(tmp_path)
+    assert Run(str(tmp_path)).path == tmp_path
+    with pytest.raises(UserError, match="run is 3, expected a path"):
+        inspect.unwrap(Run.__init__)(Run.__new__(Run), 3)

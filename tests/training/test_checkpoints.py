@@ -10,21 +10,22 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.training import list_checkpoints, save_checkpoint
+from fullrank.training.checkpoints import recover_checkpoints
 
 FILES = ("model.safetensors", "state.pt", "meta.json")
 READ = {"model.safetensors": "weights", "state.pt": "state", "meta.json": "meta"}
 
 
-def save(folder, step, value=None):
+def save(folder, step, value=None, **keywords):
     value = float(step if value is None else value)
     state = {"step": step, "optimizer": {"momentum": torch.full((3,), value)}}
-    return save_checkpoint(folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"})
+    return save_checkpoint(folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"}, **keywords)
 
 
 def assert_complete(checkpoint, value=None):
     value = float(checkpoint.step if value is None else value)
     assert torch.equal(checkpoint.weights()["w"], torch.full((2, 2), value))
-    assert checkpoint.meta() == {"step": checkpoint.step, "recipe": "abc"}
+    assert {name: value for name, value in checkpoint.meta().items() if name != "checksums"} == {"step": checkpoint.step, "recipe": "abc"}
     assert sorted(path.name for path in checkpoint.path.iterdir()) in (sorted(FILES), sorted({*FILES} - {"state.pt"}))
 
 
@@ -45,7 +46,7 @@ def test_saved_values_are_read_back(tmp_path):
 
     (checkpoint,) = list_checkpoints(tmp_path / "checkpoints")
     assert checkpoint.path == tmp_path / "checkpoints" / "step-00000012"
-    assert checkpoint.meta() == {"step": 12, "a": 1}
+    assert (checkpoint.meta()["step"], checkpoint.meta()["a"]) == (12, 1)
     weights, state = checkpoint.weights(), checkpoint.state()["optimizer"]
     assert weights.keys() == network.state_dict().keys()
     assert all(torch.equal(weights[name], tensor) for name, tensor in network.state_dict().items())
@@ -62,7 +63,7 @@ def test_tied_weights_can_be_saved(tmp_path):
 
 def test_only_checkpoints_are_listed_by_step(tmp_path):
     for step in (100_000_000, 2, 11):
-        save(tmp_path, step)
+        save(tmp_path, step, keep=-1)
     for name in (".tmp-00000003", "step-x", "other"):
         (tmp_path / name).mkdir()
     assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [2, 11, 100_000_000]
@@ -70,7 +71,7 @@ def test_only_checkpoints_are_listed_by_step(tmp_path):
 
 def test_only_the_newest_two_can_be_resumed(tmp_path):
     for step in (1, 2, 3, 4):
-        save(tmp_path, step)
+        save(tmp_path, step, keep=-1)
     found = list_checkpoints(tmp_path)
     assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
     for checkpoint in found:
@@ -173,7 +174,8 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["half", "garbage", "empty", "a folder"])
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
-    checkpoint = save(tmp_path, 1)
+    save(tmp_path, 1)
+    checkpoint = save(tmp_path, 2)
     file = checkpoint.path / name
     content = file.read_bytes()
     file.unlink()
@@ -225,7 +227,72 @@ def test_code_in_the_state_is_not_run(tmp_path):
 
 
 def test_meta_is_readable_json(tmp_path):
-    assert json.loads((save(tmp_path, 3).path / "meta.json").read_text()) == {"step": 3, "recipe": "abc"}
+    assert {"step": 3, "recipe": "abc"}.items() <= json.loads((save(tmp_path, 3).path / "meta.json").read_text()).items()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
+def test_one_flipped_byte_is_found(tmp_path, name):
+    save(tmp_path, 1)
+    checkpoint = save(tmp_path, 2)
+    content = bytearray((checkpoint.path / name).read_bytes())
+    for position in range(0, len(content), max(len(content) // 40, 1)):
+        content[position] ^= 1
+        (checkpoint.path / name).write_bytes(content)
+        with pytest.raises(UserError, match=r"checksum differs.*previous checkpoint") as caught:
+            getattr(checkpoint, READ[name])()
+        assert_one_line(caught, str(checkpoint.path / name))
+        content[position] ^= 1
+    (checkpoint.path / name).write_bytes(content)
+    assert_complete(checkpoint)
+
+
+def test_the_only_checkpoint_has_no_previous_one_to_use(tmp_path):
+    checkpoint = save(tmp_path, 1)
+    (checkpoint.path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="restore the file, or start a new run"):
+        checkpoint.weights()
+
+
+def test_a_checkpoint_without_checksums_is_read(tmp_path):
+    checkpoint = save(tmp_path, 3)
+    (checkpoint.path / "meta.json").write_text('{"step": 3, "recipe": "abc"}')
+    assert_complete(checkpoint)
+    assert checkpoint.state()["step"] == 3
+
+
+def test_the_step_in_the_metadata_must_be_that_of_the_folder(tmp_path):
+    path = save(tmp_path, 3).path
+    path.rename(tmp_path / "step-00000004")
+    with pytest.raises(UserError, match="its step is 3, expected 4"):
+        list_checkpoints(tmp_path)[0].weights()
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(1, [5]), (2, [4, 5]), (3, [3, 4, 5]), (9, [1, 2, 3, 4, 5]), (-1, [1, 2, 3, 4, 5])])
+def test_the_newest_checkpoints_are_kept(tmp_path, keep, expected):
+    for step in (1, 2, 3, 4, 5):
+        save(tmp_path, step, keep=keep)
+    assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step:08d}" for step in expected]
+
+
+def test_a_checkpoint_that_was_being_replaced_is_recovered(tmp_path):
+    save(tmp_path, 1)
+    os.replace(tmp_path / "step-00000001", tmp_path / ".previous-00000001")
+    (tmp_path / ".tmp-00000001").mkdir()
+    recover_checkpoints(tmp_path)
+    assert_complete(list_checkpoints(tmp_path)[0], 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_a_full_disk_at_the_first_checkpoint_speaks_of_no_other(tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError) as caught:
+        save(tmp_path, 1)
+    assert_one_line(caught, "no checkpoint has been written yet", "free some space")
+    assert "previous" not in str(caught.value)
 
 
 def test_the_checkpoint_before_the_newest_can_be_resumed(tmp_path):

@@ -104,5 +104,5 @@ def test_an_error_of_the_cpu_allocator_is_recognised():
 
 
 def test_a_negative_micro_batch_is_an_error(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"machine.micro_batch is -1, but has to be at least 0; change --machine.micro_batch"):
+    with pytest.raises(UserError, match=r"machine.micro_batch: got -1, expected int from 0 .*; change --machine.micro_batch"):
         train(tiny, tmp_path / "run", -1)

@@ -3,17 +3,17 @@ import inspect
 import json
 from dataclasses import asdict
 
-import cattrs
 import pytest
 import tyro
 
 from fullrank.errors import UserError
+from fullrank.structure import structure
 from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, config
 
 
 def test_a_config_equals_its_json_round_trip():
     view = ViewConfig(count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1)
-    assert cattrs.structure(json.loads(json.dumps(asdict(view))), ViewConfig) == view
+    assert structure(json.loads(json.dumps(asdict(view))), ViewConfig, "view") == view
 
 
 def test_a_config_can_be_given_on_the_command_line():
@@ -33,20 +33,20 @@ def test_every_field_has_a_docstring():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ViewConfig(count=0), "view.count is 0, but has to be at least 1"),
-        (lambda: ViewConfig(flip=1.5), "view.flip is 1.5, but has to be between 0 and 1"),
-        (lambda: ViewConfig(jitter=JitterConfig(hue=0.6)), "view.jitter.hue is 0.6, but has to be between 0 and 0.5"),
-        (lambda: ViewConfig(jitter=JitterConfig(contrast=-0.1)), "view.jitter.contrast is -0.1, but has to be 0 or more"),
+        (lambda: ViewConfig(count=0), "view.count: got 0, expected int from 1"),
+        (lambda: ViewConfig(flip=1.5), "view.flip: got 1.5, expected float from 0 to 1"),
+        (lambda: ViewConfig(jitter=JitterConfig(hue=0.6)), "view.jitter.hue: got 0.6, expected float from 0 to 0.5"),
+        (lambda: ViewConfig(jitter=JitterConfig(contrast=-0.1)), "view.jitter.contrast: got -0.1, expected float from 0"),
         (
             lambda: ViewConfig(crop=CropConfig(scale=(1.0, 0.2))),
-            "view.crop.scale is (1.0, 0.2), but has to be two positive numbers",
+            "view.crop.scale: got (1.0, 0.2), expected values with the smaller one first",
         ),
-        (lambda: ViewConfig(blur=BlurConfig(sigma=(0.0, 2.0))), "view.blur.sigma is (0.0, 2.0), but has to be two positive numbers"),
+        (lambda: ViewConfig(blur=BlurConfig(sigma=(0.0, 2.0))), "view.blur.sigma[0]: got 0.0, expected float from 0.001"),
         (
             lambda: ViewConfig(affine=AffineConfig(translate=(2.0, 0.0))),
-            "view.affine.translate is (2.0, 0.0), but has to be two numbers",
+            "view.affine.translate[0]: got 2.0, expected float from 0 to 1",
         ),
-        (lambda: ViewConfig(solarize=SolarizeConfig(threshold=128.0)), "view.solarize.threshold is 128.0, but has to be between 0 and 1"),
+        (lambda: ViewConfig(solarize=SolarizeConfig(threshold=128.0)), "view.solarize.threshold: got 128.0, expected float from 0 to 1"),
     ],
 )
 def test_an_invalid_value_is_named(make, message):

@@ -16,7 +16,7 @@ from fullrank.cli.flags import call, parse
 from fullrank.conformance import ConformanceReport, check
 from fullrank.errors import UserError
 from fullrank.objectives import Objective
-from fullrank.recipes import keywords, resolve_objective
+from fullrank.recipes import import_function, keywords, resolve_objective
 from fullrank.report.conformance import SIGNS, render, summary
 from fullrank.terminal import stderr
 
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> None:
         call(explain, arguments, command="check")
         return
     name, *rest = arguments
-    objective = resolve_objective(name)
+    objective = import_function(name, notify=stderr().print) if ":" in name else resolve_objective(name)
     options, hyperparameters = parse_flags(name, objective, rest)
     if options.processes < 1:
         raise UserError(f"--processes is {options.processes}, expected 1 or more")

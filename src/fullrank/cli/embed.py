@@ -1,14 +1,15 @@
-"""`fullrank embed`: write the embeddings of images to Parquet."""
+"""`fullrank embed`: write the embeddings of images to a Parquet, CSV or NumPy file."""
 
 from functools import partial
 from pathlib import Path
 
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import ReadFlags, ReadOptions, resolve_device, resolve_source
-from fullrank.embed import embed as embed_images
-from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, open_images
-from fullrank.loading import load
+from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
+from fullrank.cli.sources import ReadFlags, ReadOptions
+from fullrank.embeddings import embed as embed_images
+from fullrank.embeddings import file_format
+from fullrank.errors import printable
+from fullrank.images import DecodeErrors
 from fullrank.terminal import stderr
 
 
@@ -20,39 +21,37 @@ def embed(
     split: str | None = None,
     batch_size: int = 512,
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
+    network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Write the name, the label and the embedding of every image; a missing label is null.
+    """Write the name, the label, the class and the embedding of every image; a missing label is null.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME or file:PATH.
-        out: the Parquet file to write.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        out: the file to write; its suffix determines the format: .parquet, .csv, .npz (arrays embeddings, labels, names, classes) or .npy.
         split: name of the split; required if the source has several splits.
         batch_size: images per forward pass.
         overwrite: replace the file if it exists.
         read: how images are read, and where the backbone runs.
+        network: the network of a file that another library wrote.
     """
-    loaded = load(model)
-    source, _ = resolve_source(loaded, read.data)
-    splits = open_images(source, split=split)
-    if len(splits) > 1:
-        raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split")
-    (images,) = splits.values()
-    device, decode_errors = resolve_device(read.accelerator), DecodeErrors(max_error_fraction=read.max_error_fraction)
-    rows = embed_images(
-        loaded.backbone.to(device),
-        images,
-        loaded.preprocess,
-        out,
+    file_format(out)
+    console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
+    loaded = load_model(model, network)
+    embed_images(
+        loaded,
+        read.images(loaded),
+        out=out,
+        split=split,
         batch_size=batch_size,
-        device=device,
+        device=read.accelerator,
         workers=read.workers,
         decode_errors=decode_errors,
         overwrite=overwrite,
+        notify=partial(console.print, markup=False, soft_wrap=True),
     )
-    stderr().print(f"{rows:,} embeddings of {images.source}: {out}")
     for name, reason in decode_errors.reasons.items():
-        stderr().print(f"skipped {name}: {reason}")
+        console.print(printable(f"skipped {name}: {reason}"), markup=False, soft_wrap=True)
 
 
 run = partial(call, embed, command="embed")

@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import io
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -12,6 +14,9 @@ import tyro
 from fullrank.errors import UserError
 
 T = TypeVar("T")
+
+LONGEST_NAME, LONGEST_PATH = 255, 4096
+"""Bytes of the longest file name and the longest path on Linux."""
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 """The positional argument of the commands that take a MODEL."""
@@ -31,13 +36,50 @@ def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) 
     return parse(deferred, arguments, command=command)()  # called after parsing, because `parse` captures the output
 
 
-def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, default: Any = None, description: str | None = None) -> T:
+def check_arguments(arguments: Sequence[str], *, command: str) -> None:
+    """Check that no argument is empty, contains a zero byte, or is longer than a path can be. An empty path would be the working directory.
+
+    Raises:
+        UserError: an argument is one of these.
+    """
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if not argument or (equals and not value and flag.startswith("--")):
+            where = flag or (arguments[i - 1] if i and arguments[i - 1].startswith("--") else f"argument {i + 1}")
+            raise UserError(f"{where} is empty, expected a value; is a variable of the shell not set? See fullrank {command} --help")
+        if "\0" in argument:
+            raise UserError(f"argument {argument!r} contains a zero byte, expected text; see fullrank {command} --help")
+        text = value if equals else argument
+        longest = 0 if text.startswith(("{", "[")) else max(len(os.fsencode(part)) for part in text.split("/"))
+        if longest > LONGEST_NAME or len(text) > LONGEST_PATH:
+            size = f"at most {LONGEST_NAME} bytes in a name and {LONGEST_PATH} in a path"
+            raise UserError(f"argument {i + 1}, '{argument[:40]}…', has {len(argument)} characters, expected {size}; shorten it")
+
+
+def parse(
+    what: Callable[..., T],
+    arguments: Sequence[str],
+    *,
+    command: str,
+    default: Any = None,
+    description: str | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> T:
     """Parse `arguments` into `what`, a dataclass.
+
+    Args:
+        what: the dataclass, or a function.
+        arguments: the command line after the command.
+        command: the command, for the messages.
+        default: the values of flags that are not given.
+        description: the first paragraph of the help.
+        hints: unknown flag, with hyphens → what to say instead of the suggestions of tyro.
 
     Raises:
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
+    check_arguments(arguments, command=command)
     options: dict[str, Any] = {"args": list(arguments), "prog": f"fullrank {command}", "description": description}
     if default is not None:
         options["default"] = default
@@ -47,7 +89,11 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, def
             return tyro.cli(what, **options)
     except SystemExit as stop:
         if stop.code:
-            raise UserError(f"{one_line(output.getvalue())}; see fullrank {command} --help") from None
+            text = one_line(output.getvalue())
+            unknown = re.match(r"unrecognized options: (--[^\s=,;]+)", text)
+            if unknown and (hint := hints.get(unknown[1].replace("_", "-"))):
+                text = f"unrecognized options: {unknown[1]}; {hint}"
+            raise UserError(f"{text}; see fullrank {command} --help") from None
     return tyro.cli(what, **options)  # again, to print the help on the terminal
 
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import importlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
-from fullrank.terminal import is_rank_zero, lasting_streams, printable
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
+from fullrank.terminal import is_rank_zero, lasting_streams
 
 COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: success; 1: one of several processes failed; 2: a mistake that the user can fix; 128 + n: stopped by signal n.
     """
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for its processes: a module in the working directory replaces none of Python's
     with lasting_streams():
         return _main(list(sys.argv[1:] if argv is None else argv))
 

@@ -81,7 +81,7 @@ def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
     for column in ("", "verdict", "claim", "expected", "measured"):
         table.add_column(column)
     for claim in claims:
-        kind = Text(f"correction {claim.verdict}" if claim.corrected else claim.verdict, style="dim")
+        kind = Text(claim.verdict if claim.kind == "claim" else f"{claim.kind} {claim.verdict}", style="dim")
         table.add_row(Text(claim.mark, COLORS[claim.mark]), kind, Text(claim.statement), Text(claim.expected), Text(claim.measured))
     console.print(table)
 
@@ -99,7 +99,8 @@ def list_figures(console: Console) -> None:
         table.add_row(Text(name), Text(load_figure(name).claim), Text(summary), seconds)
     console.print(table)
     console.print(
-        "claims are statements of the paper; corrections are our statements, from derivations or control experiments (docs/derivations)"
+        "claims are statements of the paper (from memory: its text was not at hand); "
+        "corrections are our statements, from derivations or control experiments (docs/derivations)"
     )
     console.print("to compute one figure: fullrank reproduce frossl/fig2 --size smoke")
 

@@ -1,13 +1,10 @@
-"""Images and devices of the commands that take a MODEL."""
+"""Flags of the commands that take a MODEL: its images, and how they are read."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-import torch
 import tyro
 
-from fullrank.errors import UserError
-from fullrank.images import Images, open_images, train_and_test
 from fullrank.loading import Model
 from fullrank.recipes import DataConfig
 
@@ -24,43 +21,28 @@ class ReadOptions:
     """Number of processes that decode images; 0 decodes in the main process."""
     max_error_fraction: float = 0.1
     """Largest share of unreadable images; the command stops if there are more."""
+    labels: Annotated[Literal["auto", "none", "folders"] | None, tyro.conf.arg(name="data.labels")] = None
+    """auto, none or folders, as in fullrank pretrain; by default that of the run."""
+    image_column: Annotated[str | None, tyro.conf.arg(name="data.image_column")] = None
+    """The image column of a table."""
+    label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
+    """The label column of a table."""
+    follow_links: Annotated[bool, tyro.conf.arg(name="data.follow_links")] = False
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int | None, tyro.conf.arg(name="data.max_pixels")] = None
+    """Images with more pixels are not read."""
+    max_expansion: Annotated[int | None, tyro.conf.arg(name="data.max_expansion")] = None
+    """Parquet files that expand to more than this many times their size are not read."""
+
+    def images(self, model: Model) -> str | DataConfig | None:
+        """Return the source, with how to read it if a flag says so; None: that of the run."""
+        names = ("labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+        given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
+        if not given or (self.data is None and model.recipe is None):
+            return self.data
+        config = DataConfig(source=self.data) if self.data is not None or model.recipe is None else model.recipe.data
+        return replace(config, **given)
 
 
 ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]
 """The fields of `ReadOptions` as flags without a prefix."""
-
-
-def resolve_source(model: Model, data: str | None) -> tuple[str, DataConfig]:
-    """Return the source of --data, or else the source of the run, with the names of its splits.
-
-    Raises:
-        UserError: --data is missing, and the model is not a run.
-    """
-    if data is not None:
-        return data, DataConfig(source=data)
-    if model.recipe is None:
-        raise UserError(f"model '{model.name}' has no images; give --data SOURCE")
-    return model.recipe.data.source, model.recipe.data
-
-
-def open_split(model: Model, data: str | None, split: str | None) -> Images:
-    """Return the split with this name, or by default the held-out images."""
-    source, config = resolve_source(model, data)
-    if split is not None:
-        return open_images(source, split=split)[split]
-    return train_and_test(source, train=config.train, test=config.test, seed=model.recipe.seed if model.recipe else 0).test
-
-
-def resolve_device(accelerator: str) -> torch.device:
-    """Return the device with this name; 'auto' is a GPU if there is a GPU.
-
-    Raises:
-        UserError: the device is not available.
-    """
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if accelerator == "auto":
-        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
-    if not available.get(accelerator):
-        names = ", ".join(name for name, is_available in available.items() if is_available)
-        raise UserError(f"accelerator '{accelerator}' is not available; choose from auto, {names}")
-    return torch.device(accelerator)

@@ -16,14 +16,15 @@ from rich.table import Table
 from fullrank.atomic import atomic_write
 from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
-from fullrank.cli.sources import ReadFlags, ReadOptions, open_split, resolve_device
+from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
+from fullrank.cli.sources import ReadFlags, ReadOptions
 from fullrank.errors import UserError
-from fullrank.evaluation import measure_spectrum
 from fullrank.images import DecodeErrors
+from fullrank.judging import held_out_images, measure_spectrum
 from fullrank.loading import load
 from fullrank.run import Run, SpectrumHistory
 from fullrank.spectrum import METRICS, Spectrum, compute_metrics
-from fullrank.spectrum.metrics import CENTRED, SAMPLES_PER_DIMENSION
+from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 from fullrank.terminal import stderr
 
 LEADING = 10
@@ -51,6 +52,7 @@ def spectrum(
     split: str | None = None,
     out: Path | None = None,
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
+    network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its projector.
@@ -58,30 +60,31 @@ def spectrum(
     For a single run directory, the command also shows the spectra over training.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
         against: a second MODEL, measured on the same images and shown next to the first.
         split: name of the split; by default the held-out images.
         out: write eigenvalues to FILE.npz, metrics to FILE.json, or a figure to FILE.png.
         overwrite: replace the file.
         read: how images are read, and where the backbone runs.
+        network: the network of a file that another library wrote.
     """
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz, .json or .png")
-    models = [load(name) for name in (model, against) if name is not None]
-    images = open_split(models[0], read.data, split)
+    models = [load_model(model, network), *([load(against)] if against is not None else [])]
+    images = held_out_images(models[0], read.images(models[0]), split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
-        device = resolve_device(read.accelerator)
         measured = []
         for each in models:
             decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
-            spectra = measure_spectrum(each, images, device=device, workers=read.workers, decode_errors=decode_errors)
+            spectra = measure_spectrum(each, images, device=read.accelerator, workers=read.workers, decode_errors=decode_errors)
             measured.append(ModelSpectra(each.name, spectra, load_history(each.name)))
         if out and draft:
             WRITERS[out.suffix](draft, measured)
     show(measured, Console())
     console = stderr()
     n = next(iter(measured[0].spectra.values())).n
-    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}")
+    source = getattr(images, "source", "memory")
+    console.print(f"{n:,} images of {source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}")
     if warning := sample_warning(list(labelled(measured).values())):
         console.print(warning, style="yellow")
     if out:
@@ -148,9 +151,10 @@ def metrics_table(spectra: dict[str, Spectrum]) -> Table:
     table = Table("")
     for label in spectra:
         table.add_column(label, no_wrap=True)
+    table.add_column("better", no_wrap=True)
     values = [compute_metrics(spectrum) for spectrum in spectra.values()]
     for key, metric in METRICS.items():
-        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values))
+        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values), metric.better.replace("none", "–"))
     table.add_row("dimensions", *(str(spectrum.D) for spectrum in spectra.values()))
     table.add_section()
     for j in range(min(LEADING, max(spectrum.D for spectrum in spectra.values()))):

@@ -16,10 +16,12 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.dynamics.two_view import TwoViewLoss
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def frossl_mode_vector_field(
     s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
 ) -> Float[Tensor, "2 K"]:
@@ -39,6 +41,7 @@ def frossl_mode_vector_field(
     return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
 
 
+@tensor_arguments
 def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
     """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It conserves s₁² − s₂².
 
@@ -71,6 +74,7 @@ class LogisticModes:
     rate: Float[Tensor, " K"]
     """The growth rate of a small s²."""
 
+    @tensor_arguments
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
         """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)); s₀ is not 0, and t = ∞ gives the fixed point.
 
@@ -81,6 +85,7 @@ class LogisticModes:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
+    @tensor_arguments
     def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
 
@@ -98,6 +103,7 @@ class LogisticModes:
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
 
+@tensor_arguments
 def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Return FroSSL's balanced modes if λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
 
@@ -116,6 +122,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
     return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
 
 
+@tensor_arguments
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
@@ -133,6 +140,7 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
+@tensor_arguments
 def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, dimensions: int, shared: bool = False) -> float:
     """Return the largest Hessian eigenvalue of `frossl_loss`, λ = γ, with the first D modes at their fixed point and the others at 0.
 
@@ -162,6 +170,7 @@ def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, di
     return (2 if shared else 1) * top.max().item()
 
 
+@tensor_arguments
 def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> float:
     """Return the largest Hessian eigenvalue of `barlow_loss` at its balanced minimum, 4 max κ over the learned modes, or 8 max κ shared.
 
@@ -176,6 +185,7 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
+@tensor_arguments
 def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
@@ -200,6 +210,7 @@ def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
+@tensor_arguments
 def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
     """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.learning_times`.
 
@@ -217,22 +228,41 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
     return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
 
 
+@tensor_arguments
 def frossl_barlow_step_ratio(
-    lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
+    lam: Float[Tensor, " D"],
+    kappa: Float[Tensor, " D"],
+    *,
+    share: float,
+    s0: Float[Tensor, " D"] | None = None,
+    fraction: float = 0.5,
+    shared: bool = False,
 ) -> Float[Tensor, " D"]:
-    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its stability limit.
+    """Return FroSSL's number of steps divided by Barlow Twins', each at the same share of its own stability limit.
 
-    It is the ratio of log(1 + η · rate/2), Barlow Twins' over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends,
-    as the share tends to 0, to
+    Steps are counted from s₀ to the same fraction f of each loss's own limit (`steps_to_fraction`). The ratio is the product of
 
-        (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
+        log(1 + η · rate/2) of Barlow Twins over that of FroSSL, with η = 2 · share / curvature
+        log[(limit/s₀² − 1) f/(1 − f)] of FroSSL over that of Barlow Twins
 
-    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps. Where ρ differs from mode to
-    mode, it can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns it at κ, with a limit set by the
-    largest κ.
+    With one ρ for all modes, the first factor tends, as the share tends to 0, to (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down
+    to 1, and to 1 for shared weights; it is never below 1. The second factor is 1 at ρ = 1. At ρ < 1 it is below 1, since FroSSL's limit of
+    s² is the lower one, and it tends to 1 only as s₀ → 0, like 1/log(1/s₀). So *with ρ < 1 FroSSL can need fewer steps*. At equal learning
+    rate, as s₀ → 0, FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps.
+
+    Where ρ differs from mode to mode, the ratio can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns
+    it at κ, with a limit set by the largest κ.
+
+    Args:
+        lam: λ.
+        kappa: κ, above 0 and at most λ.
+        share: learning rate divided by the stability limit, between 0 and 1.
+        s0: s at t = 0; by default the limit s₀ → 0, where the second factor is 1.
+        fraction: f.
+        shared: whether both views have one network.
 
     Raises:
-        UserError: the share is not between 0 and 1; not 0 < κ ≤ λ.
+        UserError: the share or the fraction is not between 0 and 1; not 0 < κ ≤ λ; s₀ is not below the fixed points.
 
     Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
 
@@ -240,14 +270,19 @@ def frossl_barlow_step_ratio(
     tensor([1.5000])
     >>> frossl_barlow_step_ratio(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
     tensor([1.5000, 0.2727])
+    >>> frossl_barlow_step_ratio(torch.ones(1), torch.full((1,), 0.05), share=0.1, s0=torch.full((1,), 1e-3), shared=True)
+    tensor([0.7835])
     """
     if not 0 < share < 1:
         raise UserError(f"share is {share}, expected a number between 0 and 1, since gradient descent diverges above the stability limit")
+    limits = {
+        "frossl": (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
+        "barlow": (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
+    }
     frossl, barlow = (
-        torch.log1p(share / top * modes.rate)
-        for top, modes in (
-            (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
-            (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
-        )
+        1 / torch.log1p(share / top * modes.rate)
+        if s0 is None
+        else steps_to_fraction(modes, s0, learning_rate=2 * share / top, fraction=fraction)
+        for top, modes in limits.values()
     )
-    return barlow / frossl
+    return frossl / barlow

@@ -1,7 +1,7 @@
 """Evaluation of frozen backbones: features, probes, baselines, and an online probe that is trained together with the backbone."""
 
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
-from fullrank.evaluation.evaluate import PROBES, evaluate, table
+from fullrank.evaluation.evaluate import PROBES, evaluate_backbone, table
 from fullrank.evaluation.features import Features, extract_features, standardize
 from fullrank.evaluation.few_shot import FewShot, few_shot
 from fullrank.evaluation.frozen import restore_modes, state_hash, verify_frozen
@@ -9,7 +9,7 @@ from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
 from fullrank.evaluation.online import OnlineProbe
 from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, topk_accuracy
-from fullrank.evaluation.spectrum import measure_spectrum
+from fullrank.evaluation.spectrum import encoder_spectrum
 
 __all__ = [
     "PROBES",
@@ -20,13 +20,13 @@ __all__ = [
     "ProbeResult",
     "ProbeScore",
     "calibrate_batchnorm",
-    "evaluate",
+    "encoder_spectrum",
+    "evaluate_backbone",
     "extract_features",
     "few_shot",
     "knn",
     "linear_probe",
     "linear_probe_sgd",
-    "measure_spectrum",
     "raw_pixels",
     "restore_modes",
     "standardize",

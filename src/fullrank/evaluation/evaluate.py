@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 from rich.table import Column, Table
+from rich.text import Text
 from torch import nn
 
-from fullrank.errors import pick
+from fullrank.errors import UserError, pick
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import few_shot
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
-from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes
+from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.splits import TRAIN
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ PROBES: dict[str, Probe] = {"linear": _linear, "linear-sgd": _linear_sgd, "knn":
 """Probes, by name on the command line."""
 
 
-def evaluate(
+def evaluate_backbone(
     backbone: nn.Module,
     untrained: nn.Module | None,
     preprocess: Preprocess,
@@ -88,6 +90,8 @@ def evaluate(
     baselines: bool = True,
     dimensions: slice = slice(None),
     model: str = "",
+    data: str | None = None,
+    step: int | None = None,
     statement: str = "",
     batch_size: int = 512,
     workers: int = 0,
@@ -100,8 +104,8 @@ def evaluate(
     reason.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); `evaluate` verifies that the weights do not change.
-        untrained: the same network with untrained weights, or None; `evaluate` calibrates BatchNorm on training images.
+        backbone: maps float32 images (n, C, S, S) to features (n, D); the function verifies that the weights do not change.
+        untrained: the same network with untrained weights, or None; the function calibrates BatchNorm on training images.
         preprocess: the preprocessing of the backbone.
         train: images for training the probes.
         test: images for scoring the probes.
@@ -111,6 +115,8 @@ def evaluate(
         baselines: whether to score raw pixels and the untrained backbone too.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
+        data: name of the data set, the key of its scores; by default `name_data(train, test)`.
+        step: step of the checkpoint.
         statement: one sentence that describes the training and the test images.
         batch_size: images per forward pass.
         workers: number of processes that decode images; 0 decodes in this process.
@@ -119,31 +125,36 @@ def evaluate(
 
     Raises:
         AssertionError: the backbone changed during the evaluation.
-        UserError: a probe is unknown, the features do not have these dimensions, or too many images are unreadable.
+        UserError: a probe is unknown, the images lack the labels for a score, the features do not have these dimensions, or too many images
+            are unreadable.
     """
     selected = [pick(name, PROBES, "probe") for name in probes]
-    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    counts, scores = (len(train), len(test)), []
-    left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
+    if not selected:
+        raise UserError(f"no probe, expected at least one of {', '.join(PROBES)}")
     if reason := why_not_scorable(train, test):
-        left_out = [f"all scores: {reason}"]
-    else:
-        if baselines and untrained is None:
-            left_out.append("untrained backbone: the model cannot be re-initialised")
-        progress("features of the backbone")
-        extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
-        options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
-        for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
-            counts = len(features.train.X), len(features.test.X)
-            for name, probe in zip(probes, selected, strict=True):
-                progress(f"{name}: {features.name}")
-                scores += probe(features, device, seed)
-        if decode_errors.reasons:
-            left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
+        raise UserError(f"nothing can be scored: {reason}")
+    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
+    counts, scores, majority = (len(train), len(test)), [], None
+    left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
+    if baselines and untrained is None:
+        left_out.append("untrained backbone: the model cannot be re-initialised")
+    progress("features of the backbone")
+    extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
+    options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
+    for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
+        counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
+        for name, probe in zip(probes, selected, strict=True):
+            progress(f"{name}: {features.name}")
+            scores += probe(features, device, seed)
+    if decode_errors.reasons:
+        left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
         model=model,
+        data=name_data(train, test) if data is None else data,
+        step=step,
         train_images=counts[0],
         test_images=counts[1],
+        majority=majority,
         statement=statement,
         scores=tuple(scores),
         left_out=tuple(left_out),
@@ -180,6 +191,22 @@ def feature_sets(
         )
 
 
+def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
+    """Return the name of a data set: the source of the test images, and that of the training images if it is not the usual one.
+
+    >>> from fullrank.images import train_and_test
+    >>> splits = train_and_test("digits")
+    >>> name_data(splits.train, splits.test)
+    'digits (held out)'
+    """
+    train_source, test_source = getattr(train, "source", "memory"), getattr(test, "source", "memory")
+    if train_source == test_source:
+        return test_source if train is test else f"{test_source} (held out)"
+    data, _, split = train_source.rstrip("]").rpartition("[")
+    usual = split.lower() in TRAIN and test_source.startswith(f"{data}[")
+    return test_source if usual else f"{test_source} (trained on {train_source})"
+
+
 def report_unlabelled(images: Images | MemoryImages, split: str) -> list[str]:
     """Return a list with one line, the number of unlabelled images, or an empty list if all images have labels."""
     missing = int((torch.as_tensor(images.labels) < 0).sum())
@@ -191,14 +218,18 @@ def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages) 
     y, y_test = (torch.as_tensor(images.labels) for images in (train, test))
     classes = len(y[y >= 0].unique())
     if classes == 0:
-        return "the training images have no labels"
+        return f"the training images{_source(train)} have no labels; give images in class folders, or a table with a label column"
     if classes == 1:
-        return "all training images have the same class, but a probe needs at least two classes"
-    return "" if (y_test >= 0).any() else "the test images have no labels"
+        return f"all labelled training images{_source(train)} have the same class, but a probe needs at least two classes"
+    return "" if (y_test >= 0).any() else f"the test images{_source(test)} have no labels; name another test split"
+
+
+def _source(images: Images | MemoryImages) -> str:
+    return f" of {source}" if (source := getattr(images, "source", "")) else ""
 
 
 def table(evaluation: Evaluation) -> Table:
-    """Build a table for the terminal: one row per probe, one column per feature set.
+    """Build a table for the terminal: one row per probe, one column per feature set; the last row is the majority rate.
 
     >>> score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
     >>> table(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,))).row_count
@@ -211,7 +242,12 @@ def table(evaluation: Evaluation) -> Table:
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
-    grid = Table("probe", *(Column(name, justify="right") for name in columns), caption=caption, caption_justify="left")
+    title = Text(evaluation.data) if evaluation.data else None
+    grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)
+    grid.title_justify = grid.caption_justify = "left"
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
+    if evaluation.majority is not None:
+        grid.add_section()
+        grid.add_row("majority class", *(f"{evaluation.majority:.1%}" for _ in columns))
     return grid

@@ -20,6 +20,8 @@ class Features:
     labels: Int64[Tensor, " n"]
     """-1 for images without a label."""
     names: list[str]
+    classes: tuple[str, ...] = ()
+    """The names of the labels, () if they are unknown."""
 
 
 def extract_features(
@@ -62,7 +64,7 @@ def extract_features(
     )
     parts = [select_dimensions(features, dimensions) for features in batches]
     names = [name for part in parts for name in part.names]
-    return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names)
+    return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names, parts[0].classes)
 
 
 def stream_features(
@@ -82,7 +84,7 @@ def stream_features(
             empty = False
             with torch.inference_mode():  # does not contain the yield, otherwise the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
-            yield Features(X, part.labels.cpu(), part.names)
+            yield Features(X, part.labels.cpu(), part.names, tuple(images.classes))
     if empty:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
 

@@ -1,4 +1,4 @@
-"""Results of probes: the accuracy of one probe, and the scores of an evaluation (the content of evaluation.json)."""
+"""Results of probes: the accuracy of one probe, and the scores of an evaluation (an entry of evaluation.json)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -40,12 +40,18 @@ class ProbeScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of a model on one split of labelled images."""
+    """The scores of one model on one data set."""
 
     model: str
     """The model argument of the command line."""
+    data: str = ""
+    """The source URI of the test images with their split: 'hf:uoft-cs/cifar10[test]', or 'digits (held out)'."""
+    step: int | None = None
+    """The step of the checkpoint, None if the model is not a run."""
     train_images: int
     test_images: int
+    majority: float | None = None
+    """The share of the most frequent class among the labelled test images: the accuracy of guessing this class every time."""
     statement: str
     """One sentence that describes the training and the test images."""
     scores: tuple[ProbeScore, ...] = ()
@@ -53,12 +59,12 @@ class Evaluation:
     """Descriptions of what was not scored, with the reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of evaluation.json."""
+        """Return one entry of evaluation.json."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], *, source: str = "evaluation") -> "Evaluation":
-        """Build an evaluation from the content of evaluation.json.
+        """Build an evaluation from one entry of evaluation.json.
 
         Raises:
             UserError: a field is missing, unknown or of the wrong type.
@@ -69,6 +75,16 @@ class Evaluation:
         True
         """
         return structure(value, cls, source)
+
+
+def majority_rate(y: Int64[Tensor, " n"]) -> float | None:
+    """Return the share of the most frequent class among the labels, None without labels; -1 is no label.
+
+    >>> majority_rate(torch.tensor([0, 2, 2, 2, -1]))
+    0.75
+    """
+    labels = y[y >= 0]
+    return labels.bincount().max().item() / len(labels) if len(labels) else None
 
 
 def topk_accuracy(logits: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> ProbeResult:

@@ -45,7 +45,7 @@ class StreamingEncoderSpectrum:
         return {location: streaming.compute() for location, streaming in self._spectra.items()}
 
 
-def measure_spectrum(
+def encoder_spectrum(
     model: EncoderModel,
     images: Images | MemoryImages,
     *,
@@ -74,7 +74,7 @@ def measure_spectrum(
     >>> from types import SimpleNamespace
     >>> from fullrank.images import open_images
     >>> model = SimpleNamespace(backbone=nn.Flatten(), projector=None, preprocess=Preprocess(1, 8, (0.5,), (0.5,)))
-    >>> measure_spectrum(model, open_images("digits")["all"])["backbone"].collapsed_dimensions()  # three pixels are always black
+    >>> encoder_spectrum(model, open_images("digits")["all"])["backbone"].collapsed_dimensions()  # three pixels are always black
     3
     """
     empty = model.projector is None or not list(model.projector.children())

@@ -1,35 +1,43 @@
 """Images from folders, Parquet files, the Hugging Face hub and scikit-learn's digits, in memory, on disk or as a stream."""
 
+from fullrank.images.bit_depth import BitDepth, find_bit_depth
 from fullrank.images.dataloaders import batch_indices, crop_batches, dataloader
 from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, fits
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
-from fullrank.images.load import Batch, MemoryImages, iterate_batches, load_images
+from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
+from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.source import Images
-from fullrank.images.source_uri import Splits, open_images, train_and_test
+from fullrank.images.source import Images, OpenOptions
+from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
 from fullrank.images.splits import hold_out
 from fullrank.images.streaming import StreamedImage, StreamedImages, open_stream
 
 __all__ = [
     "Batch",
+    "BitDepth",
     "DatasetInfo",
     "DecodeErrors",
     "ImageDecodeError",
     "Images",
     "MemoryImages",
+    "MixedSizesError",
+    "OpenOptions",
     "Preprocess",
     "Splits",
     "StreamedImage",
     "StreamedImages",
+    "as_images",
     "batch_indices",
     "channel_statistics",
     "crop_batches",
     "dataloader",
     "dataset_info",
     "decode",
+    "find_bit_depth",
     "fits",
     "hold_out",
+    "hold_out_test",
     "iterate_batches",
     "load_images",
     "open_images",

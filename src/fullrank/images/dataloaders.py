@@ -70,6 +70,7 @@ def dataloader(
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
+    bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each batch.
@@ -90,6 +91,7 @@ def dataloader(
         workers: Number of processes that decode images; 0 decodes in this process.
         rank: Index of this process.
         world_size: Number of processes.
+        bits: Number of bits that the values of 16-bit images use.
         decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
@@ -124,6 +126,7 @@ def dataloader(
         workers=workers,
         rank=rank,
         world_size=world_size,
+        bits=bits,
         decode_errors=decode_errors,
     )
     for step, (crops, labels) in enumerate(batches, start=start):
@@ -148,6 +151,7 @@ def crop_batches(
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
+    bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[UInt8[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of `dataloader`."""
@@ -162,14 +166,14 @@ def crop_batches(
         tasks = (_Task(step, batch_indices(seed, step, batch_size, len(images))[share].tolist()) for step in steps)
     # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not be picklable.
     transform = MultiViewTransform(transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels)
-    for batch in parallel_map(_CropBatch(images, transform, seed, batch_size, share.start), tasks, workers=workers):
+    for batch in parallel_map(_CropBatch(images, transform, seed, batch_size, share.start, bits), tasks, workers=workers):
         decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
         yield batch.crops, batch.labels
     decode_errors.check()
 
 
 def decode_and_crop(
-    image: RawImage, transform: MultiViewTransform, params: AugmentationParams, *, name: str = "image"
+    image: RawImage, transform: MultiViewTransform, params: AugmentationParams, *, bits: int = 16, name: str = "image"
 ) -> list[UInt8[Tensor, "_ C _ _"]]:
     """Return the crops of one image, one tensor per view size; `params` must hold exactly one sample.
 
@@ -180,12 +184,12 @@ def decode_and_crop(
         ImageDecodeError: the image is unreadable.
     """
     if getattr(image, "format", None) not in ("JPEG", "MPO"):  # the only formats that can be decoded at a reduced scale
-        image = decode(image, transform.channels, name=name)
+        image = decode(image, transform.channels, bits=bits, name=name)
     width, height = upright_size(image)
     boxes = transform.get_crop_boxes(params, height, width)
     scale = min(box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True))
     min_size = (int(width / scale), int(height / scale)) if scale >= 2 else None
-    decoded = np.array(decode(image, transform.channels, min_size=min_size, name=name))
+    decoded = np.array(decode(image, transform.channels, bits=bits, min_size=min_size, name=name))
     pixels = torch.from_numpy(decoded.reshape(*decoded.shape[:2], -1))
     reduction = torch.tensor([pixels.shape[0] / height, pixels.shape[1] / width] * 2)
     return transform.crop_image(pixels, [(box * reduction).round().long() for box in boxes], params)
@@ -211,6 +215,7 @@ class _CropBatch:
     seed: int
     batch_size: int
     offset: int
+    bits: int
 
     def __call__(self, task: _Task) -> _CroppedBatch:
         params = self.transform.make_params(self.seed, task.step, self.batch_size)
@@ -221,7 +226,8 @@ class _CropBatch:
                 if attempt == MAX_ATTEMPTS:
                     raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
                 try:
-                    crops.append(decode_and_crop(self.images.open(key), self.transform, sample, name=self.images.name(key)))
+                    image, name = self.images.open(key), self.images.name(key)
+                    crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
                     labels.append(self.images.label(key))
                     break
                 except ImageDecodeError as error:

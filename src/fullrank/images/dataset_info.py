@@ -9,7 +9,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import upright_size
+from fullrank.images.decode import unnamed_bands, upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
 from fullrank.images.load import MemoryImages, decode_chunks, decode_to_tensor
 from fullrank.images.source import Images, RawImage
@@ -25,7 +25,7 @@ class DatasetInfo:
 
     Attributes:
         count: Number of images in the source.
-        channels: 1 if every sampled image is grayscale; the number of channels of arrays; else 3.
+        channels: 1 if every sampled image is grayscale, else 3; if some have another number of bands, the most frequent number.
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
@@ -65,7 +65,8 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
         raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read; the first error is '{errors[0]}'")
     sizes = np.array([size for _, _, size in headers])
     modes = [mode for mode, _, _ in headers]
-    channels = max(channels for _, channels, _ in headers)
+    numbers = [channels for _, channels, _ in headers]
+    channels = max(numbers) if set(numbers) <= {1, 3} else max(set(numbers), key=numbers.count)
     median = _to_size(np.median(sizes, axis=0))
     return DatasetInfo(
         count=len(images),
@@ -103,7 +104,7 @@ def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
         return f"{image.dtype}×{channels}", channels, upright_size(image)
     with convert_errors(name):
         is_gray = image.mode in GRAY_MODES and not image.has_transparency_data  # transparent images may have colours
-        return image.mode, 1 if is_gray else 3, upright_size(image)
+        return image.mode, unnamed_bands(image) or (1 if is_gray else 3), upright_size(image)
 
 
 def _to_size(size: np.ndarray) -> Size:
@@ -111,7 +112,12 @@ def _to_size(size: np.ndarray) -> Size:
 
 
 def channel_statistics(
-    images: MemoryImages | Images, *, channels: int = 3, sample: int = 1000, decode_errors: DecodeErrors | None = None
+    images: MemoryImages | Images,
+    *,
+    channels: int = 3,
+    bits: int = 16,
+    sample: int = 1000,
+    decode_errors: DecodeErrors | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
 
@@ -129,7 +135,7 @@ def channel_statistics(
     if isinstance(images, MemoryImages):
         chunks = iter(images.pixels.split(CHUNK))
     else:
-        subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels)
+        subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels, bits=bits)
         chunks = (pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors))
     histogram = sum(map(_histogram, chunks), torch.zeros((), dtype=torch.int64))
     assert histogram.ndim, "a source has at least one image"

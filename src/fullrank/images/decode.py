@@ -1,54 +1,123 @@
 """Decode any image file to 8-bit pixels with a given number of channels."""
 
 import io
-from pathlib import Path
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin
 
 from fullrank.errors import UserError
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
-from fullrank.images.source import Pixels, RawImage
+from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
+from fullrank.images.source import MAX_PIXELS, Pixels, RawImage
+
+# Pillow recognises a file by its content. Other formats are refused; to read EPS, for example, Pillow would run Ghostscript.
+FORMATS = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "AVIF", "TIFF", "PPM")
 
 
-def open_bytes(data: bytes, name: str) -> RawImage:
+def open_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> RawImage:
     """Open the content of an image file, or of a `.npy` file with an array `(H, W)` or `(H, W, C)`.
 
     Raises:
-        ImageDecodeError: the content is neither an image nor an array.
+        ImageDecodeError: the content is neither an image nor an array, or it has more than `max_pixels` pixels.
     """
     with convert_errors(name):
         if not data:
             raise ImageDecodeError(name, "the file is empty")
         if data.startswith(b"\x93NUMPY"):
-            return np.load(io.BytesIO(data), allow_pickle=False)
-        return Image.open(io.BytesIO(data))  # opened from memory, because Pillow would not close the file of a path
+            return _open_array(data, name, max_pixels)
+        with _pillow_allows(max_pixels):
+            image = Image.open(io.BytesIO(data), formats=_formats())  # from memory, because Pillow would not close the file of a path
+        _check_pixels(name, *image.size, max_pixels)
+        return image
 
 
-def open_cell(cell: dict[str, Any] | None, name: str) -> RawImage:
-    """Open the undecoded cell of an image column: the bytes of a file, or the path of a file."""
-    if cell is None:
-        raise ImageDecodeError(name, "the row has no image")
-    if cell["bytes"] is not None:
-        return open_bytes(cell["bytes"], name)
+@cache
+def _formats() -> tuple[str, ...]:
+    """Return the formats that this Pillow can read; AVIF is missing in some builds."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+@contextmanager
+def _pillow_allows(max_pixels: int) -> Iterator[None]:
+    """Raise Pillow's own limit inside the context, if `max_pixels` is larger."""
+    limit = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = limit and max(limit, max_pixels)
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _open_array(data: bytes, name: str, max_pixels: int) -> np.ndarray:
+    """Read an array, after a comparison of its header with the length of the data: the header decides how much memory NumPy allocates."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ImageDecodeError(name, "the array contains pickled objects, which are never loaded (allow_pickle)")
+    if len(shape) not in (2, 3):
+        raise ImageDecodeError(name, f"the array has shape {shape}, expected (H, W) or (H, W, C)")
+    _check_pixels(name, shape[1], shape[0], max_pixels)
+    if math.prod(shape) * dtype.itemsize > len(data):
+        raise ImageDecodeError(name, f"the array of shape {shape} is truncated: the file has only {len(data)} bytes")
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _check_pixels(name: str, width: int, height: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise ImageDecodeError(name, f"{width}×{height} are more pixels than data.max_pixels = {max_pixels}")
+
+
+def open_cell(
+    cell: Any, name: str, *, root: str | None = None, below: Sequence[str] | None = None, max_pixels: int = MAX_PIXELS
+) -> RawImage:
+    """Open the undecoded cell of an image column: the bytes of a file, or the path of a file.
+
+    Args:
+        cell: bytes, or a dict with `bytes` and `path`.
+        name: Name of the image in errors.
+        root: The folder to which a path is relative.
+        below: Real paths of the folders that may contain the file; None allows every folder. A table may come from a stranger.
+        max_pixels: Refuse an image with more pixels.
+
+    Raises:
+        ImageDecodeError: the image is unreadable, or its file is outside `below`.
+    """
     with convert_errors(name):
-        return open_bytes(Path(cell["path"]).read_bytes(), name)
+        data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+        if data is None:
+            if not path:
+                raise ImageDecodeError(name, "the row has no image")
+            data = read_regular_file(os.path.join(root or "", path), max_bytes=BYTES_PER_PIXEL * max_pixels, below=below)
+        if len(data) > BYTES_PER_PIXEL * max_pixels:
+            raise ImageDecodeError(name, f"the image has {len(data)} bytes, more than an image of data.max_pixels can need")
+        return open_bytes(data, name, max_pixels=max_pixels)
 
 
-def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
+def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
     """Decode an opened image to 8 bits and `channels` channels, upright.
 
     With 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is repeated), the result is a Pillow image
     of mode L or RGB. With any other number of channels, the file must have that number, and the result is an array `(H, W, C)`.
 
     - The EXIF orientation is applied, and an animation is represented by its first frame.
-    - 16-bit values x become round(255·x / 65535), independent of the range that the image uses; 32-bit integers are read as 16-bit values.
+    - 16-bit values x become round(255·x / (2^bits − 1)), independent of the range that the image uses; larger values become 255. 32-bit
+      integers are read as 16-bit values.
     - Transparent pixels are blended with white.
+    - Bands without a meaning, as in a TIFF file with an infrared band, are never dropped: `channels` must then count all bands.
 
     Args:
         image: An image that `Images.open` returned.
         channels: Number of channels of the result.
+        bits: Number of bits that the values of 16-bit images use; `find_bit_depth` finds it.
         min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as the upright (width, height) is at least `min_size`.
         name: Name of the image in errors.
 
@@ -61,23 +130,44 @@ def decode(image: RawImage, channels: int, *, min_size: tuple[int, int] | None =
     """
     with convert_errors(name):
         if isinstance(image, np.ndarray):
-            image = _from_array(_array_to_uint8(image, name))
+            image = _from_array(_array_to_uint8(image, name, bits))
         else:
+            _check_bands(image, channels, name)
             if min_size is not None:
                 width, height = min_size
                 image.draft(None, (height, width) if orientation(image) >= 5 else (width, height))
             image.load()  # a PNG's EXIF is known only after loading
             image = image if orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels in (1, 3) and isinstance(image, Image.Image):
-            return _convert_mode(image, "L" if channels == 1 else "RGB", name)
+            return _convert_mode(image, "L" if channels == 1 else "RGB", name, bits)
         pixels = np.asarray(image)
         if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype == np.uint8:
             return pixels
         found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
         raise UserError(
             f"'{name}' has {found} channels, expected {channels}; only 1 and 3 channels can be converted: "
-            f"set channels to {found}, or convert the files"
+            f"set channels to {found} (--data.channels {found}), or convert the files"
         )
+
+
+def unnamed_bands(image: Image.Image) -> int:
+    """Return the number of bands of a TIFF file that has bands without a meaning (neither colour nor transparency), or else 0."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return 0
+    tags, known = image.tag_v2, len(image.getbands())
+    bands = tags.get(TiffImagePlugin.SAMPLESPERPIXEL, 1)
+    extra = tags.get(TiffImagePlugin.EXTRASAMPLES, ())
+    return bands if bands > known or image.mode == "RGBX" or any(kind == 0 for kind in extra) else 0
+
+
+def _check_bands(image: Image.Image, channels: int, name: str) -> None:
+    bands, readable = unnamed_bands(image), len(image.getbands())
+    if readable < bands:
+        message = f"the file has {bands} bands, of which Pillow reads {readable}; store the bands as .npy (H, W, {bands})"
+        raise ImageDecodeError(name, message)
+    if bands and bands != channels:
+        flag = f"set channels to {bands} (--data.channels {bands})"
+        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {flag}, or convert the files")
 
 
 def orientation(image: Image.Image) -> int:
@@ -85,9 +175,10 @@ def orientation(image: Image.Image) -> int:
     if "exif" not in image.info:
         return 1
     try:
-        return image.getexif().get(ExifTags.Base.Orientation, 1)
+        value = image.getexif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # Pillow raises many types; an image with invalid EXIF can still be used
         return 1
+    return value if value in range(1, 9) else 1
 
 
 def upright_size(image: RawImage) -> tuple[int, int]:
@@ -102,18 +193,20 @@ def upright_size(image: RawImage) -> tuple[int, int]:
     return (height, width) if orientation(image) >= 5 else (width, height)
 
 
-def _array_to_uint8(pixels: np.ndarray, name: str) -> Pixels:
+def _array_to_uint8(pixels: np.ndarray, name: str, bits: int) -> Pixels:
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise ImageDecodeError(name, f"the array has shape {pixels.shape}, expected (H, W) or (H, W, C)")
     if pixels.dtype == np.uint16:
-        pixels = _scale_to_uint8(pixels)
+        pixels = scale_to_uint8(pixels, bits)
     if pixels.dtype != np.uint8:
         raise ImageDecodeError(name, f"the array has dtype {pixels.dtype}, expected uint8 or uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def _scale_to_uint8(pixels: np.ndarray) -> np.ndarray:
-    return ((pixels.astype(np.int64).clip(0, 65535) * 255 + 32767) // 65535).astype(np.uint8)
+def scale_to_uint8(pixels: np.ndarray, bits: int) -> np.ndarray:
+    """Return round(255·x / (2^bits − 1)); larger values become 255."""
+    largest = 2**bits - 1
+    return ((pixels.astype(np.int64).clip(0, largest) * 255 + largest // 2) // largest).astype(np.uint8)
 
 
 def _from_array(pixels: Pixels) -> RawImage:
@@ -122,11 +215,11 @@ def _from_array(pixels: Pixels) -> RawImage:
     return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels)) if channels in (1, 3) else pixels
 
 
-def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
+def _convert_mode(image: Image.Image, mode: str, name: str, bits: int) -> Image.Image:
     if image.mode == "F":
         raise ImageDecodeError(name, "the pixels are 32-bit floats of unknown range; store 8 or 16 bits")
     if image.mode.startswith("I"):  # I;16, I;16B, … and I, which Pillow uses for 16-bit PGM
-        image = Image.fromarray(_scale_to_uint8(np.asarray(image)))
+        image = Image.fromarray(scale_to_uint8(np.asarray(image), bits))
     elif image.mode == "LAB":
         image = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB").apply(image)
     elif image.has_transparency_data:

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from fullrank.distributed import all_gather_object
-from fullrank.errors import UserError
+from fullrank.errors import UserError, printable
 
 
 class ImageDecodeError(Exception):
@@ -21,7 +21,7 @@ class ImageDecodeError(Exception):
         self.name, self.reason = name, reason
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+        return printable(f"{self.name}: {self.reason}")
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "Pillow cannot identify the image format"
     if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
-        return f"the image has more pixels than PIL.Image.MAX_IMAGE_PIXELS = {Image.MAX_IMAGE_PIXELS}"
+        return "the image has more pixels than data.max_pixels allows"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # this message has no path, because the name already contains it
     return " ".join(f"{error}".split()) or type(error).__name__

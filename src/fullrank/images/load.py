@@ -19,6 +19,10 @@ from fullrank.images.source import Images, RawImage
 CHUNK = 512  # number of images per task of a worker in `load_images`
 
 
+class MixedSizesError(UserError):
+    """The images have several sizes, so that they do not fit into one tensor unless they are resized."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Readable images with their labels, names and indices in the source."""
@@ -70,7 +74,13 @@ def iterate_batches(
 
 
 def load_images(
-    images: Images, *, channels: int, size: int | None = None, workers: int = 0, decode_errors: DecodeErrors | None = None
+    images: Images,
+    *,
+    channels: int,
+    size: int | None = None,
+    bits: int = 16,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
 ) -> MemoryImages:
     """Decode all images into one tensor; unreadable images are skipped and recorded.
 
@@ -78,18 +88,23 @@ def load_images(
         images: The images.
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
         size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must have the same size.
+        bits: Number of bits that the values of 16-bit images use.
         workers: Number of processes that decode images; 0 decodes in this process.
         decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: the images have several sizes and `size` is None, too many images are unreadable, or their channels cannot be converted.
+        MixedSizesError: the images have several sizes and `size` is None.
+        UserError: too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
     torch.Size([1797, 1, 8, 8])
     """
     pixels, indices = None, []
-    to_pixels = partial(decode_to_tensor, channels=channels) if size is None else Preprocess(channels, size, mean=(), std=()).pixels
+    if size is None:
+        to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
+    else:
+        to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
     for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=torch.uint8)
@@ -103,9 +118,9 @@ def load_images(
     return MemoryImages(pixels[: len(indices)], torch.from_numpy(images.labels[indices]), names, images.classes)
 
 
-def decode_to_tensor(image: RawImage, *, channels: int, name: str) -> UInt8[Tensor, "C H W"]:
+def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> UInt8[Tensor, "C H W"]:
     """Decode one image to a tensor of its original size."""
-    return to_tensor(decode(image, channels, name=name))
+    return to_tensor(decode(image, channels, bits=bits, name=name))
 
 
 def decode_chunks(
@@ -140,15 +155,14 @@ class _DecodeChunk:
                 readable.append(index)
             except ImageDecodeError as error:
                 errors.append(error)
-        for tensor, index in zip(tensors, readable, strict=True):
-            if tensor.shape != tensors[0].shape:
-                raise _mixed_sizes_error(self.images.name(readable[0]), tensors[0], self.images.name(index), tensor)
+            if tensors and tensors[-1].shape != tensors[0].shape:  # at once, because a chunk of huge images does not fit in memory
+                raise _mixed_sizes_error(self.images.name(readable[0]), tensors[0], self.images.name(index), tensors[-1])
         return _DecodedChunk(torch.stack(tensors) if tensors else None, readable, errors)
 
 
-def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> UserError:
+def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> MixedSizesError:
     height, width = image.shape[-2:]
-    return UserError(
+    return MixedSizesError(
         f"the images have several sizes: '{name}' has {width}×{height} pixels, '{other_name}' has {other.shape[-1]}×{other.shape[-2]}; "
         "set size to resize all images"
     )

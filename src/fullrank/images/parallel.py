@@ -3,8 +3,11 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 import torch
@@ -21,14 +24,17 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
 
     Each worker process receives the pickled `function` once and returns tensors through shared memory (with CUDA, pinned memory). The
     workers end with the iteration. They start from a server process without threads, because forking a process with threads, such as
-    torch's, is not safe. Therefore a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
+    torch's, is not safe. They import the user's script only if `function` contains an object of the script, such as a data set class;
+    such a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
 
     Raises:
-        UserError: as raised by `function`, unchanged.
+        UserError: as raised by `function`, unchanged; or a worker cannot be started, because it cannot receive `function`.
     """
     if workers == 0:
         yield from map(function, tasks)
         return
+    refuse_reimported_script()
+    pickled = _pickle(function)
     loader = DataLoader(
         _FunctionDataset(function),
         batch_size=None,
@@ -40,10 +46,45 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         multiprocessing_context=_multiprocessing_context(),
         generator=torch.Generator(),  # otherwise the loader draws a number from the global generator
     )
-    for result in loader:
+    with nullcontext() if b"__main__" in pickled else _hidden_main():
+        results = iter(loader)
+    for result in results:
         if isinstance(result, UserError):
             raise result
         yield result
+
+
+def refuse_reimported_script() -> None:
+    """Raise UserError if this process is a worker that imports the user's script, which would start the run of the script again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UserError(
+            "a worker process imports this script and runs it again; put the lines that call fullrank under `if __name__ == '__main__':`, "
+            "or set data.workers to 0"
+        )
+
+
+def _pickle(function: Any) -> bytes:
+    try:
+        return bytes(ForkingPickler.dumps(function))
+    except Exception as error:  # objects raise many types when they cannot be pickled
+        reason = " ".join(f"{error}".split()) or type(error).__name__
+        raise UserError(
+            f"the images cannot be sent to worker processes ({reason}); define the data set at the top level of a module, "
+            "or set data.workers to 0"
+        ) from error
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Hide the path of the main module from `multiprocessing`, so that new processes do not run the user's script."""
+    main = sys.modules["__main__"]
+    hidden = {name: vars(main).pop(name) for name in ("__file__", "__spec__") if name in vars(main)}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        del main.__spec__
+        vars(main).update(hidden)
 
 
 class _FunctionDataset(Dataset):

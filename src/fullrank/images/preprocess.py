@@ -11,6 +11,8 @@ from torch import Tensor
 from fullrank.images.decode import decode
 from fullrank.images.source import RawImage
 
+MAX_ASPECT = 64
+
 
 @dataclass(frozen=True)
 class Preprocess:
@@ -23,6 +25,7 @@ class Preprocess:
         size: Side of the square result.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel, for pixels in [0, 1].
+        bits: Number of bits that the values of 16-bit images use.
 
     >>> preprocess = Preprocess(channels=1, size=4, mean=(0.5,), std=(0.5,))
     >>> preprocess.pixels(np.full((8, 16, 1), 255, dtype=np.uint8)).shape
@@ -33,6 +36,7 @@ class Preprocess:
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    bits: int = 16
 
     def pixels(self, image: RawImage, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
         """Decode, resize and crop one image.
@@ -43,7 +47,7 @@ class Preprocess:
             ImageDecodeError: the image is unreadable.
             UserError: the channels cannot be converted to `channels`.
         """
-        image = decode(image, self.channels, min_size=(2 * self.size, 2 * self.size), name=name)
+        image = decode(image, self.channels, bits=self.bits, min_size=(2 * self.size, 2 * self.size), name=name)
         return to_tensor(resize_and_center_crop(image, self.size))
 
     def normalize(self, pixels: UInt8[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
@@ -59,7 +63,10 @@ def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
 
 
 def resize_and_center_crop(image: RawImage, size: int) -> RawImage:
-    """Resize the shorter side to `size` and crop the central square; arrays are resized one channel at a time."""
+    """Resize the shorter side to `size` and crop the central square; arrays are resized one channel at a time.
+
+    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would become one of `size`×10⁷·`size`.
+    """
     if isinstance(image, np.ndarray):
         bands = (Image.fromarray(np.ascontiguousarray(band)) for band in np.moveaxis(image, 2, 0))
         return np.dstack([np.asarray(resize_and_center_crop(band, size)) for band in bands])
@@ -67,6 +74,10 @@ def resize_and_center_crop(image: RawImage, size: int) -> RawImage:
         return image
     width, height = image.size
     short = min(width, height)
+    if max(width, height) > MAX_ASPECT * short:
+        w, h = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
+        left, top = (width - w) // 2, (height - h) // 2
+        image, width, height = image.crop((left, top, left + w, top + h)), w, h
     width, height = size * width // short, size * height // short
     left, top = round((width - size) / 2), round((height - size) / 2)
     return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from jaxtyping import UInt8
@@ -10,6 +10,22 @@ from PIL import Image
 
 RawImage = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
 Pixels = UInt8[np.ndarray, "H W C"]
+Labels = Literal["auto", "none", "folders"]
+
+MAX_PIXELS = 89_478_485  # Pillow's own limit
+MAX_EXPANSION = 100
+MAX_CLASSES = 2**16  # larger integers number the images or something else; a classifier of so many classes would fill the memory
+
+
+class OpenOptions(TypedDict, total=False):
+    """How a source is opened; `open_images` describes the options."""
+
+    image: str | None
+    label: str | None
+    labels: Labels
+    follow_links: bool
+    max_pixels: int
+    max_expansion: int
 
 
 class Images(ABC):
@@ -19,11 +35,13 @@ class Images(ABC):
         source: The source URI with the split: `"photos[train]"`.
         labels: `(n,)` int64; -1 means no label.
         classes: The names of the labels; `()` if the names are unknown.
+        notes: What was decided when the source was opened, for the user.
     """
 
     source: str
     labels: np.ndarray
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -53,7 +71,7 @@ class Subset(Images):
 
     def __init__(self, images: Images, indices: np.ndarray):
         self.images, self.indices = images, indices
-        self.source, self.classes = images.source, images.classes
+        self.source, self.classes, self.notes = images.source, images.classes, images.notes
         self.labels = images.labels[indices]
 
     def name(self, index: int) -> str:

@@ -5,31 +5,39 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Unpack
 
-from fullrank.errors import UserError, pick, suggest
+from fullrank.errors import UserError, pick, printable, suggest
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.source import DigitImages, Images
+from fullrank.images.source import MAX_PIXELS, DigitImages, Images, OpenOptions
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
 
 SCHEMES = ("folder", "parquet", "hf")
+MEMORY = "memory"  # the source of images that were given as Python objects
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # at least two letters: C: is a drive
 
 
-def open_images(source: str | Path, *, split: str | None = None, image: str | None = None, label: str | None = None) -> dict[str, Images]:
+def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
     """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits.
 
     | source URI | images |
     |---|---|
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
-    | `PATH` | a folder of images, a Parquet file, or a folder of Parquet files |
+    | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets` library wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
     Args:
         source: The source URI.
         split: Return only this split.
-        image: The image column of a table; by default the only column of type Image.
-        label: The label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+        options: How to read the source, by name.
+
+            - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
+            - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+            - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders, "none" no labels.
+            - `follow_links`: follow symbolic links that lead out of a folder of images; False by default.
+            - `max_pixels`: refuse an image with more pixels.
+            - `max_expansion`: refuse Parquet files that expand to more than this many times their size.
 
     Raises:
         UserError: the source or the split does not exist, or contains no images.
@@ -42,11 +50,11 @@ def open_images(source: str | Path, *, split: str | None = None, image: str | No
     if scheme == "digits":
         splits: dict[str, Images] = {ALL: DigitImages()}
     elif scheme == "hf":
-        from fullrank.images.table import load_from_hub, table_splits  # `datasets` takes a second to import
+        from fullrank.images.table import hub_folders, load_from_hub, table_splits  # `datasets` takes a second to import
 
-        splits = table_splits(source, load_from_hub(rest), image=image, label=label)
+        splits = table_splits(source, load_from_hub(rest), roots=hub_folders(rest), **options)
     else:
-        splits = _open_path(source, rest, scheme, image, label)
+        splits = _open_path(source, rest, scheme, options)
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
 
 
@@ -71,40 +79,65 @@ def parse_uri(source: str) -> tuple[str, str]:
     return match["scheme"], match["rest"]
 
 
-def _open_path(source: str, path: str, scheme: str, image: str | None, label: str | None) -> dict[str, Images]:
-    root, files, are_tables = find_files(path, scheme)
-    if not are_tables:
-        return folder_splits(source, root, files)
-    from fullrank.images.table import parquet_files, read_parquet, table_splits
+def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
+    found = find_files(path, scheme, follow_links=options.get("follow_links", False))
+    if found.kind == "images":
+        labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
+        return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
+    from fullrank.images.table import open_tables
 
-    tables = {split: read_parquet(members) for split, members in parquet_files(root, files).items()}
-    return table_splits(source, tables, image=image, label=label)
+    return open_tables(source, found.kind, found.root, found.files, options)
 
 
-def find_files(path: str, scheme: str = "") -> tuple[Path, list[str], bool]:
-    """Return the root folder, the image or Parquet files below this folder, and whether the files are Parquet files."""
-    root = Path(path).expanduser()
+@dataclass(frozen=True)
+class Found:
+    """The files of a source: images, Parquet files, or Arrow files of `save_to_disk`, relative to a root folder."""
+
+    root: Path
+    files: list[str]
+    kind: Literal["images", "parquet", "arrow"]
+    notes: tuple[str, ...] = ()
+
+
+def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Found:
+    """Return the root folder, and the image or Parquet files below this folder."""
+    root = Path(os.path.expanduser(path))  # Path.expanduser raises if the user has no home
+    if path == MEMORY and not os.path.exists(root):
+        raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)")
     if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
         raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
-            return root.parent, [root.name], True
+            return Found(root.parent, [root.name], "parquet")
         raise UserError(
             f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
         )
-    files = walk(root, EXTENSIONS | {".parquet"})
-    tables = [file for file in files if file.lower().endswith(".parquet")]
-    images = [file for file in files if not file.lower().endswith(".parquet")]
+    if not root.is_dir():
+        raise UserError(f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files")
+    found = walk(root, EXTENSIONS | {".parquet", ".arrow"}, follow_links=follow_links)
+    notes = (
+        (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",)
+        if found.links_out
+        else ()
+    )
+    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "images": []}
+    for file in found.files:
+        suffix = Path(file).suffix.lower()
+        by_kind[suffix[1:] if suffix in (".arrow", ".parquet") else "images"].append(file)
+    arrow, tables, images = by_kind.values()
+    if arrow and not tables and not images and scheme == "":
+        return Found(root, arrow, "arrow", notes)
     if scheme == "parquet" or (tables and not images and scheme != "folder"):
-        found, expected = tables, "Parquet files (.parquet)"
+        kind, expected = "parquet", "Parquet files (.parquet)"
     else:
-        found, expected = images, f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else "")
+        kind, expected = "images", f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else "")
     if tables and images and not scheme:
         raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
-    if not found:
+    if not by_kind[kind]:
         empty = "" if any(root.iterdir()) else " is empty:"
-        raise UserError(f"folder '{path}'{empty} contains no {expected}; give a folder with such files")
-    return root, found, found is tables
+        note = "; ".join(("", *notes))
+        raise UserError(f"folder '{path}'{empty} contains no {expected}; give a folder with such files{note}")
+    return Found(root, by_kind[kind], kind, notes)
 
 
 def _nearest_name(path: Path) -> str:
@@ -134,8 +167,7 @@ def train_and_test(
     train: str | None = None,
     test: str | None = None,
     seed: int = 0,
-    image: str | None = None,
-    label: str | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Splits:
     """Return the training and the test images.
 
@@ -148,8 +180,7 @@ def train_and_test(
         train: Name of the training split.
         test: Name of the test split.
         seed: Seed of the held-out fifth.
-        image: The image column of a table.
-        label: The label column of a table.
+        options: How to read the source, see `open_images`.
 
     Raises:
         UserError: a split is unknown, or there are too few images.
@@ -157,24 +188,26 @@ def train_and_test(
     >>> train_and_test("digits").statement
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
-    splits = open_images(source, image=image, label=label)
+    splits = open_images(source, **options)
     train_images = _choose_train(splits, train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
         test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # for ties, min returns the first
-    if test is not None:
-        test_images = pick(test, splits, f"split of {source}")
-        statement = (
-            f"train with {train_images.source} ({len(train_images)} images), test with {test_images.source} ({len(test_images)} images)"
-        )
-        return Splits(train_images, test_images, statement)
-    rest, held_out = hold_out(train_images, seed=seed)
-    how = "stratified by label" if train_images.classes or train_images.labels.max() >= 0 else "drawn at random"
+    if test is None:
+        return hold_out_test(train_images, seed=seed)
+    test_images = pick(test, splits, f"split of {source}")
+    statement = f"train with {train_images.source} ({len(train_images)} images), test with {test_images.source} ({len(test_images)} images)"
+    return Splits(train_images, test_images, printable("; ".join([statement, *train_images.notes])))
+
+
+def hold_out_test(images: Images, *, seed: int = 0) -> Splits:
+    """Hold out a fifth of the images of a source without a test split."""
+    rest, held_out = hold_out(images, seed=seed)
+    how = "stratified by label" if images.classes or images.labels.max() >= 0 else "drawn at random"
     statement = (
-        f"{train_images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} "
-        f"(train {len(rest)}, test {len(held_out)})"
+        f"{images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} (train {len(rest)}, test {len(held_out)})"
     )
-    return Splits(rest, held_out, statement)
+    return Splits(rest, held_out, printable("; ".join([statement, *images.notes])))
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:

@@ -1,15 +1,16 @@
 """Streams of images without random access, for data sets that are too large to download."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
-from fullrank.images.source import Images, RawImage
+from fullrank.images.source import MAX_CLASSES, MAX_EXPANSION, MAX_PIXELS, Images, OpenOptions, RawImage
 from fullrank.images.source_uri import find_files, parse_uri
 
 
@@ -17,7 +18,7 @@ class StreamedImage(NamedTuple):
     """One undecoded image of a stream."""
 
     name: str
-    cell: dict[str, Any] | None
+    cell: Any  # bytes, or a dict with bytes and path
     label: int
 
 
@@ -35,6 +36,8 @@ class StreamedImages:
     label_column: str | None
     classes: tuple[str, ...]
     buffer_size: int
+    root: str | None = None
+    max_pixels: int = MAX_PIXELS
 
     def iterate(self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[StreamedImage]:
         """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed, start)."""
@@ -59,7 +62,8 @@ class StreamedImages:
     def _to_image(self, row: dict[str, Any], default_name: str) -> StreamedImage:
         cell = row[self.image_column]
         label = row[self.label_column] if self.label_column else None
-        return StreamedImage((cell and cell["path"]) or default_name, cell, label if isinstance(label, int) else -1)
+        path = cell["path"] if isinstance(cell, dict) else None
+        return StreamedImage(path or default_name, cell, label if isinstance(label, int) and 0 <= label < MAX_CLASSES else -1)
 
     def name(self, image: StreamedImage) -> str:
         return image.name
@@ -69,7 +73,7 @@ class StreamedImages:
 
     def open(self, image: StreamedImage) -> RawImage:
         """Open an image of the stream; see `Images.open`."""
-        return open_cell(image.cell, image.name)
+        return open_cell(image.cell, image.name, root=self.root, below=[self.root] if self.root else [], max_pixels=self.max_pixels)
 
 
 class StreamSample(Images):
@@ -87,36 +91,44 @@ class StreamSample(Images):
         return self.stream.open(self.images[index])
 
 
-def open_stream(
-    source: str, *, split: str = "train", image: str | None = None, label: str | None = None, buffer_size: int = 1000
-) -> StreamedImages:
+def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, **options: Unpack[OpenOptions]) -> StreamedImages:
     """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
 
     Args:
         source: The source URI.
         split: Name of the split; `all` if there are no named splits.
-        image: The image column; by default the only column of type Image.
-        label: The label column; by default the ClassLabel column, or `label`, `labels` or `fine_label`. A stream needs integer labels.
         buffer_size: Number of undecoded images from which the next image is drawn at random.
+        options: How to read the source, see `open_images`. A stream needs integer labels.
 
     Raises:
         UserError: the data set, split or column is unknown, or the source cannot be streamed.
     """
     import datasets
 
-    from fullrank.images.table import image_column, label_column, load_from_hub, parquet_files
+    from fullrank.images.parquet import check_expansion, parquet_features, read_error
+    from fullrank.images.table import choose_columns, load_from_hub, parquet_files
 
     scheme, rest = parse_uri(source)
+    root = None
     if scheme == "hf":
         splits: Any = load_from_hub(rest, streaming=True)
-    elif scheme in ("", "parquet") and (found := find_files(rest, scheme))[2]:
-        splits = datasets.load_dataset("parquet", data_files=parquet_files(*found[:2]), streaming=True)
+    elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
+        files, root = parquet_files(found.root, found.files), os.path.realpath(found.root)
+        for file in (file for members in files.values() for file in members):
+            parquet_features(file)
+            check_expansion(file, options.get("max_expansion", MAX_EXPANSION))
+        try:
+            splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
+        except Exception as error:  # `datasets` raises many types for damaged files
+            raise read_error(rest, error) from error
     else:
         raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
         raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
-    column, labels = image_column(rows.features, name, image), label_column(rows.features, name, label)
-    classes = tuple(getattr(rows.features[labels], "names", ())) if labels else ()
-    rows = rows.select_columns([column, *([labels] if labels else [])]).cast_column(column, datasets.Image(decode=False))
-    return StreamedImages(name, rows, column, labels, classes, buffer_size)
+    column, labels = choose_columns(rows.features, name, options)
+    classes = tuple(map(printable, getattr(rows.features[labels], "names", None) or ())) if labels else ()
+    rows = rows.select_columns([column, *([labels] if labels else [])])
+    if not isinstance(rows.features[column], datasets.Value):
+        rows = rows.cast_column(column, datasets.Image(decode=False))
+    return StreamedImages(name, rows, column, labels, classes, buffer_size, root, options.get("max_pixels", MAX_PIXELS))

@@ -1,57 +1,94 @@
-"""Images in tables: Parquet files and data sets of the Hugging Face hub, read by the `datasets` library."""
+"""Images in tables: Parquet files, data sets of the Hugging Face hub and of `save_to_disk`, read by the `datasets` library."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from datasets import config
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
+from huggingface_hub.constants import HF_HUB_CACHE
 
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
-from fullrank.images.source import Images, RawImage
+from fullrank.images.decode_errors import convert_errors
+from fullrank.images.files import check_regular
+from fullrank.images.parquet import first_line, parquet_features, read_error, read_parquet
+from fullrank.images.source import MAX_CLASSES, MAX_EXPANSION, MAX_PIXELS, Images, OpenOptions, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
 LABELS = ("label", "labels", "fine_label")
-MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for Parquet files in memory; every worker process has a copy
+MIN_ROWS = 20  # with fewer rows, the number of different labels says nothing
 
 
 class TableImages(Images):
-    """The rows of a `datasets.Dataset` with an image column and an optional label column."""
+    """The rows of a `datasets.Dataset` with an image column and an optional label column.
 
-    def __init__(self, source: str, split: str, table: datasets.Dataset, image: str, label: str | None):
+    Args:
+        source: The source URI.
+        split: Name of the split.
+        table: The rows.
+        image: The image column.
+        label: The label column, or None.
+        labels: Labels of the rows and their names; by default those of the label column.
+        notes: What was decided about the labels.
+        roots: Real paths of the folders that may contain the files which the rows name, the first for relative paths; None: any folder.
+        max_pixels: Refuse an image with more pixels.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        split: str,
+        table: datasets.Dataset,
+        image: str,
+        label: "_Labels",
+        *,
+        roots: Sequence[str] | None,
+        max_pixels: int = MAX_PIXELS,
+    ):
         self.source = source if split == ALL else f"{source}[{split}]"
-        self.split, self.image = split, image
-        self.images = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
-        self.labels, self.classes = _labels(table, label)
+        self.split, self.image, self.roots, self.max_pixels = split, image, roots, max_pixels
+        rows = table.with_format(None).select_columns([image])
+        self.images = rows.cast_column(image, datasets.Image(decode=False)) if _is_image(rows.features[image]) else rows
+        self.labels, self.classes, self.notes = label
 
     def name(self, index: int) -> str:
         return f"{self.split}[{index}]"
 
     def open(self, index: int) -> RawImage:
-        return open_cell(self.images[index][self.image], self.name(index))
+        with convert_errors(self.name(index)):
+            cell = self.images[index][self.image]
+        root = self.roots[0] if self.roots else None
+        return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
+
+
+_Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # labels, classes, notes
 
 
 def image_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str:
-    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`.
+    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or of bytes.
 
     Raises:
         UserError: the column does not exist or has no images, or there are several image columns.
     """
     if requested is not None:
         feature = pick(requested, features, f"column of {source}")
-        if _is_image(feature) or (isinstance(feature, datasets.Value) and feature.dtype.endswith("binary")):
+        if _is_image(feature) or _is_bytes(feature):
             return requested
         raise UserError(f"column '{requested}' of {source} contains {feature}, expected image files (bytes, or `bytes` and `path`)")
     found = [name for name, feature in features.items() if _is_image(feature)]
+    found = found or [name for name, feature in features.items() if _is_bytes(feature)]
     if len(found) == 1:
         return found[0]
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
-    raise UserError(f"{source} has {count}; its columns are {', '.join(features)}; name the column with image=")
+    raise UserError(
+        f"{source} has {count}; its columns are {', '.join(features)}; name the column with --data.image_column (image= in Python)"
+    )
 
 
 def label_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str | None:
@@ -70,7 +107,18 @@ def label_column(features: Mapping[str, Any], source: str, requested: str | None
 
 
 def _is_image(feature: Any) -> bool:
-    return isinstance(feature, datasets.Image) or (isinstance(feature, dict) and {"bytes", "path"} <= feature.keys())
+    if not isinstance(feature, dict):
+        return isinstance(feature, datasets.Image)
+    data, path = feature.get("bytes"), feature.get("path")
+    return (_is_bytes(data) or _has_type(data, "null")) and _has_type(path, "string", "large_string", "null")
+
+
+def _is_bytes(feature: Any) -> bool:
+    return _has_type(feature, "binary", "large_binary")
+
+
+def _has_type(feature: Any, *types: str) -> bool:
+    return isinstance(feature, datasets.Value) and feature.dtype in types
 
 
 def _is_label(feature: Any) -> bool:
@@ -79,31 +127,127 @@ def _is_label(feature: Any) -> bool:
     return isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint", "string", "large_string"))
 
 
-def _labels(table: datasets.Dataset, column: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_labels(table: datasets.Dataset, column: str | None, *, requested: bool = False) -> _Labels:
+    """Return the labels of the rows, the names of the classes, and a note for the user.
+
+    Integers of -1 mean no label. Without a request for the column, integers or texts that seem to number or to describe the images are
+    not used.
+
+    Raises:
+        UserError: the column was requested, but its integers are too large for classes.
+    """
+    none = np.full(len(table), -1, dtype=np.int64)
     if column is None:
-        return np.full(len(table), -1, dtype=np.int64), ()
-    values, feature = table.data.column(column), table.features[column]
-    if isinstance(feature, datasets.ClassLabel):
-        return _integers(values), tuple(feature.names)
-    if feature.dtype.endswith("string"):
-        names = sorted(set(values.to_pylist()) - {None})
-        class_index = {name: k for k, name in enumerate(names)}
-        return np.array([class_index.get(name, -1) for name in values.to_pylist()], dtype=np.int64), tuple(names)
-    return _integers(values), ()
+        return none, (), ()
+    feature = table.features[column]
+    rows: Any = table.with_format("arrow").select_columns([column])
+    values = rows[:].column(column)  # as the indices of the data set select them
+    names = tuple(map(printable, getattr(feature, "names", None) or ()))
+    reason = None if requested or names else _why_no_labels(values)
+    largest = (
+        None if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else pc.call_function("max", [values]).as_py()
+    )
+    if largest is not None and largest >= MAX_CLASSES:
+        reason = f"its integers go up to {largest}, expected class numbers below {MAX_CLASSES}"
+        if requested:
+            raise UserError(f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none")
+    if reason:
+        return (
+            none,
+            (),
+            (f"no labels, because column '{column}' does not look like labels: {reason} (--data.label_column {column} uses it)",),
+        )
+    note = (f"column '{column}' is the label (--data.labels none: no labels)",)
+    if largest is None and not pa.types.is_integer(values.type):
+        texts = values.to_pylist()
+        classes = sorted(set(texts) - {None})
+        class_index = {name: k for k, name in enumerate(classes)}
+        return np.array([class_index.get(name, -1) for name in texts], dtype=np.int64), tuple(map(printable, classes)), note
+    integers = values.cast(pa.int64()).fill_null(-1).to_numpy().clip(min=-1)  # a copy, because torch warns about read-only memory
+    return integers, names, note
 
 
-def _integers(values: pa.ChunkedArray) -> np.ndarray:
-    return values.cast(pa.int64()).fill_null(-1).to_numpy().copy()  # copied, because torch warns about Arrow's read-only memory
+def _why_no_labels(values: pa.ChunkedArray) -> str | None:
+    n, different = len(values) - values.null_count, pc.call_function("count_distinct", [values]).as_py()
+    return f"{different} different values in {n} rows" if n >= MIN_ROWS and 2 * different > n else None
 
 
 def table_splits(
-    source: str, tables: Mapping[str, datasets.Dataset], *, image: str | None = None, label: str | None = None
+    source: str, tables: Mapping[str, datasets.Dataset], *, roots: Sequence[str] | None, **options: Unpack[OpenOptions]
 ) -> dict[str, Images]:
-    """Return the images of each split, in the given or detected image and label columns."""
-    return {
-        split: TableImages(source, split, table, image_column(table.features, source, image), label_column(table.features, source, label))
-        for split, table in tables.items()
-    }
+    """Return the images of each split, in the given or detected image and label columns.
+
+    Raises:
+        UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
+    """
+    splits: dict[str, Images] = {}
+    for split, table in tables.items():
+        image, label = choose_columns(table.features, source, options)
+        try:
+            labels = read_labels(table, label, requested=options.get("label") is not None)
+            max_pixels = options.get("max_pixels", MAX_PIXELS)
+            splits[split] = TableImages(source, split, table, image, labels, roots=roots, max_pixels=max_pixels)
+        except UserError:
+            raise
+        except Exception as error:  # the rows of a stranger's table need not have the types that its metadata declare
+            raise UserError(f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file") from error
+    return splits
+
+
+def choose_columns(features: Mapping[str, Any], source: str, options: OpenOptions) -> tuple[str, str | None]:
+    """Return the image column and the label column; None: no labels.
+
+    Raises:
+        UserError: a column does not exist or has the wrong type, or there are several image columns.
+    """
+    labels = options.get("labels", "auto")
+    if labels == "folders":
+        raise UserError(f"data.labels is folders, but {source} is a table; expected auto or none, or --data.label_column NAME")
+    label = None if labels == "none" else label_column(features, source, options.get("label"))
+    return image_column(features, source, options.get("image")), label
+
+
+def open_tables(source: str, kind: Literal["parquet", "arrow"], root: Path, files: list[str], options: OpenOptions) -> dict[str, Images]:
+    """Return the images of each split of Parquet files, or of what `save_to_disk` wrote."""
+    tables = {}
+    for split, members in (parquet_files(root, files) if kind == "parquet" else saved_files(root, files)).items():
+        if kind == "parquet":
+            image, label = choose_columns(parquet_features(members[0]), source, options)
+            columns = [image] if label is None else [image, label]
+            tables[split] = read_parquet(members, columns, max_expansion=options.get("max_expansion", MAX_EXPANSION))
+        else:
+            tables[split] = read_saved(members)
+    return table_splits(source, tables, roots=[os.path.realpath(root)], **options)
+
+
+def saved_files(root: Path, files: list[str]) -> dict[str, list[str]]:
+    """Group the Arrow files of `save_to_disk` by split: a `DatasetDict` has a folder for each; without folders, return `{"all": …}`."""
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if name.startswith(("data-", "dataset")):  # other files are caches of `datasets`
+            groups.setdefault(folder or ALL, []).append(str(root / file))
+    if not groups:
+        raise UserError(f"'{root}' contains no images, Parquet files or files of save_to_disk (data-00000-of-00001.arrow)")
+    return groups
+
+
+def read_saved(files: list[str]) -> datasets.Dataset:
+    """Memory-map the Arrow files of one split.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    try:
+        for file in files:
+            check_regular(os.stat(file))
+            with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
+                # `save_to_disk` does not compress. Compressed batches could expand to any size.
+                if any(batch.nbytes > 2 * os.stat(file).st_size for batch in stream):
+                    raise ValueError("the file is compressed, which save_to_disk never does")
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
+    except Exception as error:  # Arrow and `datasets` raise many types for damaged files
+        raise read_error(files[0], error) from error
 
 
 def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
@@ -116,24 +260,10 @@ def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
     return dict(sorted(groups.items()))
 
 
-def read_parquet(files: list[str]) -> datasets.Dataset:
-    """Read the files of one split: small files into memory, large files through the cache of `datasets`.
-
-    Raises:
-        UserError: a file is unreadable, the files have different columns, or the cache cannot be written.
-    """
-    try:
-        if sum(Path(file).stat().st_size for file in files) <= MAX_BYTES_IN_MEMORY:
-            return datasets.Dataset(pa.concat_tables([pq.ParquetFile(file).read() for file in files]))
-        return datasets.load_dataset("parquet", data_files=files, split="train")
-    except (pa.ArrowException, DatasetsError, OSError) as error:
-        raise UserError(f"cannot read Parquet '{files[0]}': {_first_line(error)}; {_remedy(error)}") from error
-
-
-def _remedy(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-        return "check the permissions of the file and of the folder HF_HOME"
-    return "check that the file is complete, and that all files of a split have the same columns"
+def hub_folders(name: str) -> list[str]:
+    """Return the folders that may contain the files which the rows of a data set of the hub name: its copy, and what it unpacked."""
+    repository = name.partition(":")[0].replace("/", "--")
+    return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{config.HF_DATASETS_CACHE}/downloads")]
 
 
 def load_from_hub(name: str, **options: Any) -> Any:
@@ -156,10 +286,6 @@ def load_from_hub(name: str, **options: Any) -> Any:
         ) from error
     except (ValueError, RuntimeError, OSError, DatasetsError) as error:
         raise UserError(
-            f"cannot load 'hf:{name}': {_first_line(error)}; choose a configuration with hf:OWNER/NAME:CONFIG, "
+            f"cannot load 'hf:{name}': {first_line(error)}; choose a configuration with hf:OWNER/NAME:CONFIG, "
             "or give local files as parquet:PATH"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (f"{error}".strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,9 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
-    wandb: bool
+    trust: list[str] = field(default_factory=list)
+    """The names of the functions that the processes may import."""
+    wandb: bool | dict[str, Any]
     quiet: bool
     """Whether the processes print nothing."""
     argv: list[str]
@@ -119,6 +121,7 @@ def main(folder: Path) -> int:
                 Path(spec.out) if spec.out else None,
                 resume=spec.resume,
                 overwrite=spec.overwrite,
+                trust=spec.trust,
                 wandb=spec.wandb,
                 console=console,
                 on_path=files.write_run_path,

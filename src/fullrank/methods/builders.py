@@ -1,7 +1,7 @@
 """Builders of methods. The names of an objective's tensors select the builder; its signature defines the method's hyperparameters."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from torch import nn
 
@@ -12,6 +12,11 @@ from fullrank.methods.method import Method, StateBuffers
 from fullrank.methods.teacher_student import TeacherStudent
 from fullrank.objectives import OBJECTIVES, Objective, find_state
 from fullrank.objectives.signature import tensor_names
+from fullrank.structure import Share, between
+
+Size = Annotated[int, between(1, 10_000_000)]
+Epochs = Annotated[float, between(0, 1_000_000)]
+Momentum = tuple[Share, Share]
 
 
 class Encoder(NamedTuple):
@@ -49,7 +54,7 @@ def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objectiv
 
 
 def build_swav(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: int = 512, freeze: float = 1.0, shared: bool = True
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: Size = 512, freeze: Epochs = 1.0, shared: bool = True
 ) -> JointEmbedding:
     """Build the method of SwAV, which supplies the cosines S with prototypes.
 
@@ -73,7 +78,7 @@ def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: 
 
 
 def build_simsiam(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] | None = None
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: Size = 512, momentum: Momentum | None = None
 ) -> TeacherStudent:
     """Build the method of SimSiam, which supplies predictions P and targets T: the embeddings, or with `momentum` the embeddings of an EMA.
 
@@ -87,7 +92,7 @@ def build_simsiam(
 
 
 def build_byol(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: int = 512, momentum: tuple[float, float] = (0.99, 1.0)
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: Size = 512, momentum: Momentum = (0.99, 1.0)
 ) -> TeacherStudent:
     """Build the method of BYOL, which supplies predictions P, and targets T from an EMA (the authors use 4,096 hidden units).
 
@@ -99,7 +104,12 @@ def build_byol(
 
 
 def build_moco(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, queue: int = 4096, momentum: tuple[float, float] = (0.99, 0.999)
+    make_encoder: EncoderFactory,
+    objective: Objective,
+    views: int,
+    *,
+    queue: Size = 4096,
+    momentum: Momentum = (0.99, 0.999),
 ) -> TeacherStudent:
     """Build the method of MoCo v2, which supplies queries Q, keys K from an EMA, and a queue of earlier keys.
 
@@ -115,9 +125,9 @@ def build_dino(
     objective: Objective,
     views: int,
     *,
-    prototypes: int = 4096,
-    freeze: float = 1.0,
-    momentum: tuple[float, float] = (0.996, 1.0),
+    prototypes: Size = 4096,
+    freeze: Epochs = 1.0,
+    momentum: Momentum = (0.996, 1.0),
 ) -> TeacherStudent:
     """Build the method of DINO, which supplies the student's and the teacher's cosines with prototypes, S and T, and the centre c of T.
 
@@ -131,9 +141,7 @@ def build_dino(
     return _teacher_student(encoder, objective, views, head=head, momentum=momentum, teacher_head=True, K=prototypes)
 
 
-def build_tico(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: tuple[float, float] = (0.99, 1.0)
-) -> TeacherStudent:
+def build_tico(make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)) -> TeacherStudent:
     """Build the method of TiCo, which supplies embeddings Z, targets T from an EMA, and the running covariance C of Z.
 
     Args:
@@ -169,7 +177,7 @@ def _teacher_student(
     views: int,
     *,
     head: nn.Module | None = None,
-    momentum: tuple[float, float] | None = None,
+    momentum: Momentum | None = None,
     teacher_head: bool = False,
     **sizes: int,
 ) -> TeacherStudent:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from fullrank.methods.directclr_projectors import (
     orthogonal_linear,
     random_low_rank_matrix,
 )
+from fullrank.structure import between
+
+Width = Annotated[int, between(1, 65536)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class ProjectorConfig:
     'low-rank-diagonal': r with its dimensions from d0 on set to zero. 'sub-vector': the first d0 dimensions of r.
     'dropout': r with all but d0 dimensions set to zero, chosen at random in each step.
     'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""
-    widths: tuple[int, ...] = (2048, 2048, 1024)
+    widths: tuple[Width, ...] = (2048, 2048, 1024)
     """Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector."""
     batchnorm: bool = True
     """BatchNorm in the hidden layers of an mlp."""
@@ -37,9 +40,9 @@ class ProjectorConfig:
     """BatchNorm after the last layer of an mlp too."""
     bias: bool = True
     """Biases in the layers of an mlp that no BatchNorm follows."""
-    d0: int = 360
+    d0: Width = 360
     """Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select."""
-    groups: int = 8
+    groups: Width = 8
     """Number of groups of dimensions for 'groups'."""
 
     @property

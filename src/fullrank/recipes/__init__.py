@@ -1,26 +1,31 @@
 """Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe."""
 
 from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+from fullrank.recipes.choices import with_choices
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.dry_run import dry_run
+from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
-from fullrank.recipes.photos import photos_recipe
+from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
+    FREE_FIELDS,
     DataConfig,
     MachineConfig,
     ProbeConfig,
     Recipe,
     SpectrumConfig,
+    decides_weights,
     differences,
     from_dict,
-    read_recipe,
     to_dict,
     with_devices,
     with_objective,
 )
+from fullrank.recipes.recipe_file import from_file, read_recipe, to_file
 from fullrank.recipes.stl10 import STL10
+from fullrank.recipes.trust import code_names, import_code
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -31,7 +36,22 @@ RECIPES: dict[str, Recipe] = {
 }
 """Name → recipe, for `fullrank pretrain NAME`."""
 
+ORIGINS = {
+    "digits": "fullrank's own, for a minute on two CPU cores",
+    "cifar10-small": "fullrank's own, for two CPU cores",
+    "cifar10-projectors": "fullrank's own, for comparing projectors on one CPU core",
+    "cifar10": "FroSSL's paper and its public configuration",
+    "cifar100": "FroSSL's paper and its public configuration",
+    "stl10": "FroSSL's public code; only the 13,000 labelled of 105,000 images",
+    "imagenet": "FroSSL's paper, with the views of BYOL",
+    "imagenet-simclr": "DirectCLR's paper and its public code",
+    "imagenet-directclr": "DirectCLR's paper and its public code",
+}
+"""Name → whose recipe it is, and in what it differs from the publication."""
+
 __all__ = [
+    "FREE_FIELDS",
+    "ORIGINS",
     "RECIPES",
     "Assembly",
     "DataConfig",
@@ -45,10 +65,16 @@ __all__ = [
     "build_preprocess",
     "check",
     "check_num_images",
+    "code_names",
+    "decides_weights",
     "differences",
     "dry_run",
+    "explain_photos_recipe",
     "fill_defaults",
+    "forecast_run",
     "from_dict",
+    "from_file",
+    "import_code",
     "import_function",
     "keywords",
     "photos_recipe",
@@ -56,6 +82,8 @@ __all__ = [
     "resolve_builder",
     "resolve_objective",
     "to_dict",
+    "to_file",
+    "with_choices",
     "with_devices",
     "with_objective",
 ]

@@ -4,18 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
-from operator import attrgetter
+from itertools import pairwise
 
 import torch
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, build_backbone, build_projector, feature_dim
+from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.recipes.functions import import_function, resolve_builder, resolve_objective
+from fullrank.recipes.functions import imported_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import MultiViewTransform
+
+MAX_PROJECTOR_WEIGHTS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def build_encoder(recipe: Recipe) -> Encoder:
 
 
 def _make_encoder(recipe: Recipe) -> Encoder:
-    backbone = build_backbone(recipe.backbone, channels=recipe.data.channels)
+    backbone = build_backbone(at_size(recipe.backbone, view_sizes(recipe)), channels=recipe.data.channels)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
 
@@ -101,10 +102,10 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
     """Build the transform that draws the views, with the normalisation of the data.
 
     Raises:
-        UserError: a custom transform cannot be imported.
+        UserError: a custom transform was not imported.
     """
     mean, std = normalization(recipe)
-    custom_transforms = [import_function(name) for name in recipe.custom_transforms]
+    custom_transforms = [imported_function(name) for name in recipe.custom_transforms]
     return MultiViewTransform(
         recipe.views, mean=mean, std=std, channels=recipe.data.channels, custom_transforms=custom_transforms, compile=recipe.machine.compile
     )
@@ -113,7 +114,8 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
 def build_preprocess(recipe: Recipe) -> Preprocess:
     """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
     mean, std = normalization(recipe)
-    return Preprocess(channels=recipe.data.channels, size=max(view.size for view in recipe.views), mean=mean, std=std)
+    size = max(view.size for view in recipe.views)
+    return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
 
 
 def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -122,40 +124,17 @@ def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
     Raises:
         UserError: the number of values differs from the number of channels, or a standard deviation is not positive.
     """
-    for name, values in (("mean", recipe.data.mean), ("std", recipe.data.std)):
-        if len(values) != recipe.data.channels:
-            raise UserError(f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel")
-    if min(recipe.data.std) <= 0:
-        raise UserError(f"data.std is {recipe.data.std}, expected positive values; check whether all images have the same colour")
+    for name in ("mean", "std"):
+        _check_statistics(recipe, name)
     return recipe.data.mean, recipe.data.std
 
 
-MINIMUM = {
-    "epochs": 1,
-    "checkpoints": 1,
-    "log_every": 1,
-    "seed": 0,
-    "data.channels": 1,
-    "data.size": 0,
-    "data.num_images": 0,
-    "data.max_error_fraction": 0,
-    "projector.d0": 1,
-    "projector.groups": 1,
-    "optimizer.lr": 0,
-    "optimizer.weight_decay": 0,
-    "optimizer.trust_coefficient": 0,
-    "schedule.warmup": 0,
-    "schedule.min_lr_ratio": 0,
-    "schedule.period": 0,
-    "schedule.decay": 0,
-    "probe.lr": 0,
-    "spectrum.every": 0,
-    "spectrum.samples": 0,
-    "spectrum.train_batch_every": 1,
-    "machine.devices": 1,
-    "machine.micro_batch": 0,
-}
-"""Field of a recipe → its smallest valid value."""
+def _check_statistics(recipe: Recipe, name: str) -> None:
+    values = getattr(recipe.data, name)
+    if len(values) != recipe.data.channels:
+        raise UserError(f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel; change --data.{name}")
+    if name == "std" and min(values) <= 0:
+        raise UserError(f"data.std is {values}, expected positive values; check whether all images have the same colour")
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:
@@ -170,18 +149,19 @@ def view_sizes(recipe: Recipe) -> dict[int, int]:
 
 
 def check(recipe: Recipe) -> None:
-    """Check the values of a recipe, and whether its views and its projector fit the objective.
+    """Check whether the parts of a recipe fit together: views, projector, objective, devices. (A `Recipe` checks each value itself.)
 
     Raises:
-        UserError: a value is not valid; the message names the flag to change.
+        UserError: two parts do not fit, or the user's objective was not imported; the message names the flag to change.
 
     >>> from fullrank.recipes import RECIPES
     >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
-    _check_ranges(recipe)
-    if recipe.batch_size < 2:
-        raise UserError(f"batch_size is {recipe.batch_size}, expected at least 2, because every objective compares images; 256 is usual")
+    _check_projector(recipe)
+    for name in ("mean", "std"):
+        if getattr(recipe.data, name):
+            _check_statistics(recipe, name)
     if recipe.batch_size % recipe.machine.devices:
         devices = recipe.machine.devices
         raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}")
@@ -222,24 +202,11 @@ def _check_views(recipe: Recipe) -> None:
         raise UserError(f"{received}, but the recipe has {V_0} of them; give --hyper.full {V_0}")
 
 
-def _check_ranges(recipe: Recipe) -> None:
-    """Check the range of each value."""
-    for field, minimum in MINIMUM.items():
-        _check_minimum(field, attrgetter(field)(recipe), minimum)
-    for name, value in recipe.method.items():
-        if isinstance(value, tuple):
-            if not all(0 <= share <= 1 for share in value):
-                raise UserError(f"method.{name} is {value}, expected values from 0 to 1; change --method.{name}")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            _check_minimum(f"method.{name}", value, minimum=1 if isinstance(value, int) else 0)
-    if not 0 <= recipe.optimizer.momentum < 1:
-        raise UserError(f"optimizer.momentum is {recipe.optimizer.momentum}, expected at least 0 and less than 1 (0.9 is usual)")
-    if any(width < 1 for width in recipe.projector.widths):
-        raise UserError(f"projector.widths is {recipe.projector.widths}, expected widths of at least 1")
-
-
-def _check_minimum(field: str, value: int | float, minimum: int) -> None:
-    if not isfinite(value):
-        raise UserError(f"{field} is {value}, but has to be a finite number of at least {minimum}; change --{field}")
-    if value < minimum:
-        raise UserError(f"{field} is {value}, but has to be at least {minimum}; change --{field}")
+def _check_projector(recipe: Recipe) -> None:
+    """Check that the weights of the projector fit into memory."""
+    weights = sum(inputs * outputs for inputs, outputs in pairwise(recipe.projector.widths))
+    if weights > MAX_PROJECTOR_WEIGHTS:
+        raise UserError(
+            f"projector.widths {list(recipe.projector.widths)} make {weights:.1e} weights, expected at most {MAX_PROJECTOR_WEIGHTS:.0e}; "
+            "give smaller --projector.widths"
+        )

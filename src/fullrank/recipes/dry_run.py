@@ -32,7 +32,7 @@ def dry_run(method: Method, recipe: Recipe) -> str:
         method.eval()  # so that BatchNorm does not update its statistics
         images = [torch.empty(V, recipe.batch_size, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
         with _recorded_convolutions(method) as unsafe:
-            embeddings = method(images)
+            embeddings = _embed(method, images, recipe)
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()
@@ -44,6 +44,18 @@ def dry_run(method: Method, recipe: Recipe) -> str:
     if ":" in recipe.objective:
         return _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
     return ""
+
+
+def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Tensor]:
+    try:
+        return method(images)
+    except UserError:
+        raise
+    except Exception as error:  # networks of timm raise exceptions of many types
+        network = f"method '{recipe.method_builder}'" if recipe.method_builder else f"backbone '{recipe.backbone.name}'"
+        sizes = " and ".join(map(str, view_sizes(recipe)))
+        remedy = "give another --views.0.size or --backbone.name"
+        raise UserError(f"{network} fails on views of {sizes} px ({exception_line(error)}); {remedy}") from error
 
 
 @contextmanager

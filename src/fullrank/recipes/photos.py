@@ -1,58 +1,97 @@
 """A recipe for any collection of images, chosen by their number and sizes."""
 
+from dataclasses import replace
+
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.methods import ProjectorConfig
+from fullrank.methods.backbones import has_plain_stem
+from fullrank.recipes.choices import OPTIMIZERS, WARMUPS, backbone_config, learning_rate
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import OptimizerConfig, ScheduleConfig
+from fullrank.training import ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
+NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for a CPU
 
 
-def photos_recipe(source: str, dataset_info: DatasetInfo, *, gpu: bool) -> tuple[Recipe, list[str]]:
-    """Return a recipe for these images, and one line for each choice with the flag that changes it.
+def photos_recipe(
+    source: str,
+    dataset_info: DatasetInfo,
+    *,
+    gpu: bool,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    size: int | None = None,
+    backbone: str | None = None,
+    optimizer: str | None = None,
+) -> Recipe:
+    """Return a recipe for these images. Each choice that is None follows a rule, and each rule follows the choices that are given.
 
     | choice | rule |
     |---|---|
     | size of views | 32 px for images of at most 48 px, 64 up to 112, else 96 (CPU) or 224 (GPU) |
-    | backbone | resnet18; the small stem up to 64 px; fewer channels and layers on a CPU; resnet50 at 224 px |
+    | backbone | resnet18, with fewer channels and layers on a CPU; on a GPU resnet50 for views of at least 224 px |
+    | stem | small for views of at most 64 px, else standard |
     | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
+    | learning rate | `learning_rate(optimizer, batch_size)` |
+    | warm-up | a twentieth of the epochs, at least one epoch, at most a fifth of the epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
+
+    Args:
+        source: source of the images.
+        dataset_info: number, channels and sizes of the images.
+        gpu: whether the training uses a GPU.
+        epochs: number of passes over the images.
+        batch_size: images per step.
+        size: side of the views in pixels.
+        backbone: a timm model, with timm's own arguments.
+        optimizer: adamw (the default), lars or sgd.
 
     Raises:
         UserError: there are fewer than 32 images.
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:
-        raise UserError(f"{source} has {n} images, expected at least 32 for training; to try fullrank, run `fullrank pretrain digits`")
-    size = 32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96
-    batch_size = 256
-    while batch_size > 16 and n < 4 * batch_size:
-        batch_size //= 2
-    epochs = min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
-    small = size <= 64
-    name = "resnet50" if size == 224 else "resnet18"
-    arguments = {} if gpu else {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}
-    recipe = Recipe(
+        raise UserError(f"{source} has {n} training images, expected at least 32; to try fullrank, run `fullrank pretrain digits`")
+    size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
+    if batch_size is None:
+        batch_size = 256
+        while batch_size > 16 and n < 4 * batch_size:
+            batch_size //= 2
+    epochs = epochs or min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
+    optimizer = optimizer or "adamw"
+    network = backbone_config(backbone or ("resnet50" if gpu and size >= 224 else "resnet18"), size)
+    return Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
-        backbone=BackboneConfig(name=name, arguments=arguments, stem="small" if small else "standard"),
+        backbone=replace(network, arguments=NARROW) if not (gpu or backbone) else network,
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
-        optimizer=OptimizerConfig(name="adamw", lr=2e-3 * (batch_size / 256) ** 0.5, weight_decay=1e-4),
-        schedule=ScheduleConfig(warmup=max(0.05 * epochs, 1.0)),
+        optimizer=replace(OPTIMIZERS[optimizer], lr=learning_rate(optimizer, batch_size)),
+        schedule=ScheduleConfig(warmup=min(max(0.05 * epochs, 1.0), epochs / WARMUPS)),
         epochs=epochs,
         batch_size=batch_size,
     )
-    width = "" if gpu else ", narrow and shallow for a CPU"
-    return recipe, [
-        f"{n:,} images, {dataset_info.channels} channel{'s' * (dataset_info.channels > 1)}, "
-        f"median {dataset_info.median[0]}×{dataset_info.median[1]} px",
-        f"views of {size} px (--views.0.size)",
-        f"backbone {name}{width}, stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)",
-        f"batch size {batch_size} (--batch_size), {epochs} epochs (--epochs), AdamW at {recipe.optimizer.lr:.2g} (--optimizer.lr)",
+
+
+def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
+    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of `recipe`."""
+    w, h = dataset_info.median
+    C = recipe.data.channels
+    sizes = " and ".join(dict.fromkeys(str(view.size) for view in recipe.views))
+    arguments = recipe.backbone.arguments
+    built = ", narrow and shallow for a CPU" if arguments == NARROW else f" with {arguments}" if arguments else ""
+    plain = has_plain_stem(recipe.backbone.name)
+    stem = f", stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)" if plain else " (--backbone.name)"
+    optimizer, epochs, warmup = recipe.optimizer, recipe.epochs, recipe.schedule.warmup
+    return [
+        f"{dataset_info.count:,} images, {C} channel{'s' * (C > 1)}, median {w}×{h} px",
+        f"views of {sizes} px (--views.0.size)",
+        f"backbone {recipe.backbone.name}{built}{stem}",
+        f"batch size {recipe.batch_size} (--batch_size), {epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)",
+        f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
     ]
 
 

@@ -2,19 +2,31 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Collection, Iterator
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from fullrank.errors import UserError
+from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
-from fullrank.recipes.functions import fill_defaults, import_function, resolve_builder, resolve_objective
-from fullrank.structure import structure
+from fullrank.recipes.functions import (
+    fill_defaults,
+    import_function,
+    is_imported,
+    resolve_builder,
+    resolve_objective,
+)
+from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import ViewConfig
+
+RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
+Count = Annotated[int, between(0, 1_000_000_000)]
+Every = Annotated[int, between(1, 1_000_000_000)]
+KeptCheckpoints = Annotated[int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)]
 
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
 """Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D × D covariance of N
@@ -25,17 +37,31 @@ samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 20
 class DataConfig:
     """The images and how they are stored."""
 
-    source: str = "digits"
+    source: PathText = "digits"
     """Source of the images: digits, a path (folder or Parquet), folder:PATH, parquet:PATH or hf:NAME."""
-    train: str | None = None
+    train: Text | None = None
     """Name of the training split. None: 'train', or a random 80 % if the source has no named splits."""
-    test: str | None = None
+    test: Text | None = None
     """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
-    channels: int = 3
+    channels: Annotated[int, between(1, 1024)] = 3
     """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the images."""
-    mean: tuple[float, ...] = ()
+    bits: Annotated[int, between(0, 16)] = 0
+    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the run's recipe."""
+    labels: Literal["auto", "none", "folders"] = "auto"
+    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no labels."""
+    image_column: Text | None = None
+    """The image column of a table. None: the only column of images, or the only column of bytes."""
+    label_column: Text | None = None
+    """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    follow_links: bool = False
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
+    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is Pillow's limit."""
+    max_expansion: Annotated[int, between(1, 10**6)] = MAX_EXPANSION
+    """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
+    mean: tuple[Share, ...] = ()
     """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
-    std: tuple[float, ...] = ()
+    std: tuple[Annotated[float, between(0, 10)], ...] = ()
     """Standard deviation of each channel. Empty: computed like the mean."""
     storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
     """Where the images are stored; auto: in memory if they fit, else on disk.
@@ -43,21 +69,33 @@ class DataConfig:
     disk: images stay on disk and are decoded when needed.
     streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a buffer;
     data.num_images defines the length of an epoch."""
-    num_images: int = 0
+    num_images: Count = 0
     """Number of images per epoch; only for 'streaming'."""
-    size: int = 0
+    size: Annotated[int, between(0, 4096)] = 0
     """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same size."""
-    workers: int = -1
+    workers: Annotated[int, between(-1, 256)] = -1
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
-    max_error_fraction: float = 0.1
+    max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
+
+    @property
+    def open_options(self) -> OpenOptions:
+        """How `open_images` opens the source."""
+        return {
+            "image": self.image_column,
+            "label": self.label_column,
+            "labels": self.labels,
+            "follow_links": self.follow_links,
+            "max_pixels": self.max_pixels,
+            "max_expansion": self.max_expansion,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
     """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
 
-    lr: float = 1e-2
+    lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
 
 
@@ -65,11 +103,11 @@ class ProbeConfig:
 class SpectrumConfig:
     """The spectrum evaluation during training."""
 
-    every: int = 0
+    every: Count = 0
     """Steps between two spectrum evaluations. 0: evaluation takes about 2 % of the run time, with at least 20 evaluations."""
-    samples: int = 0
+    samples: Count = 0
     """Held-out images per spectrum evaluation. 0: ten per embedding dimension (two to ten in short runs), at most 1 GiB of pixels."""
-    train_batch_every: int = 10
+    train_batch_every: Every = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
 
@@ -77,11 +115,11 @@ class SpectrumConfig:
 class MachineConfig:
     """Devices, precision and performance settings."""
 
-    accelerator: str = "auto"
+    accelerator: Text = "auto"
     """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
-    devices: int = 1
+    devices: Annotated[int, between(1, 4096)] = 1
     """Number of devices, with one process each."""
-    micro_batch: int = 0
+    micro_batch: Count = 0
     """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
     """auto: bf16-mixed on GPUs that support it, else 32-true. The objective is always computed in float32 or better."""
@@ -95,68 +133,111 @@ class MachineConfig:
 class Recipe:
     """The complete configuration of a run.
 
+    The annotation of each field is its type with its bounds. A name with a colon is code of the user's: a recipe never imports it, and
+    completes `hyper` and `method` only after the import (`fullrank.recipes.import_code`).
+
     Raises:
-        UserError: the objective is unknown, or `hyper` or `method` has an unknown name or a value of the wrong type.
+        UserError: a value has the wrong type or is out of bounds, the objective is unknown, or `hyper` or `method` has an unknown name.
 
     >>> Recipe(objective="vicreg", hyper={"covariance": 4}).hyper
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
 
-    name: tyro.conf.Suppress[str] = "recipe"
-    """Name of the recipe."""
-    objective: tyro.conf.Suppress[str] = "frossl"
+    name: tyro.conf.Suppress[RunName] = "recipe"
+    """Name of the recipe, and of the folder of its runs."""
+    objective: tyro.conf.Suppress[Text] = "frossl"
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
-    hyper: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    hyper: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
-    method_builder: tyro.conf.Suppress[str] = ""
+    method_builder: tyro.conf.Suppress[Text] = ""
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
-    method: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    method: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
     views: tuple[ViewConfig, ...] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
-    custom_transforms: tuple[str, ...] = ()
+    custom_transforms: tuple[Text, ...] = ()
     """User-defined transforms of the views before normalisation: package.module:function,
     called as function(x, generator) with x of shape (V, n, C, S, S) in [0, 1]."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     projector: ProjectorConfig = field(default_factory=ProjectorConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    epochs: int = 100
+    epochs: Annotated[int, between(1, 1_000_000)] = 100
     """Number of passes over the training images."""
-    batch_size: int = 256
-    """Images per step, summed over all devices."""
-    seed: int = 0
+    batch_size: Annotated[int, between(2, 1_000_000)] = 256
+    """Images per step, summed over all devices; at least 2, because every objective compares images."""
+    seed: Annotated[int, between(0, 2**32 - 1)] = 0
     """Seed of the weights, the order of the images and the views."""
-    checkpoints: int = 10
+    checkpoints: Annotated[int, between(1, 10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
-    log_every: int = 10
+    keep_checkpoints: KeptCheckpoints = 2
+    """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
+    log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     spectrum: SpectrumConfig = field(default_factory=SpectrumConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
 
     def __post_init__(self) -> None:
-        try:
-            objective = resolve_objective(self.objective)
-            if self.method_builder:
-                import_function(self.method_builder)
-        except UserError:
-            if ":" in self.objective + self.method_builder:
-                return  # a stored recipe contains all hyperparameters, so it can be read without importing the user's functions
-            raise
-        builder = resolve_builder(self.method_builder, self.objective, objective)
+        validate(self, remedy="; change --{}")
+        if not is_imported(self.objective):
+            return
+        objective = resolve_objective(self.objective)
         object.__setattr__(self, "hyper", fill_defaults(objective, self.hyper, f"objective '{self.objective}'"))
-        object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
+        if is_imported(self.method_builder):
+            builder = resolve_builder(self.method_builder, self.objective, objective)
+            object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
 
     @property
     def fingerprint(self) -> str:
-        """The hash that identifies the recipe in a checkpoint, whatever the number of devices, which does not change the run.
+        """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights (`decides_weights`).
 
-        It is computed after a round trip through JSON and the dataclass types, so that 1 and 1.0 give the same hash.
+        Fields with their default are left out, so that a field which a later version adds does not change the hash of older runs.
         """
-        same = with_devices(from_dict(to_dict(self)), 1)
-        return hashlib.sha256(json.dumps(to_dict(same), sort_keys=True).encode()).hexdigest()[:16]
+        values = flatten(to_dict(self))
+        same = defaults(self)
+        deciding = {name: value for name, value in values.items() if decides_weights(name) and not is_below(name, same)}
+        deciding |= {"number of views": len(self.views), "streaming": self.data.storage == "streaming"}
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+
+
+FREE_FIELDS = (
+    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
+    *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
+    *("data.follow_links", "data.max_pixels", "data.max_expansion"),
+    *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
+)
+"""The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in
+another place, on other devices, or with other logs. (The images themselves are compared by their own fingerprint.)"""
+
+
+def decides_weights(name: str) -> bool:
+    """Return whether a field, by its dotted name, decides the weights of a run, up to rounding.
+
+    >>> [decides_weights(name) for name in ("epochs", "views.0.size", "spectrum.every", "data.source")]
+    [True, True, False, False]
+    """
+    return not is_below(name, FREE_FIELDS)
+
+
+def is_below(name: str, parents: Collection[str]) -> bool:
+    """Return whether a dotted name is one of `parents` or below one of them.
+
+    >>> is_below("spectrum.every", ["spectrum"]), is_below("spectrums", ["spectrum"])
+    (True, False)
+    """
+    parts = name.split(".")
+    return any(".".join(parts[: i + 1]) in parents for i in range(len(parts)))
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a name is that of one folder on every system, not a path.
+
+    >>> [is_folder_name(name) for name in ("cifar10-small", "my photos", "..", "a/b", "", ".hidden")]
+    [True, True, False, False, False, False]
+    """
+    return 0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
 
 
 def with_devices(recipe: Recipe, devices: int) -> Recipe:
@@ -171,7 +252,8 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
 def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
-    An objective that takes the representation R gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector.
+    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
 
     Raises:
         UserError: there is no such objective.
@@ -180,6 +262,9 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     >>> with_objective(recipe, "wmse").projector.widths, with_objective(recipe, "directclr").projector.widths
     ((2048, 2048, 64), ())
     """
+    for name in (objective, method_builder):
+        if ":" in name:
+            import_function(name)
     projector = recipe.projector
     if tensor_names(resolve_objective(objective)) == ("R",):
         projector = replace(projector, kind="mlp", widths=())
@@ -216,21 +301,34 @@ def from_dict(values: dict[str, Any]) -> Recipe:
     return structure(values, Recipe, "recipe")
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read `recipe.json`.
+def defaults(recipe: Recipe) -> list[str]:
+    """Return the dotted names of the fields that have their default; a name stands for all fields below it.
 
-    Raises:
-        UserError: the file is missing, damaged, or not a recipe.
+    The hyperparameters of the library's objectives count; those of a user's function do not.
+
+    >>> from fullrank.training import OptimizerConfig
+    >>> [name for name in defaults(Recipe(optimizer=OptimizerConfig(lr=0.1))) if name.startswith(("optimizer", "schedule"))][:3]
+    ['optimizer.name', 'optimizer.weight_decay', 'optimizer.momentum']
     """
-    try:
-        values = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"no run at {path.parent}: it has no {path.name}; give the folder that `fullrank pretrain` wrote") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
-    if not isinstance(values, dict):
-        raise UserError(f"{path} contains a {type(values).__name__}, expected an object with the fields of a recipe")
-    return from_dict(values)
+    names = list(_default_fields(recipe, ""))
+    if ":" not in recipe.objective + recipe.method_builder:
+        objective = resolve_objective(recipe.objective)
+        builder = resolve_builder("", recipe.objective, objective)
+        for part, function, values in (("hyper", objective, recipe.hyper), ("method", builder, recipe.method)):
+            names += [f"{part}.{name}" for name, value in fill_defaults(function, {}, part).items() if values.get(name) == value]
+    return names
+
+
+def _default_fields(config: Any, prefix: str) -> Iterator[str]:
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if value == (f.default if f.default_factory is MISSING else f.default_factory()):
+            yield prefix + f.name
+        elif is_dataclass(value):
+            yield from _default_fields(value, f"{prefix}{f.name}.")
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            for i, item in enumerate(value):
+                yield from _default_fields(item, f"{prefix}{f.name}.{i}.")
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:

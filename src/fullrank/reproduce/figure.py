@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
 """The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
+Kind = Literal["claim", "claim from memory", "correction"]
+PLURALS = {"claim": "claims", "claim from memory": "claims from memory", "correction": "corrections"}
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,15 @@ class Claim:
     """The number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
     holds: bool | None
-    """None: too few runs to decide."""
-    corrected: bool = False
-    """Whether this is our claim, from a derivation or a control, on a point on which the paper is silent or misprinted."""
+    """None: undecidable, because the runs are too few or too short."""
+    kind: Kind = "claim"
+    """claim: a statement of the paper's text. claim from memory: a statement of a paper whose text we did not have at hand.
+    correction: our statement, from a derivation or a control, on a point on which the paper is silent or misprinted."""
 
     @property
     def verdict(self) -> str:
-        """One of reproduced, not reproduced, undecidable."""
-        return "undecidable" if self.holds is None else "reproduced" if self.holds else "not reproduced"
+        """One of reproduced, not reproduced, undecidable at this size."""
+        return "undecidable at this size" if self.holds is None else "reproduced" if self.holds else "not reproduced"
 
     @property
     def mark(self) -> str:
@@ -47,8 +50,9 @@ class Claim:
 
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
-        kind = "Correction" if self.corrected else "Claim"
-        return f"{self.mark} {kind} {self.verdict}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
+        return (
+            f"{self.mark} {self.kind.capitalize()} {self.verdict}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
+        )
 
 
 class ClaimResult(NamedTuple):
@@ -57,33 +61,38 @@ class ClaimResult(NamedTuple):
     expected: str
     measured: str
     holds: bool | None
-    corrected: bool
+    kind: Kind
 
 
 def paper_claim(expected: str, measured: str, holds: bool | None) -> ClaimResult:
     """Return the result of a claim of the paper."""
-    return ClaimResult(expected, measured, holds, corrected=False)
+    return ClaimResult(expected, measured, holds, "claim")
+
+
+def remembered_claim(expected: str, measured: str, holds: bool | None) -> ClaimResult:
+    """Return the result of a claim that we attribute to a paper from memory."""
+    return ClaimResult(expected, measured, holds, "claim from memory")
 
 
 def our_correction(expected: str, measured: str, holds: bool | None) -> ClaimResult:
     """Return the result of our correction of the paper."""
-    return ClaimResult(expected, measured, holds, corrected=True)
+    return ClaimResult(expected, measured, holds, "correction")
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
-    """Return how many claims of the paper, and how many corrections, are reproduced.
+    """Return how many claims are reproduced: those of the paper's text, those from memory, and our corrections, counted apart.
 
     >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
-    >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, corrected=True)
+    >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, kind="correction")
     >>> summarize_claims([one]), summarize_claims([one, two])
     ('claims: 0 of 1 reproduced', 'claims: 0 of 1 reproduced; corrections: 1 of 1 reproduced')
     """
     parts = []
-    for corrected, word in ((False, "claims"), (True, "corrections")):
-        verdicts = [claim.verdict for claim in claims if claim.corrected == corrected]
-        if verdicts:
-            undecidable = f", {n} undecidable" if (n := verdicts.count("undecidable")) else ""
-            parts.append(f"{word}: {verdicts.count('reproduced')} of {len(verdicts)} reproduced{undecidable}")
+    for kind, plural in PLURALS.items():
+        holds = [claim.holds for claim in claims if claim.kind == kind]
+        if holds:
+            undecidable = f", {n} undecidable at this size" if (n := holds.count(None)) else ""
+            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} reproduced{undecidable}")
     return "; ".join(parts)
 
 

@@ -5,7 +5,6 @@ import errno
 import itertools
 import os
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,26 +14,29 @@ import filelock
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.recipes import Recipe, read_recipe
+from fullrank.recipes import Recipe, code_names, read_recipe
+from fullrank.run.evaluations import read_evaluations
 from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
+from fullrank.run.replacement import ASIDE, is_leftover, is_run, recover, set_aside
 from fullrank.run.spectrum_history import SpectrumHistory
+from fullrank.structure import structure
 from fullrank.training import Checkpoint, list_checkpoints
 
-RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
-RUN_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Run:
     """A run directory. Each property reads its file again, and raises `UserError` if the file is damaged.
 
-    >>> run = Run(Path("missing"))
-    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluation, run.environment
-    ([], 0, None, None, {})
+    >>> run = Run("missing")
+    >>> run.checkpoints, len(run.metrics), run.spectra, run.evaluations, run.environment
+    ([], 0, None, (), {})
     """
 
     path: Path
+
+    def __init__(self, path: str | Path) -> None:
+        object.__setattr__(self, "path", as_path(path, "run"))
 
     @property
     def recipe(self) -> Recipe:
@@ -58,13 +60,26 @@ class Run:
         if step is None:
             return found[max(found)]
         if step not in found:
-            raise UserError(f"{self.path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))}")
+            raise UserError(
+                f"{self.path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))} "
+                "(--keep_checkpoints decides how many checkpoints a run keeps)"
+            )
         return found[step]
 
     @property
     def metrics(self) -> Metrics:
-        """The rows of metrics.jsonl."""
-        return Metrics.read(self.path / "metrics.jsonl")
+        """The rows of metrics.jsonl.
+
+        Raises:
+            UserError: the file is damaged, or has no rows although the run has a checkpoint.
+        """
+        metrics = Metrics.read(self.path / "metrics.jsonl")
+        if not metrics and (checkpoints := self.checkpoints):
+            raise UserError(
+                f"{self.path / 'metrics.jsonl'} has no rows, but the run has a checkpoint of step {checkpoints[-1].step}; "
+                f"restore the file, or continue without the log: {resume_command(self.path)}"
+            )
+        return metrics
 
     @property
     def spectra(self) -> SpectrumHistory | None:
@@ -72,16 +87,22 @@ class Run:
         return SpectrumHistory.read(self.path / "spectrum.npz")
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """The scores that `fullrank evaluate` wrote, or None if there are no scores."""
-        path = self.path / "evaluation.json"
-        return Evaluation.from_json(read_json(path), source=str(path)) if path.exists() else None
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several checkpoints were scored."""
+        return tuple({evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values())
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The content of environment.json, empty if there is no such file."""
+        """The content of environment.json, empty if there is no such file.
+
+        Raises:
+            UserError: the file is damaged, or a duration is not a number.
+        """
         path = self.path / "environment.json"
-        return read_json(path) if path.exists() else {}
+        environment = read_json(path) if os.path.lexists(path) else {}
+        for name in ("duration_seconds", "spectrum_share"):
+            structure(environment.get(name, 0.0), float, f"{path}: {name}")
+        return environment
 
 
 @contextlib.contextmanager
@@ -105,11 +126,14 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def resume_command(path: Path) -> str:
-    """Return the command that continues a run.
+    """Return the command that continues a run, with --trust if its recipe names code.
 
     >>> resume_command(Path("runs/my run"))
     "fullrank pretrain --resume 'runs/my run'"
     """
+    with contextlib.suppress(UserError):
+        trust = " --trust" if code_names(read_recipe(path / "recipe.json")) else ""
+        return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
     return f"fullrank pretrain --resume {shlex.quote(str(path))}"
 
 
@@ -123,10 +147,9 @@ def create_run_directory(path: Path | None, name: str, *, overwrite: bool = Fals
         if path is None:
             return _create_next_free(name)
         validate_output_dir(path, overwrite=overwrite)
-        if (path / "recipe.json").exists():
-            _clear(path)
         path.mkdir(parents=True, exist_ok=True)
-        (path / ".lock").touch()
+        with run_lock(path):
+            set_aside(path)
     except OSError as error:
         raise _not_writable(path or Path("runs"), error) from error
     return path
@@ -146,14 +169,14 @@ def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
             raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"))
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
-        is_run = (path / "recipe.json").exists()
-        if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()) and not (overwrite and is_run):
-            if is_run:
+        contains_run = is_run(path)
+        if path.is_dir() and not (overwrite and contains_run) and (contains_run or any(not is_leftover(e.name) for e in path.iterdir())):
+            if contains_run:
                 raise UserError(
                     f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
                 )
             raise UserError(f"{path} already contains other files, and only a run can be overwritten; give another --out")
-        if is_run:
+        if contains_run:
             with run_lock(path):
                 pass
     except OSError as error:  # a parent directory cannot be listed
@@ -174,10 +197,37 @@ def _not_writable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
 
 
-def _clear(path: Path) -> None:
-    """Remove the files of an old run, and no other files."""
-    with run_lock(path):
-        for folder in RUN_SUBDIRECTORIES:
-            shutil.rmtree(path / folder, ignore_errors=True)
-        for file in (*RUN_FILES, "recipe.json"):  # recipe.json last, because it marks the directory as a run
-            (path / file).unlink(missing_ok=True)
+def recover_run(path: Path) -> None:
+    """Complete what a killed process has left unfinished: bring back a run that was set aside, and a checkpoint that was being replaced.
+
+    Raises:
+        UserError: the directory is in use, or cannot be written.
+    """
+    first = os.environ.get("RANK", "0") == "0"  # of the processes that a launcher has started
+    try:
+        if first and (os.path.exists(path / ASIDE) or any((path / "checkpoints").glob(".previous-*"))):
+            with run_lock(path):
+                recover(path)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+
+
+def as_path(value: object, name: str) -> Path:
+    """Return a path that was given as a string or as a path.
+
+    Raises:
+        UserError: the value is neither, or not the name of a file: it has a NUL or is not UTF-8.
+
+    >>> as_path("runs/digits", "out")
+    PosixPath('runs/digits')
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(f"{name} is {value!r}, expected a path: a string or a pathlib.Path")
+    path = Path(value)
+    try:
+        valid = "\0" not in str(path) and bool(str(path).encode())
+    except UnicodeEncodeError:
+        valid = False
+    if not valid:
+        raise UserError(f"{name} is {str(path)!r}, which is not a name in UTF-8; rename the folder")
+    return path

@@ -6,6 +6,7 @@ from typing import Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.reading import parse_json
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -16,7 +17,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     problem, remedy = f"{path} cannot be read", "restore it, or start a new run"
     try:
-        return _parse_object(path.read_text(), problem, remedy)
+        return _parse_object(path.read_text(encoding="utf-8"), problem, remedy)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{problem} ({error}); {remedy}") from error
 
@@ -28,11 +29,14 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
         The objects of all complete lines (an empty list for a missing file), and the number of an incomplete last line or None.
 
     Raises:
-        UserError: any other line is not a JSON object.
+        UserError: the file cannot be read, or any other line is not a JSON object.
     """
-    if not path.exists():
+    try:
+        *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
         return [], None
-    *lines, last = path.read_text(errors="replace").split("\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); restore it, or fix its permissions") from error
     objects = [
         _parse_object(line, f"{path}, line {n}: not a JSON object", "fix or remove the line") for n, line in enumerate(lines, start=1)
     ]
@@ -44,7 +48,7 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
 
 def _parse_object(text: str, problem: str, remedy: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise UserError(f"{problem} ({error}); {remedy}") from error
     if not isinstance(value, dict):

@@ -1,19 +1,24 @@
 """Read and write the spectrum history of a run, spectrum.npz."""
 
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.spectrum import Spectrum
 
 LOCATIONS = ("backbone", "projector")
 """The two outputs whose spectra are measured."""
+
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +38,26 @@ class SpectrumHistory:
         Raises:
             UserError: the file is damaged.
         """
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         remedy = "remove the file and measure with `fullrank spectrum`"
         try:
             with path.open("rb") as file, np.load(file) as arrays:  # np.load(path) would leave a damaged file open
                 found = {name: arrays[name] for name in ("steps", "samples", *LOCATIONS) if name in arrays.files}
-            steps, samples = found.pop("steps").astype(np.int64), found.pop("samples").astype(np.int64)
-        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{path} cannot be read ({error}); {remedy}") from error
-        for name, array in {"samples": samples, **found}.items():
+            steps, samples = found.pop("steps"), found.pop("samples")
+        except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, RuntimeError, SyntaxError, *ZIP_ERRORS) as error:
+            text = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UserError(f"{path} cannot be read ({text}); {remedy}") from error
+        for name, array in {"steps": steps, "samples": samples, **found}.items():
+            kinds, ndim = ("f", 2) if name in LOCATIONS else ("iu", 1)
+            if array.dtype.kind not in kinds or array.ndim != ndim:
+                what = f"{array.dtype} of shape {array.shape}"
+                expected = "a matrix of floats" if name in LOCATIONS else "a list of integers"
+                raise UserError(f"{path} is damaged: {name} is {what}, expected {expected}; {remedy}")
             if len(array) != len(steps):
                 what = "sample counts" if name == "samples" else f"{name} spectra"
                 raise UserError(f"{path} is damaged: it has {len(steps)} steps, but {len(array)} {what}; {remedy}")
+        steps, samples = steps.astype(np.int64), samples.astype(np.int64)
         return cls(steps=steps, samples=samples, eigenvalues=found) if len(steps) and found else None
 
 
@@ -68,7 +80,10 @@ class SpectrumFile:
         """Add the eigenvalues of one spectrum evaluation, by location."""
         row = {"steps": np.array(step), "samples": np.array(min(s.n for s in spectra.values()))}
         row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
+        shapes = {name: values.shape for name, values in row.items()}
+        if self._rows and shapes != (stored := {name: values.shape for name, values in self._rows[-1].items()}):
+            raise UserError(f"{self._path} has spectra of other shapes ({stored}) than this run ({shapes}); remove the file, then resume")
         self._rows.append(row)
-        draft = self._path.with_name(".spectrum.draft.npz")
-        np.savez(draft, **{name: np.stack([row[name] for row in self._rows]) for name in row})  # pyright: ignore[reportArgumentType]
-        draft.replace(self._path)
+        arrays: dict[str, Any] = {name: np.stack([row[name] for row in self._rows]) for name in row}
+        with atomic_write(self._path, overwrite=True) as draft, draft.open("wb") as file:
+            np.savez(file, **arrays)

@@ -2,7 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from fullrank.structure import Share, between
+
+Epochs = Annotated[float, between(0, 1_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,15 +16,15 @@ class ScheduleConfig:
     name: Literal["cosine", "restarts", "steps", "constant"] = "cosine"
     """After the warm-up: one cosine to `min_lr_ratio`; a cosine that restarts every `period`; a drop at each of
     `milestones`; or constant."""
-    warmup: float = 10.0
+    warmup: Epochs = 10.0
     """Epochs of linear warm-up from zero; a shorter run warms up until its end."""
-    min_lr_ratio: float = 0.0
+    min_lr_ratio: Share = 0.0
     """Final value of each cosine, as a fraction of the peak."""
-    period: float = 15.0
+    period: Epochs = 15.0
     """Epochs between warm restarts."""
-    milestones: tuple[float, ...] = (60.0, 80.0)
+    milestones: tuple[Epochs, ...] = (60.0, 80.0)
     """Epochs, counted from the start of the run, at which 'steps' multiplies the learning rate by `decay`."""
-    decay: float = 0.1
+    decay: Share = 0.1
     """Factor at each milestone."""
 
 

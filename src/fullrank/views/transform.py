@@ -212,11 +212,18 @@ def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int)
             raise UserError(f"{name} has {length} values, but the images have {channels} channels; give one value per channel")
     if channels in (1, 3):
         return
-    for config in configs:
-        jitter = config.jitter if config.jitter.probability > 0 else None
-        used = {"jitter.saturation": jitter and jitter.saturation, "jitter.hue": jitter and jitter.hue, "grayscale": config.grayscale}
-        for name, value in used.items():
-            if value:
-                raise UserError(
-                    f"view.{name} is {value}, expected 0 for images of {channels} channels; only RGB and grayscale images support it"
-                )
+    used = [
+        f"view.{name} {value}"
+        for config in configs
+        for name, value in (
+            ("jitter.saturation", config.jitter.saturation * (config.jitter.probability > 0)),
+            ("jitter.hue", config.jitter.hue * (config.jitter.probability > 0)),
+            ("grayscale", config.grayscale),
+        )
+        if value
+    ]
+    if used:
+        raise UserError(
+            f"the views use {', '.join(used)}, expected 0 for images of {channels} channels, because only RGB and grayscale images "
+            "support these operations; set each of them to 0"
+        )

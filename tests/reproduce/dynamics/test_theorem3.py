@@ -6,17 +6,17 @@ import pytest
 from fullrank.reproduce.dynamics.theorem3 import FIGURE
 
 
-def verdicts(rows, *, corrected):
-    return {claim.statement: claim.holds for claim in FIGURE.claims(rows) if claim.corrected == corrected}
+def verdicts(rows, kind):
+    return {claim.statement: claim.holds for claim in FIGURE.claims(rows) if claim.kind == kind}
 
 
 def test_theorem_holds_only_with_its_hypotheses(rows):
-    assert list(verdicts(rows, corrected=False).values()) == [True, True, False, False, False]
+    assert list(verdicts(rows, "claim").values()) == [True, True, False, False, False]
 
 
 def test_every_correction_holds(rows):
-    assert all(verdicts(rows, corrected=True).values())
-    assert len(verdicts(rows, corrected=True)) == 9
+    assert all(verdicts(rows, "correction").values())
+    assert len(verdicts(rows, "correction")) == 9
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_every_correction_holds(rows):
 def test_each_claim_can_fail(rows, words, change):
     changed = json.loads(json.dumps(rows))
     change(changed)
-    (verdict,) = [holds for statement, holds in verdicts(changed, corrected=True).items() if re.search(words, statement)]
+    (verdict,) = [holds for statement, holds in verdicts(changed, "correction").items() if re.search(words, statement)]
     assert not verdict

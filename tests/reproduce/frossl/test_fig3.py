@@ -31,19 +31,37 @@ def test_all_seeds_use_the_learning_rate_of_the_best_probe(rows):
         assert len({run["condition"] for run in row["raw"]}) == size.seeds
 
 
-def test_claims_compare_means_over_seeds(rows):
-    def with_conditions(**conditions):
-        return {name: {"normalized": [{"condition": value} for value in conditions.get(name, (9.0, 9.0))]} for name in PAPERS}
+def with_conditions(**conditions):
+    return {name: {"normalized": [{"condition": value} for value in conditions.get(name, (9.0, 9.1, 8.9))]} for name in PAPERS}
 
-    assert is_best(with_conditions(frossl=(1.0, 4.0)), "normalized", "condition", PAPERS)
-    assert not is_best(with_conditions(frossl=(1.0, 4.0), vicreg=(2.0, 2.0)), "normalized", "condition", PAPERS)
-    assert not is_best(with_conditions(frossl=(1.0, None)), "normalized", "condition", PAPERS)  # never finite
-    assert count_wins(with_conditions(frossl=(1.0, 4.0), vicreg=(2.0, 2.0)), "normalized", "condition", PAPERS) == 1
-    assert count_wins(with_conditions(frossl=(1.0, None)), "normalized", "condition", PAPERS) == 1
+
+def test_the_paired_interval_over_seeds_decides():
+    best = with_conditions(frossl=(3.0, 3.1, 2.9))
+    assert is_best(best, "normalized", "condition", PAPERS) is True
+    assert is_best(best | with_conditions(frossl=(3.0, 3.1, 2.9), vicreg=(2.0, 2.1, 1.9)), "normalized", "condition", PAPERS) is False
+    assert is_best(with_conditions(frossl=(2.0, 9.0, 20.0)), "normalized", "condition", PAPERS) is None  # the interval contains 0
+    assert (
+        is_best(with_conditions(frossl=(3.0,), **dict.fromkeys(PAPERS[1:], (9.0,))), "normalized", "condition", PAPERS) is None
+    )  # one seed
+    assert is_best(with_conditions(simclr=(None, None, None), frossl=(3.0, 3.1, 2.9)), "normalized", "condition", PAPERS) is True
+    assert count_wins(with_conditions(frossl=(3.0, 10.0, 2.9)), "normalized", "condition", PAPERS) == 2
+    assert count_wins(with_conditions(frossl=(1.0, None, 1.0)), "normalized", "condition", PAPERS) == 2
+
+
+def test_overlapping_saturation_steps_of_three_seeds_decide_nothing():
+    steps = {"frossl": (294, 227, 295), "vicreg": (12, 222, 288)}
+    rows = {name: {"normalized": [{"saturation": step} for step in steps.get(name, (270, 270, 270))]} for name in PAPERS}
+    assert is_best(rows, "normalized", "saturation", PAPERS) is None
+
+
+def test_claims_of_a_run_of_few_epochs(rows):
     found = FIGURE.claims(rows)
-    assert [claim.corrected for claim in found] == [False] * 4 + [True] * 3
+    assert [claim.kind for claim in found] == ["claim"] * 4 + ["correction"] * 3
     assert found[0].holds == is_best(rows, "normalized", "condition", PAPERS)
-    assert f"over {FIGURE.sizes['smoke'].seeds} seeds" in found[0].statement
+    rate, half = found[3], found[4]
+    assert "100 epochs" in rate.statement
+    assert rate.holds is None
+    assert half.holds is None, "one seed decides nothing"
 
 
 def test_diverging_rates_are_skipped_and_all_diverging_raises(monkeypatch):

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe
-from fullrank.reproduce.directclr.comparison import check_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_projector
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.seeds import check_higher, holds_in_every_run
 
 NETWORKS = {"DirectCLR": "DirectCLR", "no shortcut": "DirectCLR without the last shortcut", "untrained": "untrained"}
 PARTS = {"whole": "all of r", "rest": "r[d0:], which gets no gradient", "first": "r[:d0], which the loss sees", "next": "r[d0:2·d0]"}
@@ -54,9 +54,11 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     ranks_r, ranks_h = (", ".join(f"{rank} of {channels}" for rank, channels in ranks) for ranks in (at_r, at_h))
     whole, first, rest, following = (accuracy["DirectCLR", part] for part in ("whole", "first", "rest", "next"))
     return {
-        "the gradient at r has rank d0 at most": paper_claim(f"≤ {rows['d0']}", ranks_r, all(rank <= rows["d0"] for rank, _ in at_r)),
+        "the gradient at r has rank d0 at most": paper_claim(
+            f"≤ {rows['d0']}", ranks_r, holds_in_every_run(rank <= rows["d0"] for rank, _ in at_r)
+        ),
         "at the last block's input the gradient has full rank": paper_claim(
-            "all channels, in every run", ranks_h, all(rank == channels for rank, channels in at_h)
+            "all channels, in every run", ranks_h, holds_in_every_run(rank == channels for rank, channels in at_h)
         ),
         "all of r is better than the sub-vector (62.7 % against 47.9 % in the paper)": check_higher(whole, first),
         "r[d0:], which gets no gradient, is better than before training": check_higher(rest, accuracy["untrained", "rest"]),

@@ -7,9 +7,9 @@ SimCLR on a sub-vector is DirectCLR as the paper defines it; with d0 = D_b it is
 import statistics
 
 from fullrank.plot_style import subplots
-from fullrank.reproduce.directclr.comparison import check_higher
 from fullrank.reproduce.directclr.study import IMAGES, SIZES, Size, run_study, values_per_seed, with_d0, with_projector
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows
+from fullrank.reproduce.seeds import check_higher
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

@@ -17,7 +17,7 @@ from fullrank.dynamics import stepwise
 from fullrank.dynamics.flow import gradient_flow
 from fullrank.dynamics.stepwise import contrastive_kernel
 from fullrank.plot_style import THEORY_LINE, subplots
-from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, remembered_claim
 from fullrank.reproduce.numerics import normal
 from fullrank.reproduce.pixels import load_pixels, random_crops
 from fullrank.reproduce.plotting import add_theory_legend
@@ -69,27 +69,27 @@ def rbf_kernel(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
 def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
     """Train from small weights; return eigenvalues, predicted and measured learning times, and the modes that are learned at the end."""
     gamma, V = stepwise.eigenmodes(G)
-    gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
     W = normal(size.dimensions, len(G), rng=rng) * start / (len(G) * gamma[0]).sqrt()
-    s = stepwise.aligned_initialization(W, V)[1]
-    predicted, rate = stepwise.learning_times(s, gamma), size.rate / gamma[0].item()
+    s, rates, _, _ = stepwise.aligned_initialization(W, gamma, V)
+    gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
+    predicted, rate = stepwise.learning_times(s, rates), size.rate / gamma[0].item()
     first, last = predicted.min().item() / rate / 2, predicted.max().item() / rate * 1.3
     steps = torch.logspace(math.log10(first), math.log10(last), 300, dtype=torch.float64).long().unique()
     path = stepwise.gradient_descent(W, G, learning_rate=rate, steps=steps.tolist())
-    t, in_time = rate * steps.double(), predicted.argsort()
+    t = rate * steps.double()
     values = torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1)
     by_mode = gamma * (path @ V).square().sum(1)  # γ_j‖Wv_j‖², the amount of each mode
     spanned = torch.linalg.qr(path[-1].mT)[0]
     return {
-        "gamma": gamma[in_time].tolist(),
-        "growth": (4 * rate * gamma[in_time]).tolist(),
+        "gamma": gamma.tolist(),
+        "growth": (4 * rate * rates).tolist(),
         "t": round_curve(t[::2]),
         "eigenvalues": round_curve(values[::2]),
-        "theory": round_curve(stepwise.eigenvalues(t[::2], s, gamma)),
-        "predicted": predicted[in_time].tolist(),
+        "theory": round_curve(stepwise.eigenvalues(t[::2], s, rates)),
+        "predicted": predicted.tolist(),
         "measured": stepwise.crossing_times(t, values).tolist(),
-        "measured by mode": stepwise.crossing_times(t, by_mode)[in_time].nan_to_num(posinf=t[-1].item()).tolist(),
+        "measured by mode": stepwise.crossing_times(t, by_mode).nan_to_num(posinf=t[-1].item()).tolist(),
         "cosines": torch.linalg.svdvals(spanned.mT @ V[:, :-LAST]).tolist(),
     }
 
@@ -153,7 +153,7 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     for name, run in (("the linear network", linear), ("the kernel machine", kernel)):
         errors = [abs(error) for error in time_errors(run)]
         first, last = max(errors[:-LAST]), max(errors[-LAST:])
-        by_time[f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)"] = paper_claim(
+        by_time[f"from a small start, {name} learns its modes at τ = −log(γs(0)²)/(8γ)"] = remembered_claim(
             f"within 3 %, all but the last {LAST} modes",
             f"within {100 * first:.1f} %, the last {LAST} within {100 * last:.1f} %",
             first < 0.03,
@@ -169,13 +169,13 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         max(abs(error) for error in time_errors(rows[name], discrete=True)[:-LAST]) for name in ("linear", "linear, larger start")
     )
     return by_time | {
-        "modes are learned one by one, those of the largest γ first": paper_claim(
+        "modes are learned one by one, those of the largest γ first": remembered_claim(
             "in this order for any two modes with γ that differ by more than 5 %", f"{wrong} pairs in the wrong order", wrong == 0
         ),
-        "at the end the embedding spans the top modes": paper_claim(
+        "at the end the embedding spans the top modes": remembered_claim(
             "cosines of principal angles > 0.99", f"at least {cosine:.4f}, all but the last {LAST} modes", cosine > 0.99
         ),
-        "an aligned start follows the closed form exactly": paper_claim("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
+        "an aligned start follows the closed form exactly": remembered_claim("distance < 1e-5", f"{aligned:.0e}", aligned < 1e-5),
         "finite steps are slower by 4ηγ/log(1 + 4ηγ); the other error comes from the unaligned start and shrinks with it": our_correction(
             "a smaller remaining error from a start 100 times smaller", f"{100 * small:.2f} % instead of {100 * large:.2f} %", small < large
         ),

@@ -1,15 +1,67 @@
-"""Export a backbone: its weights as safetensors, which timm can load, or the whole network as ONNX."""
+"""Export a backbone: its weights as safetensors, which timm can load, or the whole network as ONNX, with the preprocessing."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.loading import Model, export_metadata, load
+from fullrank.run import Run
 from fullrank.training.checkpoints import to_safetensors
+
+FORMATS = (".safetensors", ".onnx")
+"""Suffixes of exported files."""
+
+
+def export(
+    model: str | Path | Run | Model, out: Path | str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None
+) -> Path:
+    """Write the backbone of a model to FILE.safetensors or FILE.onnx, and return the path.
+
+    Both files hold the preprocessing (channels, size, mean, std) and the names of the classes as metadata. `fullrank.load("file:FILE")`
+    loads a safetensors file; timm alone can load the weights of a backbone with a standard stem.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        out: the file; its suffix determines the format.
+        overwrite: replace an existing file.
+        notify: receives a line that says how to load the file.
+
+    Raises:
+        UserError: the model does not exist, the suffix is unknown, or the file exists or cannot be written.
+    """
+    path = check_suffix(out)
+    loaded = load(model)
+    if path.suffix == ".onnx":
+        preprocess = loaded.preprocess
+        difference = export_onnx(loaded.backbone, path, preprocess.channels, preprocess.size, export_metadata(loaded), overwrite=overwrite)
+        notify(f"{path}: ONNX Runtime and torch differ by at most {difference:.1e}")
+        return path
+    export_weights(loaded.backbone, path, export_metadata(loaded), overwrite=overwrite)
+    arguments = "".join(f", {name}={value!r}" for name, value in loaded.spec.arguments.items())
+    channels = "" if loaded.preprocess.channels == 3 else f", in_chans={loaded.preprocess.channels}"
+    notify(f"{path}: fullrank.load('file:{path}')")
+    if loaded.spec.stem == "standard" and loaded.spec.last_residual:
+        notify(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
+    return path
+
+
+def check_suffix(out: Path | str) -> Path:
+    """Return the path of a file with a known suffix.
+
+    Raises:
+        UserError: the suffix is unknown.
+    """
+    if not isinstance(out, str | Path):
+        raise UserError(f"out is {out!r:.60}, expected a path that ends in {' or '.join(FORMATS)}")
+    if Path(out).suffix not in FORMATS:
+        raise UserError(f"--out {out} ends in '{Path(out).suffix}', expected {' or '.join(FORMATS)}")
+    return Path(out)
 
 
 def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False) -> None:
@@ -38,7 +90,9 @@ def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str,
         temporary.write_bytes(to_safetensors(backbone.state_dict(), dict(metadata)))
 
 
-def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int, *, overwrite: bool = False) -> float:
+def export_onnx(
+    backbone: nn.Module, path: Path | str, channels: int, size: int, metadata: Mapping[str, str] | None = None, *, overwrite: bool = False
+) -> float:
     """Write the network as one ONNX file for any number of images, and compare its features with torch.
 
     ONNX's checker validates the file, and ONNX Runtime runs it on batches of 1 and 3 random images, before the file appears.
@@ -48,6 +102,7 @@ def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int,
         path: the file.
         channels: channels of the images.
         size: side of the images in pixels.
+        metadata: texts to store in the file, such as the preprocessing; ONNX calls them `metadata_props`.
         overwrite: replace an existing file.
 
     Returns:
@@ -76,6 +131,10 @@ def export_onnx(backbone: nn.Module, path: Path | str, channels: int, size: int,
             output_names=["features"],
             dynamic_shapes=({0: torch.export.Dim("n")},),
         )
+        if metadata:
+            stored = onnx.load(temporary)
+            onnx.helper.set_model_props(stored, dict(metadata))
+            onnx.save(stored, temporary)
         onnx.checker.check_model(temporary, full_check=True)
         session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
         differences = []

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fullrank.embed import embed
+from fullrank.embeddings import write_embeddings
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
@@ -24,7 +24,7 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     torch.manual_seed(0)
     backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
     out = tmp_path / "new folder" / "digits.parquet"
-    assert embed(backbone, digits, GREY, out, batch_size=30) == 100
+    assert write_embeddings(backbone, digits, GREY, out, batch_size=30) == 100
     table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch_size=30)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
     assert table.schema.field("label").type == pa.int64()
@@ -34,14 +34,14 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
 
 
 def test_each_batch_is_a_row_group(tmp_path, digits):
-    embed(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
+    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
     metadata = pq.read_metadata(tmp_path / "a.parquet")
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
 
 
 def test_images_in_memory_give_the_same_table(tmp_path, digits):
-    embed(nn.Flatten(), digits, GREY, tmp_path / "a.parquet")
-    embed(nn.Flatten(), load_images(digits, channels=1), GREY, tmp_path / "b.parquet")
+    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet")
+    write_embeddings(nn.Flatten(), load_images(digits, channels=1), GREY, tmp_path / "b.parquet")
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
 
 
@@ -50,7 +50,7 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
     decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
-    assert embed(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch_size=4, decode_errors=decode_errors) == 11
+    assert write_embeddings(nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch_size=4, decode_errors=decode_errors) == 11
     table = pq.read_table(out)
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
@@ -68,7 +68,7 @@ def test_a_failure_leaves_no_file(tmp_path, digits):
             return images.flatten(1)
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        embed(Fails(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
+        write_embeddings(Fails(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,7 +83,7 @@ def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):
             return images.flatten(1)
 
     with pytest.raises(AssertionError, match="Drifts changed"):
-        embed(Drifts(), digits, GREY, tmp_path / "a.parquet")
+        write_embeddings(Drifts(), digits, GREY, tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,15 +91,15 @@ def test_a_table_is_not_overwritten_by_default(tmp_path, digits):
     out = tmp_path / "a.parquet"
     out.write_text("old")
     with pytest.raises(UserError, match="exists already"):
-        embed(nn.Flatten(), digits, GREY, out)
+        write_embeddings(nn.Flatten(), digits, GREY, out)
     assert out.read_text() == "old"
-    assert embed(nn.Flatten(), digits, GREY, out, overwrite=True) == 100
+    assert write_embeddings(nn.Flatten(), digits, GREY, out, overwrite=True) == 100
 
 
 def test_without_readable_images_there_is_no_file(tmp_path):
     (tmp_path / "a.png").write_text("no image")
     with pytest.raises(UserError, match="none of the 1 images can be read"):
-        embed(
+        write_embeddings(
             nn.Flatten(),
             open_images(str(tmp_path))["all"],
             GREY,

@@ -1,0 +1,199 @@
+"""Images that are given as Python objects: arrays, lists of paths, data sets of torch and of `datasets`."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.images.decode import open_bytes
+from fullrank.images.decode_errors import ImageDecodeError, convert_errors
+from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
+from fullrank.images.load import MemoryImages
+from fullrank.images.source import MAX_CLASSES, MAX_PIXELS, Images, OpenOptions, RawImage
+from fullrank.images.source_uri import MEMORY, open_images
+
+EXPECTED = (
+    "expected a folder or another source URI, a list of paths, a uint8 tensor or array (n, C, H, W), one of floats in [0, 1], "
+    "a data set of torch or of the datasets library, or Images"
+)
+IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
+LABEL_KEYS = ("label", "labels", "fine_label")
+
+
+def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
+    """Return images that are given as a Python object.
+
+    | data | images |
+    |---|---|
+    | `Images` | unchanged |
+    | `str`, `Path` | the only split of a source URI, see `open_images` |
+    | list of paths | the files |
+    | `MemoryImages` | its images, labels and classes |
+    | tensor or array (n, C, H, W) | uint8, or floats in [0, 1], which become round(255·x); an array may be uint16 |
+    | data set of torch, list of images | items are images or (image, label): a Pillow image, an array (H, W, C) or a tensor (C, H, W) |
+    | `datasets.Dataset` | its image column and its label column |
+
+    Args:
+        data: The images.
+        max_pixels: Refuse an image file with more pixels.
+
+    Raises:
+        UserError: the object has another type, shape or range.
+
+    >>> images = as_images(torch.zeros(5, 3, 8, 6))
+    >>> len(images), images.open(0).shape
+    (5, (8, 6, 3))
+    """
+    if isinstance(data, Images):
+        return data
+    if isinstance(data, str | Path):
+        splits = open_images(data, max_pixels=max_pixels)
+        if len(splits) > 1:
+            raise UserError(f"'{data}' has the splits {', '.join(splits)}, expected one; choose with open_images('{data}')[SPLIT]")
+        return next(iter(splits.values()))
+    if isinstance(data, MemoryImages):
+        pixels = data.pixels.permute(0, 2, 3, 1).cpu().numpy()
+        return ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
+    if isinstance(data, Tensor | np.ndarray):
+        return ArrayImages(_to_pixels(data))
+    hub = sys.modules.get("datasets")  # if nobody has imported `datasets`, `data` is none of its data sets
+    if hub and isinstance(data, hub.Dataset):
+        from fullrank.images.table import table_splits
+
+        options: OpenOptions = {"max_pixels": max_pixels}
+        return table_splits(MEMORY, {"all": data}, roots=None, **options)["all"]
+    if hub and isinstance(data, hub.DatasetDict):
+        raise UserError(f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']")
+    if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):
+        return FileImages(data, max_pixels=max_pixels)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict | bytes):
+        return DatasetImages(data)
+    raise UserError(f"data is {_describe(data)}; {EXPECTED}")
+
+
+def _describe(data: Any) -> str:
+    return repr(data) if data is None or isinstance(data, int | float | bool) else f"of type {type(data).__name__}"
+
+
+class ArrayImages(Images):
+    """Images in one array (n, H, W, C), uint8 or uint16."""
+
+    def __init__(self, pixels: np.ndarray, labels: np.ndarray | None = None, names: Sequence[str] = (), classes: tuple[str, ...] = ()):
+        _check_number(len(pixels))
+        self.source, self.pixels, self.names, self.classes = MEMORY, pixels, names, classes
+        self.labels = np.full(len(pixels), -1, dtype=np.int64) if labels is None else labels
+
+    def name(self, index: int) -> str:
+        return self.names[index] if self.names else f"{MEMORY}[{index}]"
+
+    def open(self, index: int) -> RawImage:
+        return self.pixels[index]
+
+
+class FileImages(Images):
+    """Image files, given by their paths."""
+
+    def __init__(self, paths: Sequence[str | Path], *, max_pixels: int = MAX_PIXELS):
+        _check_number(len(paths))
+        wrong = next((path for path in paths if not isinstance(path, str | Path)), None)
+        if wrong is not None:
+            raise UserError(f"data is a list of paths that contains {_describe(wrong)}, expected only paths")
+        self.source, self.paths, self.classes, self.max_pixels = MEMORY, [os.fspath(path) for path in paths], (), max_pixels
+        self.labels = np.full(len(paths), -1, dtype=np.int64)
+
+    def name(self, index: int) -> str:
+        return self.paths[index]
+
+    def open(self, index: int) -> RawImage:
+        path = self.paths[index]
+        with convert_errors(path):
+            data = read_regular_file(os.path.expanduser(path), max_bytes=BYTES_PER_PIXEL * self.max_pixels)
+        return open_bytes(data, path, max_pixels=self.max_pixels)
+
+
+class DatasetImages(Images):
+    """A data set with random access, such as torch's: `dataset[i]` is an image, (image, label) or a dict with an image."""
+
+    def __init__(self, dataset: Any):
+        self.source, self.dataset = MEMORY, dataset
+        self.classes = tuple(map(str, getattr(dataset, "classes", ())))
+        _check_number(len(dataset))
+        labels = _find_labels(dataset)
+        self.labels = np.full(len(dataset), -1, dtype=np.int64) if labels is None else labels
+        if labels is None:
+            self.notes = ("no labels, because the data set has no attribute targets or labels with one integer per image",)
+
+    def name(self, index: int) -> str:
+        return f"{MEMORY}[{index}]"
+
+    def open(self, index: int) -> RawImage:
+        with convert_errors(self.name(index)):
+            item = self.dataset[index]
+            if isinstance(item, dict):
+                item = next((item[key] for key in IMAGE_KEYS if key in item), None)
+            elif isinstance(item, tuple | list) and item:
+                item = item[0]
+            if isinstance(item, Tensor):
+                if item.ndim != 3:
+                    raise ImageDecodeError(self.name(index), f"the tensor has shape {tuple(item.shape)}, expected (C, H, W)")
+                return _to_pixels(item[None])[0]
+            if isinstance(item, Image.Image | np.ndarray):
+                return item
+            raise ImageDecodeError(
+                self.name(index), f"{_describe(item)}, expected a Pillow image, an array (H, W, C) or a tensor (C, H, W)"
+            )
+
+
+def _check_number(n: int) -> None:
+    if not n:
+        raise UserError(f"data has no images; {EXPECTED}")
+
+
+def _to_pixels(data: Tensor | np.ndarray) -> np.ndarray:
+    """Return images (n, C, H, W) as uint8 or uint16 (n, H, W, C).
+
+    Raises:
+        UserError: the shape, the type or the range is wrong.
+    """
+    shape = tuple(data.shape)
+    if len(shape) != 4 or 0 in shape[1:]:
+        remedy = "add the dimension of the images with data[None]" if len(shape) == 3 else "give all images in one tensor"
+        raise UserError(f"data has shape {shape}, expected (n, C, H, W); {remedy}")
+    if shape[1] > 4 >= shape[3]:
+        order = "permute(0, 3, 1, 2)" if isinstance(data, Tensor) else "transpose(0, 3, 1, 2)"
+        raise UserError(f"data has shape {shape}, expected (n, C, H, W); give data.{order}")
+    pixels = data.detach().cpu() if isinstance(data, Tensor) else data
+    if isinstance(pixels, Tensor):
+        pixels = (pixels.float() if pixels.is_floating_point() else pixels).numpy()
+    if pixels.dtype.kind == "f":
+        if not (np.isfinite(pixels).all() and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
+            found = f"from {np.nanmin(pixels):.3g} to {np.nanmax(pixels):.3g}" if np.isfinite(pixels).all() else "that are not finite"
+            raise UserError(f"data has values {found}, expected floats in [0, 1] or uint8; give the images without normalisation")
+        pixels = np.round(pixels * 255).astype(np.uint8)
+    if pixels.dtype not in (np.uint8, np.uint16):
+        raise UserError(f"data has the type {pixels.dtype}, expected uint8, or floats in [0, 1]; convert it, e.g. data.astype('uint8')")
+    return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
+
+
+def _find_labels(dataset: Any) -> np.ndarray | None:
+    """Return the labels that a data set has as an attribute, without opening its images."""
+    if isinstance(dataset, torch.utils.data.Subset):
+        labels = _find_labels(dataset.dataset)
+        return None if labels is None else labels[np.asarray(dataset.indices, dtype=np.int64)]
+    tensors = getattr(dataset, "tensors", ())
+    candidates = [getattr(dataset, "targets", None), getattr(dataset, "labels", None), tensors[1] if len(tensors) > 1 else None]
+    for candidate in candidates:
+        try:
+            labels = np.asarray(candidate)
+            if labels.shape == (len(dataset),) and labels.dtype.kind in "iu" and labels.max() < MAX_CLASSES:
+                return labels.astype(np.int64).clip(min=-1)
+        except (TypeError, ValueError, RuntimeError):
+            continue
+    return None

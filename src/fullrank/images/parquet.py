@@ -1,0 +1,153 @@
+"""Read Parquet files in small batches, with a bound on their expanded size: into memory, or into an Arrow file on disk."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import config
+from datasets.table import InMemoryTable, MemoryMappedTable
+from filelock import FileLock
+
+from fullrank.atomic import atomic_write
+from fullrank.errors import UserError
+from fullrank.images.files import check_regular
+from fullrank.images.source import MAX_EXPANSION
+
+MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
+BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary
+MAX_ROWS = 1000  # rows per batch
+
+
+def parquet_features(file: str) -> datasets.Features:
+    """Return the columns of a Parquet file, with the types in its `huggingface` metadata if there are any.
+
+    Raises:
+        UserError: the file is unreadable, or its metadata do not describe its columns.
+    """
+    try:
+        check_regular(os.stat(file))
+        return datasets.Features.from_arrow_schema(pq.read_schema(file))
+    except Exception as error:  # strangers' metadata raise KeyError, TypeError, ValueError, …
+        raise read_error(file, error) from error
+
+
+def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> datasets.Dataset:
+    """Read some columns of the files of one split.
+
+    The size of a compressed file says little about the size of its rows, so the size is counted while reading. Columns of up to
+    `MAX_BYTES_IN_MEMORY` stay in memory; larger columns are written once to the cache of `datasets`, and memory-mapped.
+
+    Raises:
+        UserError: a file is unreadable or expands too much, the files have different columns, or the cache cannot be written.
+    """
+    features = parquet_features(files[0])
+    chosen = datasets.Features({column: features[column] for column in columns})
+    try:
+        cached = _cache_path(files, columns)
+        if not cached.exists():
+            batches, size = [], 0
+            stream = _record_batches(files, columns, max_expansion)
+            for batch in stream:
+                batches.append(batch)
+                size += batch.nbytes
+                if size > MAX_BYTES_IN_MEMORY:
+                    _write(cached, batches, stream)
+                    break
+            else:
+                table = pa.Table.from_batches(batches, schema=None if batches else pq.read_schema(files[0]))
+                return _to_dataset(InMemoryTable(table.select(columns)), chosen)
+        return _to_dataset(MemoryMappedTable.from_file(str(cached)), chosen)
+    except UserError:
+        raise
+    except Exception as error:  # Arrow and `datasets` raise many types for damaged files
+        raise read_error(files[0], error) from error
+
+
+def _to_dataset(table: Any, features: datasets.Features) -> datasets.Dataset:
+    return datasets.Dataset(table, info=datasets.DatasetInfo(features=features))
+
+
+def check_expansion(path: str, max_expansion: int) -> None:
+    """Check the uncompressed size that the metadata of a file state.
+
+    Raises:
+        UserError: a row group is larger than `max_expansion` times the file (and than 256 MiB).
+    """
+    with pq.ParquetFile(path) as file:
+        allowed = max(max_expansion * os.stat(path).st_size, MAX_BYTES_IN_MEMORY)
+        for group in range(file.num_row_groups):
+            _check_expansion(path, file.metadata.row_group(group).total_byte_size, allowed, max_expansion)
+
+
+def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all files in order, a few at a time.
+
+    Raises:
+        UserError: the rows are larger than `max_expansion` times the files (and than 256 MiB).
+    """
+    allowed = max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY)
+    size = 0
+    for path in files:
+        check_regular(os.stat(path))
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                # With a dictionary, a few bytes per row may refer to one large value; no value is larger than its uncompressed column.
+                largest = _uncompressed_bytes(file.metadata.row_group(group), columns)
+                _check_expansion(path, size + largest, allowed, max_expansion)
+                rows = min(max(BATCH_BYTES // max(largest, 1), 1), MAX_ROWS)
+                for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                    size += batch.nbytes
+                    _check_expansion(path, size, allowed, max_expansion)
+                    yield batch.replace_schema_metadata(None)
+
+
+def _uncompressed_bytes(group: Any, columns: Sequence[str]) -> int:
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(tuple(f"{c}." for c in columns)))
+
+
+def _check_expansion(path: str, size: int, allowed: int, max_expansion: int) -> None:
+    if size > allowed:
+        raise UserError(
+            f"Parquet '{path}' expands to more than {max_expansion} times its size (data.max_expansion); "
+            "if you trust the file, increase --data.max_expansion"
+        )
+
+
+def _cache_path(files: Sequence[str], columns: Sequence[str]) -> Path:
+    """Return the Arrow file for these columns of these files, as they are now."""
+    status = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+    key = hashlib.sha256(json.dumps([status, list(columns)]).encode("utf-8", "surrogatepass")).hexdigest()
+    return Path(config.HF_DATASETS_CACHE) / "fullrank" / f"{key[:32]}.arrow"
+
+
+def _write(path: Path, first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):  # one of several processes writes
+        if path.exists():
+            return
+        with atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, first[0].schema) as writer:
+            while first:
+                writer.write_batch(first.pop(0))
+            for batch in rest:
+                writer.write_batch(batch)
+
+
+def read_error(file: str, error: Exception) -> UserError:
+    """Return the error for a file that cannot be read."""
+    if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
+        remedy = "check the permissions of the file and of the folder HF_HOME"
+    else:
+        remedy = "check that the file is complete, that all files of a split have the same columns, and that its metadata describe them"
+    return UserError(f"cannot read Parquet '{file}': {first_line(error)}; {remedy}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of the message of an error, or its type."""
+    return (f"{error}".strip().splitlines() or [type(error).__name__])[0].rstrip(".")

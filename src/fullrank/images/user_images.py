@@ -1,0 +1,130 @@
+"""Images as a user holds them: files, Pillow images, arrays and tensors, one or many."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.images.decode import open_bytes
+from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.load import MemoryImages
+from fullrank.images.preprocess import Preprocess
+from fullrank.images.source import Images, RawImage
+
+UserImage = str | os.PathLike | RawImage | Tensor
+"""A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0, 1]."""
+
+EXPECTED = "a path, a Pillow image, an array (H, W, C), a tensor (C, H, W), or several of these"
+
+
+def split_images(images: Any) -> Sequence[Any]:
+    """Return single images of a sequence, a batch, a source, or one image alone.
+
+    Raises:
+        UserError: there is no image, or the argument is no image.
+
+    >>> import torch
+    >>> len(split_images(np.zeros((8, 8, 3), np.uint8))), len(split_images(torch.zeros(5, 3, 8, 8)))
+    (1, 5)
+    """
+    if isinstance(images, str | os.PathLike | Image.Image):
+        return [images]
+    if isinstance(images, np.ndarray | Tensor):
+        found = [images] if images.ndim in (2, 3) else list(images) if images.ndim == 4 else None
+    elif isinstance(images, MemoryImages):
+        found = list(images.pixels)
+    elif isinstance(images, Images):
+        return _Opened(images)
+    else:
+        found = list(images) if isinstance(images, Iterable) and not isinstance(images, bytes | dict) else None
+    if found is None:
+        raise UserError(f"images is {_describe(images)}, expected {EXPECTED}")
+    if not found:
+        raise UserError(f"images is empty, expected {EXPECTED}")
+    return found
+
+
+def read_pixels(image: Any, preprocess: Preprocess, *, number: int = 0) -> Tensor:
+    """Return the preprocessed uint8 pixels (C, S, S) of one image.
+
+    Raises:
+        UserError: the image cannot be read; the message has its name, or its number.
+    """
+    name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {number}"
+    try:
+        return preprocess.pixels(_open(image, name, preprocess.channels), name=str(name))
+    except ImageDecodeError as error:
+        raise UserError(f"'{error.name}' cannot be read: {error.reason}; leave out or repair this image") from error
+
+
+def _open(image: Any, name: Any, channels: int) -> RawImage:
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, str | os.PathLike):
+        return _read_file(Path(os.fsdecode(image)))
+    if not isinstance(image, np.ndarray | Tensor):
+        raise UserError(f"{name} is {_describe(image)}, expected {EXPECTED}")
+    usual, shape, is_tensor = {1, 3, channels}, tuple(image.shape), isinstance(image, Tensor)
+    if len(shape) == 3 and shape[0 if is_tensor else 2] not in usual and shape[2 if is_tensor else 0] in usual:
+        expected = "(C, H, W); use .permute(2, 0, 1)" if is_tensor else "(H, W, C); use .transpose(1, 2, 0), or torch.from_numpy"
+        raise UserError(f"{name} is {_describe(image)}, expected {expected}")
+    if isinstance(image, Tensor):
+        pixels = image.detach().cpu()
+        pixels = pixels.float() if pixels.is_floating_point() else pixels  # numpy has no bfloat16
+        return _as_integers((pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).numpy(), name)
+    return _as_integers(image, name)
+
+
+def _read_file(path: Path) -> RawImage:
+    try:
+        if path.is_dir():
+            raise UserError(f"'{path}' is a folder, expected image files; fullrank.embed(model, '{path}') embeds all images of a folder")
+        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+            raise UserError(f"'{path}' is no regular file, expected an image file")
+        return open_bytes(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise UserError(f"no file '{path}', expected {EXPECTED}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL character
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}; give a readable image file") from error
+
+
+def _as_integers(pixels: np.ndarray, name: Any) -> np.ndarray:
+    """Return an array with its floats in [0, 1] as uint8; `decode` checks all other types and the shape."""
+    if not np.issubdtype(pixels.dtype, np.floating) or not pixels.size:
+        return pixels
+    low, high = pixels.min(), pixels.max()
+    if not (low >= 0 and high <= 1):  # also true for NaN
+        raise UserError(
+            f"{name} has {pixels.dtype} values from {low:.4g} to {high:.4g}, expected [0, 1] or uint8; "
+            "give the pixels before any normalisation, which is a part of the model"
+        )
+    return np.round(pixels.astype(np.float64) * 255).astype(np.uint8)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray | Tensor):
+        return f"{'an array' if isinstance(value, np.ndarray) else 'a tensor'} of shape {tuple(value.shape)}"
+    return f"{value!r:.60} ({type(value).__name__})"
+
+
+class _Opened(Sequence):
+    """The images of a source, opened when they are needed."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self.images.open(i) for i in range(len(self))[index]] if isinstance(index, slice) else self.images.open(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.images.open(i) for i in range(len(self)))

@@ -1,0 +1,282 @@
+"""Judge a MODEL in one line: `evaluate` scores its features, `measure_spectrum` measures their spectra.
+
+The commands of the same names call these functions. Without `data`, they take the held-out images of the run.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fullrank.atomic import atomic_write
+from fullrank.errors import UserError
+from fullrank.evaluation import PROBES, encoder_spectrum, evaluate_backbone
+from fullrank.evaluation.evaluate import name_data
+from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.spectrum import EncoderModel
+from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, hold_out, open_images, train_and_test
+from fullrank.images.source_uri import parse_uri
+from fullrank.loading import Model, load, resolve_device
+from fullrank.recipes import DataConfig
+from fullrank.run import Run
+from fullrank.run.evaluations import merge_evaluation, read_evaluations, to_json
+from fullrank.spectrum import Spectrum
+
+ModelLike = str | Path | Run | Model
+"""A MODEL, a run, or a loaded model."""
+Data = Any
+"""A source of images, opened images, a `DataConfig` (a source and how to read it), or what `fullrank.images.as_images` takes."""
+
+
+def evaluate(
+    model: ModelLike,
+    data: Data | None = None,
+    *,
+    train: str | None = None,
+    test: str | None = None,
+    probes: Sequence[str] = tuple(PROBES),
+    baselines: bool = True,
+    dimensions: slice | str = slice(None),
+    seed: int = 0,
+    store: bool = True,
+    batch_size: int = 512,
+    device: str | torch.device = "auto",
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+    notify: Callable[[str], Any] = lambda line: None,
+    progress: Callable[[str], Any] = lambda line: None,
+) -> Evaluation:
+    """Score the features of a model by probes, and compare them with raw pixels and the untrained network.
+
+    The scores of a run are added to its evaluation.json, which keeps the scores of all data sets, checkpoints and probes: a new score
+    replaces only an old score of the same images, checkpoint, feature set and probe. `Run.evaluations` reads them.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        data: source of the labelled images; by default the source of the run.
+        train: split that the probes are trained on; by default that of the run, or 'train'.
+        test: split that the probes are scored on; by default that of the run, or 'test' or 'validation'. Without a test split, a fifth of
+            the images is held out.
+        probes: names in `fullrank.evaluation.PROBES`: 'linear', 'linear-sgd', 'knn', 'few-shot'.
+        baselines: also score raw pixels and the untrained network.
+        dimensions: dimensions of the features to score: `slice(360)` or ':360'. Such scores are not stored.
+        seed: seed of all random draws. The seed of the run, if there is one, chooses the held-out images.
+        store: add the scores to the evaluation.json of a run; other models and `RUN@STEP` have no such file.
+        batch_size: images per forward pass.
+        device: 'auto', 'cpu', 'cuda' or 'mps'.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the evaluation if more than 10 % are unreadable.
+        notify: receives a line on the images, and one on replaced scores.
+        progress: receives a short description of each step when the step begins.
+
+    Returns:
+        The new scores, with the majority rate and what was left out.
+
+    Raises:
+        UserError: the model or the images do not exist, the images have no labels, or an argument is wrong. Nothing is written.
+
+    >>> result = evaluate("timm-untrained:test_resnet", "digits", probes=["knn"], baselines=False)
+    >>> result.data, result.test_images, [(score.features, score.probe) for score in result.scores]
+    ('digits (held out)', 359, [('backbone', 'kNN')])
+    """
+    if isinstance(probes, str):
+        raise UserError(f"probes is '{probes}', expected a list of names: probes=['{probes}']")
+    selected = parse_slice(dimensions) if isinstance(dimensions, str) else dimensions
+    if not isinstance(selected, slice):
+        raise UserError(f"dimensions is {dimensions!r}, expected a slice or a range such as ':360'")
+    loaded = load(model)
+    splits = choose_splits(loaded, data, train=train, test=test, seed=loaded.recipe.seed if loaded.recipe else _integer("seed", seed, 0))
+    path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
+    if path:
+        read_evaluations(path)  # before the work, because a damaged file is an error
+    notify(splits.statement)
+    with atomic_write(path, overwrite=True) if path else nullcontext() as draft:
+        device = resolve_device(device)
+        evaluation = evaluate_backbone(
+            loaded.backbone.to(device),
+            loaded.untrained() if baselines else None,
+            loaded.preprocess,
+            splits.train,
+            splits.test,
+            device=device,
+            seed=_integer("seed", seed, 0),
+            probes=probes,
+            baselines=baselines,
+            dimensions=selected,
+            model=loaded.name,
+            data=splits.data,
+            step=loaded.step,
+            statement=splits.statement,
+            batch_size=_integer("batch_size", batch_size, 1),
+            workers=_integer("workers", workers, 0),
+            decode_errors=decode_errors,
+            progress=progress,
+        )
+        if path and draft:
+            evaluations, replaced = merge_evaluation(
+                read_evaluations(path), evaluation
+            )  # read again: another process may have added scores
+            draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
+            if replaced:
+                notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
+    return evaluation
+
+
+def measure_spectrum(
+    model: ModelLike | EncoderModel,
+    data: Data | None = None,
+    *,
+    split: str | None = None,
+    batch_size: int = 512,
+    device: str | torch.device = "auto",
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+) -> dict[str, Spectrum]:
+    """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number of images.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, a loaded model, or another object with `backbone`, `projector` and `preprocess`.
+        data: source of the images, or opened images; by default the held-out images of the run.
+        split: name of the split; by default the held-out images of the source.
+        batch_size: images per forward pass.
+        device: 'auto', 'cpu', 'cuda' or 'mps'.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the function if more than 10 % are unreadable.
+
+    Returns:
+        A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers.
+
+    Raises:
+        AssertionError: the backbone changed during the evaluation.
+        UserError: the model or the images do not exist, too many images are unreadable, or an embedding is not finite.
+
+    >>> measure_spectrum("timm-untrained:test_resnet", "digits")["backbone"].D
+    96
+    """
+    loaded = model if isinstance(model, EncoderModel) else load(model)
+    images = held_out_images(loaded, data, split)
+    return encoder_spectrum(
+        loaded,
+        images,
+        batch_size=_integer("batch_size", batch_size, 1),
+        device=resolve_device(device),
+        workers=_integer("workers", workers, 0),
+        decode_errors=decode_errors,
+    )
+
+
+@dataclass(frozen=True)
+class LabelledSplits:
+    """Images for training and for scoring probes."""
+
+    train: Images | MemoryImages
+    test: Images | MemoryImages
+    data: str
+    """The name of the data set, the key of its scores."""
+    statement: str
+
+
+def choose_splits(model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int) -> LabelledSplits:
+    """Return the training and the test images of a source, or of opened images, of which a fifth is held out."""
+    source, config = resolve_source(model, data)
+    if isinstance(source, Images):
+        if train is not None or test is not None:
+            raise UserError(f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out")
+        rest, held_out = hold_out(source, seed=seed)
+        statement = f"{source.source}: 20 % of the images are held out, seed {seed} (train {len(rest)}, test {len(held_out)})"
+        return LabelledSplits(rest, held_out, name_data(rest, held_out), statement)
+    source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
+    splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed, **config.open_options)
+    return LabelledSplits(splits.train, splits.test, name_data(splits.train, splits.test), splits.statement)
+
+
+def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
+    """Return the split with this name, or by default the held-out images of a source; opened images are returned unchanged."""
+    source, config = resolve_source(model, data)
+    if isinstance(source, Images | MemoryImages):
+        return _whole(source, split)
+    if split is not None:
+        return open_images(source, split=split, **config.open_options)[split]
+    recipe = getattr(model, "recipe", None)
+    return train_and_test(source, train=config.train, test=config.test, seed=recipe.seed if recipe else 0, **config.open_options).test
+
+
+def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
+    """Return the split with this name, or all images of a source that has one split; opened images are returned unchanged."""
+    source, config = resolve_source(model, data)
+    if isinstance(source, Images | MemoryImages):
+        return _whole(source, split)
+    splits = open_images(source, split=split, **config.open_options)
+    if len(splits) > 1:
+        raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)")
+    (images,) = splits.values()
+    return images
+
+
+def absolute_source(source: str) -> str:
+    """Return a source with its path made absolute if the path exists, else unchanged.
+
+    >>> absolute_source("hf:uoft-cs/cifar10"), absolute_source("digits")
+    ('hf:uoft-cs/cifar10', 'digits')
+    """
+    scheme, path = parse_uri(source)
+    if scheme not in ("", "folder", "parquet") or not os.path.exists(path):
+        return source
+    return f"{scheme}:{os.path.abspath(path)}" if scheme else os.path.abspath(path)
+
+
+def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryImages:
+    if split is not None:
+        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
+    if not len(images):
+        raise UserError("the data holds no images; give at least one")
+    return images
+
+
+def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
+    """Return the given source or images, or else the source of the run, with the names of its splits.
+
+    Raises:
+        UserError: there is no data and the model is not a run, or the data has another type.
+    """
+    recipe = getattr(model, "recipe", None)
+    if data is None:
+        if recipe is None:
+            raise UserError(f"model '{getattr(model, 'name', model)}' has no images; give --data SOURCE (data=SOURCE in Python)")
+        return recipe.data.source, recipe.data
+    if isinstance(data, Images | MemoryImages):
+        return data, DataConfig()
+    if isinstance(data, DataConfig):
+        return data.source, data
+    if not isinstance(data, str | Path):
+        return as_images(data), DataConfig()
+    if not str(data) or "\0" in str(data):
+        raise UserError(f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images")
+    return str(data), DataConfig(source=str(data))
+
+
+def parse_slice(text: str) -> slice:
+    """Parse a slice START:STOP of non-negative integers.
+
+    Raises:
+        UserError: the text is not a slice.
+
+    >>> parse_slice(":360"), parse_slice("360:")
+    (slice(None, 360, None), slice(360, None, None))
+    """
+    start, colon, stop = text.partition(":")
+    if not colon or not all(bound.isascii() and bound.isdecimal() for bound in (start, stop) if bound):
+        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, e.g. :360 or 360:")
+    return slice(int(start) if start else None, int(stop) if stop else None)
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name} is {value!r:.60}, expected an integer of at least {least}")
+    return int(value)

@@ -1,0 +1,126 @@
+"""Weights of other libraries: read without executing code, and their tensors matched with those of a timm network."""
+
+import pickle
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig
+
+WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student", "backbone", "network", "module")
+"""Entries of a training checkpoint that hold a state dict, the preferred one first."""
+
+RESNET_CHILDREN = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
+"""The parts of a ResNet in `nn.Sequential(*list(resnet.children())[:-1])`, the backbone of lightly's examples."""
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a safetensors file or of a file of `torch.save`, and the metadata of a safetensors file.
+
+    Raises:
+        UserError: the file does not exist, is damaged, or holds something else than tensors.
+    """
+    expected = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
+    try:
+        if not path.exists():
+            raise UserError(f"no file {path}; expected {expected}")
+        if not path.is_file():
+            raise UserError(f"{path} is no file; expected {expected}")
+        with path.open("rb") as file:
+            head = file.read(9)
+        if head[:2] == b"PK" or head[:1] == b"\x80":  # a zip archive or a pickle, the two formats of torch.save
+            return _find_state_dict(path, torch.load(path, map_location="cpu", weights_only=True)), {}
+        with safe_open(path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118  not a dict
+    except UserError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path} holds Python objects besides tensors, which could execute code and are not loaded ({_summary(error)}); "
+            "if you trust the file, save its tensors alone: torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
+        ) from error
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise UserError(f"{path} is no readable file of weights ({_summary(error)}); expected {expected}") from error
+
+
+def _find_state_dict(path: Path, content: Any) -> dict[str, Tensor]:
+    """Return the mapping of names to tensors in the content of a file."""
+    while isinstance(content, Mapping):
+        inner = next((content[name] for name in WRAPPERS if isinstance(content.get(name), Mapping)), None)
+        if inner is None:
+            tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+            if tensors:
+                return tensors
+        content = inner
+    raise UserError(f"{path} holds no state dict (names and tensors), also not under {', '.join(WRAPPERS)}; save model.state_dict()")
+
+
+def load_outside_weights(network: nn.Module, weights: Mapping[str, Tensor], path: Path, spec: BackboneConfig) -> str:
+    """Load weights into a network, and return a line that says under which prefix they were found and what was not used.
+
+    All tensors of the network must be in the file, except the counters of BatchNorm. The names in the file may have any common prefix
+    (`backbone.`, `module.encoder_q.`), and a ResNet may be a `Sequential` of its children.
+
+    Raises:
+        UserError: tensors are missing, or have another shape.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> saved = {f"net.{name}": tensor for name, tensor in nn.Linear(2, 1).state_dict().items()} | {"fc.bias": torch.zeros(3)}
+    >>> load_outside_weights(layer, saved, Path("w.pt"), BackboneConfig(name="linear"))
+    "w.pt: 2 of 2 tensors of linear, under the prefix 'net.'; not used: 1 tensor (fc.bias)"
+    """
+    wanted = network.state_dict()
+    prefix, names = max(_namings(wanted, weights), key=lambda naming: sum(name in weights for name in naming[1].values()))
+    found = {ours: weights[theirs] for ours, theirs in names.items() if theirs in weights}
+    fitting = {name: tensor for name, tensor in found.items() if tensor.shape == wanted[name].shape}
+    missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
+    other = [f"{name} {_shape(tensor)} instead of {_shape(wanted[name])}" for name, tensor in found.items() if name not in fitting]
+    if missing or other:
+        stem = [name for name in other if name.startswith("conv1.")]
+        hint = f"; the stem differs: --backbone.stem {'small' if spec.stem == 'standard' else 'standard'}" if stem and not missing else ""
+        raise UserError(
+            f"{path} holds {len(fitting)} of {len(wanted)} tensors of {spec.name}"
+            + (f"; missing: {_list(missing)}" if missing else "")
+            + (f"; of another shape: {_list(other)}" if other else "")
+            + (hint or f"; the file begins with {_list(list(weights))}: name its network with --backbone.name, .stem and .arguments")
+        )
+    network.load_state_dict(wanted | fitting)
+    unused = [name for name in weights if name not in set(names.values())]
+    where = f"under the prefix '{prefix}'" if prefix else "without a prefix"
+    counters = len(wanted) - len(fitting)
+    return (
+        f"{path}: {len(fitting)} of {len(wanted)} tensors of {spec.name}, {where}"
+        + (f"; {counters} counters of BatchNorm are absent and not needed" if counters else "")
+        + (f"; not used: {len(unused)} tensor{'s' * (len(unused) > 1)} ({_list(unused)})" if unused else "")
+    )
+
+
+def _namings(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[tuple[str, dict[str, str]]]:
+    """Return candidates (prefix, our name → name in the file), from the prefixes of all tensors in the file."""
+    plain = {name: name for name in wanted}
+    numbered = {name: ".".join([RESNET_CHILDREN.get((parts := name.split("."))[0], parts[0]), *parts[1:]]) for name in wanted}
+    namings = []
+    for scheme in (plain, numbered):
+        first = next(iter(scheme.values()))
+        counts = Counter(name[: len(name) - len(first)] for name in weights if name == first or name.endswith(f".{first}"))
+        namings += [(prefix, {ours: prefix + theirs for ours, theirs in scheme.items()}) for prefix in counts]
+    return namings or [("", plain)]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "scalar"
+
+
+def _list(names: list[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _summary(error: Exception) -> str:
+    return shorten(str(error).partition("\n")[0], 160, placeholder=" …") or type(error).__name__

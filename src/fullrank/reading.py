@@ -1,0 +1,39 @@
+"""Reading of text files that may come from a stranger: only regular files of a sensible size, so that reading ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 16 * 2**20
+
+
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """Read a text file.
+
+    Raises:
+        OSError: the file does not exist, is a folder or a device, or is larger than `max_bytes`.
+        UnicodeDecodeError: the file is not UTF-8.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"it is a {'folder' if path.is_dir() else 'device'}, expected a file")
+    with path.open("rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(f"it has more than {max_bytes // 2**20} MiB")
+    return data.decode("utf-8")
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: the text is not JSON, or is nested too deeply.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: nested too deeply
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,71 @@
+"""evaluation.json: the scores of a run, one entry for each data set and checkpoint. New scores never remove other scores."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.run.files import read_json
+
+
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """Read evaluation.json, oldest entry first; the list is empty if there is no such file.
+
+    A file that holds a single evaluation, as an earlier version wrote it, is read as a list of one entry.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.exists():
+        return []
+    content = read_json(path)
+    entries = content.get("evaluations", [content])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UserError(
+            f"{path} cannot be read ('evaluations' is no list of objects); restore it, or move it away and run fullrank evaluate again"
+        )
+    evaluations = [Evaluation.from_json(entry, source=str(path)) for entry in entries]
+    return [evaluation if evaluation.data else replace(evaluation, data=data_of(evaluation.statement)) for evaluation in evaluations]
+
+
+def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the content of evaluation.json."""
+    return {"evaluations": [evaluation.to_json() for evaluation in evaluations]}
+
+
+def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Evaluation], list[ProbeScore]]:
+    """Return the stored evaluations with a new one, which becomes the last, and the old scores that it replaces.
+
+    Scores of the same model state and images are one entry. In it, a new score replaces the score of the same feature set and probe; all
+    others stay.
+
+    >>> knn, linear = (ProbeScore(features="backbone", probe=probe, accuracy=0.5) for probe in ("kNN", "linear (SGD)"))
+    >>> old, new = (Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,)) for score in (knn, linear))
+    >>> (entry,), replaced = merge_evaluation([old], new)
+    >>> [score.probe for score in entry.scores], replaced
+    (['kNN', 'linear (SGD)'], [])
+    """
+    kept = [evaluation for evaluation in stored if key(evaluation) != key(new)]
+    old = {(score.features, score.probe): score for evaluation in stored if key(evaluation) == key(new) for score in evaluation.scores}
+    scores = {(score.features, score.probe): score for score in new.scores}
+    return [*kept, replace(new, scores=tuple((old | scores).values()))], [score for name, score in old.items() if name in scores]
+
+
+def key(evaluation: Evaluation) -> tuple[str, int | None, int, int]:
+    """Return what scores must share to stand in one entry: the images and the checkpoint."""
+    return evaluation.data, evaluation.step, evaluation.train_images, evaluation.test_images
+
+
+def data_of(statement: str) -> str:
+    """Return the name of the data set in the statement of an evaluation that does not name it.
+
+    >>> data_of("train with a[train] (8 images), test with a[test] (2 images)"), data_of("digits has no test split: 20 % …")
+    ('a[test]', 'digits (held out)')
+    """
+    if match := re.search(r", test with (.+) \(\d+ images\)$", statement):
+        return match[1]
+    held_out = re.match(r"(.+) has no test split: ", statement)
+    return f"{held_out[1]} (held out)" if held_out else "data set not recorded"

@@ -1,0 +1,171 @@
+"""Weights that other libraries wrote, and the forms of a MODEL without a run."""
+
+import re
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig, build_backbone
+
+SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
+CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(1)
+    backbone = build_backbone(CONFIG)
+    for buffer in backbone.buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+    return backbone.eval()
+
+
+def prefixed(weights, prefix):
+    return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+
+
+def as_lightly(network):
+    """The backbone of lightly's examples: the children of a ResNet, without the classifier."""
+    head = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
+    return {f"{head[name.split('.')[0]]}.{name.partition('.')[2]}": tensor for name, tensor in network.state_dict().items()}
+
+
+LAYOUTS = {
+    "plain": (lambda w, n: w, "without a prefix"),
+    "torchvision": (lambda w, n: w | {"fc.weight": torch.zeros(10, 16), "fc.bias": torch.zeros(10)}, "fc.weight"),
+    "solo-learn": (
+        lambda w, n: {"state_dict": prefixed(w, "backbone.") | {"projector.0.weight": torch.zeros(2, 2)}, "epoch": 3},
+        "prefix 'backbone.'.*projector.0.weight",
+    ),
+    "MoCo": (
+        lambda w, n: {"state_dict": prefixed(w, "module.encoder_q.") | {"module.encoder_k.conv1.weight": torch.zeros(1)}},
+        "'module.encoder_q.'",
+    ),
+    "DINO": (lambda w, n: {"student": {}, "teacher": prefixed(w, "module.backbone.")}, "'module.backbone.'"),
+    "lightly": (lambda w, n: prefixed(as_lightly(n), "backbone."), "'backbone.'"),
+    "no counters": (lambda w, n: {name: tensor for name, tensor in w.items() if "num_batches" not in name}, "counters of BatchNorm"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", ["pt", "safetensors"])
+def test_weights_of_another_library_give_its_features(network, tmp_path, layout, form):
+    make, words = LAYOUTS[layout]
+    content = make(network.state_dict(), network)
+    path = tmp_path / f"weights.{form}"
+    if form == "pt":
+        torch.save(content, path)
+    else:
+        save_file(content.get("state_dict") or content.get("teacher") or content, path)
+    model = fullrank.load(f"file:{path}", backbone=CONFIG, size=32)
+    images = torch.rand(3, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.backbone(images), network(images))
+    assert (model.preprocess.size, model.preprocess.mean) == (32, timm.data.IMAGENET_DEFAULT_MEAN)
+    assert re.search(words, model.note), model.note
+
+
+def test_torchvisions_own_network_has_equal_features(tmp_path):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    theirs = torchvision.models.resnet18().eval()
+    torch.save(theirs.state_dict(), tmp_path / "resnet18.pth")
+    model = fullrank.load(f"file:{tmp_path / 'resnet18.pth'}", backbone="resnet18", size=64)
+    theirs.fc = nn.Identity()
+    image = torch.rand(3, 64, 64)
+    with torch.inference_mode():
+        expected = theirs(model.preprocess.normalize((image * 255).round().to(torch.uint8))[None])
+    torch.testing.assert_close(model.features(image), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: {name: tensor for name, tensor in w.items() if "layer3" not in name}, "missing: layer3"),
+        (lambda w: w | {"layer4.0.conv1.weight": torch.zeros(3, 3)}, "of another shape: layer4.0.conv1.weight 3×3 instead of 16×16×3×3"),
+        (lambda w: w | {"conv1.weight": torch.zeros(8, 3, 3, 3)}, "--backbone.stem small"),
+        (lambda w: {"blocks.0.weight": torch.zeros(2)}, "0 of .* tensors .*the file begins with blocks.0.weight"),
+        (lambda w: w | {"bn1.weight": torch.full((8,), torch.nan)}, "not finite"),
+        (lambda w: {"epoch": 3}, "no state dict"),
+    ],
+)
+def test_weights_that_do_not_match_are_refused_and_listed(network, tmp_path, change, words):
+    torch.save(change(network.state_dict()), tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", backbone=CONFIG)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"mean": (0.5,)}, "expected 3 values"),
+        ({"std": (0.5, 0.0, 0.5)}, "positive"),
+        ({"backbone": "resnet81"}, "resnet81"),
+    ],
+)
+def test_a_wrong_description_of_the_network_is_an_error_of_one_line(network, tmp_path, arguments, words):
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", **{"backbone": CONFIG} | arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_size_that_the_network_does_not_take_is_an_error(tmp_path):
+    vit = BackboneConfig(name="vit_tiny_patch16_224", arguments={"embed_dim": 48, "depth": 1, "num_heads": 3})
+    torch.save(build_backbone(vit).state_dict(), tmp_path / "vit.pt")
+    with pytest.raises(UserError, match="does not take images of 32 px"):
+        fullrank.load(f"file:{tmp_path / 'vit.pt'}", backbone=vit, size=32)
+
+
+class Attack:
+    """An object whose unpickling writes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_no_code_of_a_file_is_executed(network, tmp_path):
+    torch.save({"state_dict": network.state_dict(), "hyper": Attack(tmp_path / "owned")}, tmp_path / "weights.pt")
+    with pytest.raises(UserError, match="Python objects") as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", backbone=CONFIG)
+    assert not (tmp_path / "owned").exists()
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_line_names_the_network_of_a_file(tmp_path, capsys):
+    from fullrank.cli import main
+
+    torch.manual_seed(0)
+    small = build_backbone(BackboneConfig(name="resnet18", arguments=SMALL, stem="small"), channels=1)
+    torch.save({"state_dict": prefixed(small.state_dict(), "backbone.")}, tmp_path / "a.ckpt")
+    arguments = '{"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}'
+    network = ("--backbone.name", "resnet18", "--backbone.stem", "small", "--backbone.arguments", arguments)
+    flags = (*network, "--channels", "1", "--size", "8", "--mean", "0.3", "--std", "0.4")
+    out = tmp_path / "digits.npy"
+    assert main(["embed", f"file:{tmp_path / 'a.ckpt'}", "--data", "digits", "--out", str(out), *flags]) == 0
+    assert "under the prefix 'backbone.'" in capsys.readouterr().err
+    assert out.exists()
+    assert main(["export", f"file:{tmp_path / 'a.ckpt'}", "--out", str(tmp_path / "a.safetensors"), *flags]) == 0
+    assert fullrank.load(f"file:{tmp_path / 'a.safetensors'}").preprocess.size == 8
+    assert main(["embed", f"file:{tmp_path / 'a.safetensors'}", "--data", "digits", "--out", str(tmp_path / "b.npy"), *flags]) == 2
+    assert "describes its own network" in capsys.readouterr().err
+    assert main(["embed", "timm-untrained:test_resnet", "--data", "digits", "--out", str(tmp_path / "b.npy"), *network]) == 2
+    assert "network of a file:PATH" in capsys.readouterr().err
+
+
+def test_an_untrained_timm_model_is_equal_at_each_load():
+    one, two = (fullrank.load("timm-untrained:test_resnet") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one.backbone.parameters(), two.backbone.parameters(), strict=True))
+    with pytest.raises(UserError, match="did you mean 'resnet18'"):
+        fullrank.load("timm-untrained:resnet81")

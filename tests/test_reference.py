@@ -1,0 +1,50 @@
+"""The reference pages of the documentation show every public name of every package."""
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+PAGES = Path(__file__).parents[1] / "docs" / "reference"
+SHOWN = {name for page in PAGES.glob("*.md") for name in re.findall(r"^::: (\S+)", page.read_text(), flags=re.MULTILINE)}
+PACKAGES = [
+    "objectives",
+    "methods",
+    "conformance",
+    "spectrum",
+    "evaluation",
+    "views",
+    "images",
+    "training",
+    "recipes",
+    "run",
+    "report",
+    "reproduce",
+]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_reference_shows_every_public_name(package):
+    module = importlib.import_module(f"fullrank.{package}")
+    assert f"fullrank.{package}" in SHOWN
+    # A function that has the name of its module is hidden by the module, so it is listed by its full path.
+    modules = {info.name for info in pkgutil.iter_modules(module.__path__)}
+    for name in modules.intersection(module.__all__):
+        assert f"fullrank.{package}.{name}.{name}" in SHOWN
+
+
+def test_every_reference_exists():
+    for name in SHOWN:
+        module, _, attribute = name.rpartition(".")
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_reference_shows_every_module_of_dynamics():
+    package = importlib.import_module("fullrank.dynamics")
+    modules = {f"fullrank.dynamics.{info.name}" for info in pkgutil.iter_modules(package.__path__)} - {"fullrank.dynamics.checks"}
+    assert modules <= SHOWN
