@@ -59,8 +59,9 @@ def folder(tmp_path_factory):
 def forks(folder):
     forks = Forks(folder)
     yield forks
+    forks.process.kill()
+    forks.process.wait()
     forks.process.stdin.close()
-    forks.process.wait(30)
     forks.process.stdout.close()
 
 
