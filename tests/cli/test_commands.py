@@ -10,6 +10,7 @@ import torch
 
 import fullrank as package
 from fullrank.recipes import ORIGINS, RECIPES, from_dict, to_dict
+from fullrank.training import save_checkpoint
 
 
 def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
@@ -74,18 +75,17 @@ def refused_last(fullrank, *arguments):
 
 @pytest.mark.parametrize("command", ["evaluate", "embed", "export", "spectrum"])
 def test_weights_that_are_not_finite_are_refused_with_the_last_finite_checkpoint(refused, copy, tmp_path, command):
-    from safetensors.torch import load_file, save_file
-
-    for step, value in ((22, float("nan")), (16, float("inf"))):
-        file = copy / "checkpoints" / f"step-{step:08}" / "model.safetensors"
-        weights = load_file(file)
+    run = package.Run(copy)
+    *_, newest = run.checkpoints
+    for step, value in ((newest.step - 1, float("inf")), (newest.step, float("nan"))):
+        weights = newest.weights()
         weights["backbone.conv1.weight"][0, 0, 0, 0] = value
-        save_file(weights, file)
+        save_checkpoint(copy / "checkpoints", step, weights=weights, state={}, meta=newest.meta(), keep=-1)
     out = {"embed": tmp_path / "a.parquet", "export": tmp_path / "a.onnx"}.get(command)
     line = refused(command, copy, *(("--out", out) if out else ()))
     assert "step-00000022" in line
     assert "not finite" in line
-    assert f"{copy}@11" in line
+    assert f"{copy}@{max(c.step for c in run.checkpoints if c.step < newest.step - 1)}" in line
     assert not out or not out.exists()
 
 

@@ -89,7 +89,11 @@ def source_file(name: str) -> Path | None:
 
 
 def commit(file: Path | None = None) -> str | None:
-    """Return the commit of the checkout that holds a file, by default this one, with "+changes" if its folder was modified; None without a checkout."""
+    """Return the commit of the checkout that holds a file, with "+changes" if its folder was modified; None without a checkout.
+
+    Args:
+        file: a file; by default a file of this package.
+    """
     file = file or Path(__file__)
     git = ["git", "-C", str(file.parent)]
     try:
