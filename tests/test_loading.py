@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import fullrank
@@ -17,6 +18,7 @@ from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.loading import export_metadata
 from fullrank.methods import feature_dim
+from fullrank.recipes import functions
 
 
 @pytest.fixture(scope="module")
@@ -278,17 +280,21 @@ def test_weights_of_another_network_are_an_error(copy):
         fullrank.load(copy)
 
 
-def test_a_run_is_loaded_without_the_users_objective(small, train, tmp_path, monkeypatch):
+def test_a_run_is_loaded_without_the_users_objective(small, tmp_path, monkeypatch):
     (tmp_path / "custom_to_load.py").write_text(
         "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    run = train(replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={}))
+    recipe = replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={})
+    run = fullrank.pretrain(recipe, out=tmp_path / "run", trust=True, console=Console(quiet=True))
     monkeypatch.undo()
     sys.modules.pop("custom_to_load")
+    monkeypatch.setattr(functions, "_imported", {})
     assert run.recipe.hyper == {"weight": 3.0}
     model = fullrank.load(run.path)
     weights = run.checkpoint().weights()
     assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
-    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
+    with pytest.raises(UserError, match="'custom_to_load:loss' is code"):
         fullrank.pretrain(resume=run.path)
+    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
+        fullrank.pretrain(resume=run.path, trust=True)

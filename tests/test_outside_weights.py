@@ -102,6 +102,29 @@ def test_weights_that_do_not_match_are_refused_and_listed(network, tmp_path, cha
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"mean": (0.5,)}, "expected 3 values"),
+        ({"std": (0.5, 0.0, 0.5)}, "positive"),
+        ({"backbone": "resnet81"}, "resnet81"),
+    ],
+)
+def test_a_wrong_description_of_the_network_is_an_error_of_one_line(network, tmp_path, arguments, words):
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", **{"backbone": CONFIG} | arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_size_that_the_network_does_not_take_is_an_error(tmp_path):
+    vit = BackboneConfig(name="vit_tiny_patch16_224", arguments={"embed_dim": 48, "depth": 1, "num_heads": 3})
+    torch.save(build_backbone(vit).state_dict(), tmp_path / "vit.pt")
+    with pytest.raises(UserError, match="does not take images of 32 px"):
+        fullrank.load(f"file:{tmp_path / 'vit.pt'}", backbone=vit, size=32)
+
+
 class Attack:
     """An object whose unpickling writes a file."""
 

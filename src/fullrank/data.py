@@ -14,7 +14,7 @@ from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
-from fullrank.errors import UserError, printable
+from fullrank.errors import UserError
 from fullrank.images import (
     DatasetInfo,
     DecodeErrors,
@@ -115,7 +115,7 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
         else:
             splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
         check_num_images(recipe, len(splits.train))
-        notify(printable(splits.statement))
+        notify(splits.statement)
         depth = find_bit_depth(splits.train, bits=spec.bits)
         for note in depth.notes:
             notify(note)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,6 @@ from fullrank.judging import Data, ModelLike, all_images
 from fullrank.loading import load, resolve_device
 
 
-@overload
-def embed(model: ModelLike, data: Data | None = None, out: None = None, **options: Any) -> Features: ...
-@overload
-def embed(model: ModelLike, data: Data | None = None, *, out: Path | str, **options: Any) -> Path: ...
 def embed(
     model: ModelLike,
     data: Data | None = None,
@@ -36,7 +32,7 @@ def embed(
     decode_errors: DecodeErrors | None = None,
     overwrite: bool = False,
     notify: Callable[[str], Any] = lambda line: None,
-) -> Features | Path:
+) -> Any:
     """Compute the features of all images of a source, one row for each readable image, in order.
 
     Args:
@@ -52,7 +48,7 @@ def embed(
         notify: receives a line when a file is complete.
 
     Returns:
-        The features `X` (n, D) with `labels`, `names` and `classes`; or the path of the file.
+        `Features`, with `X` (n, D), `labels`, `names` and `classes`; or the path of the file.
 
     Raises:
         UserError: the model or the images do not exist, too many images are unreadable, or the file exists or cannot be written.
@@ -172,20 +168,20 @@ def _parquet(path: Path) -> Iterator[Write]:
 
 @contextmanager
 def _csv(path: Path) -> Iterator[Write]:
-    writer: csv.CSVWriter | None = None
+    writers: list[csv.CSVWriter] = []
 
     def write(features: Features) -> None:
-        nonlocal writer
         columns = to_table(features).drop_columns("embedding")
         for i, values in enumerate(features.X.T.contiguous().numpy()):
             columns = columns.append_column(str(i), pa.array(values))
-        writer = writer or csv.CSVWriter(path, columns.schema)
-        writer.write_table(columns)
+        if not writers:
+            writers.append(csv.CSVWriter(path, columns.schema))
+        writers[0].write_table(columns)
 
     try:
         yield write
     finally:
-        if writer:
+        for writer in writers:
             writer.close()
 
 
@@ -219,7 +215,8 @@ def to_table(features: Features) -> pa.Table:
     """Return features as rows of a table."""
     labels = features.labels.numpy()
     classes = [features.classes[label] if 0 <= label < len(features.classes) else None for label in labels]
-    columns = {"name": pa.array(features.names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in features.names]  # a file's name may be no UTF-8
+    columns = {"name": pa.array(names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
     if features.classes:
         columns["class"] = pa.array(classes, pa.string())
     return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(pa.array(features.X.numpy().ravel()), features.X.shape[1])})

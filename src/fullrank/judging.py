@@ -4,6 +4,7 @@ The commands of the same names call these functions. Without `data`, they take t
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from fullrank.evaluation.evaluate import name_data
 from fullrank.evaluation.result import Evaluation
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, hold_out, open_images, train_and_test
+from fullrank.images.source_uri import parse_uri
 from fullrank.loading import Model, load, resolve_device
 from fullrank.recipes import DataConfig
 from fullrank.run import Run
@@ -189,6 +191,7 @@ def choose_splits(model: Model, data: Data | None, *, train: str | None, test: s
         rest, held_out = hold_out(source, seed=seed)
         statement = f"{source.source}: 20 % of the images are held out, seed {seed} (train {len(rest)}, test {len(held_out)})"
         return LabelledSplits(rest, held_out, name_data(rest, held_out), statement)
+    source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
     splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed, **config.open_options)
     return LabelledSplits(splits.train, splits.test, name_data(splits.train, splits.test), splits.statement)
 
@@ -214,6 +217,18 @@ def all_images(model: Model, data: Data | None, split: str | None) -> Images | M
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)")
     (images,) = splits.values()
     return images
+
+
+def absolute_source(source: str) -> str:
+    """Return a source with its path made absolute if the path exists, else unchanged.
+
+    >>> absolute_source("hf:uoft-cs/cifar10"), absolute_source("digits")
+    ('hf:uoft-cs/cifar10', 'digits')
+    """
+    scheme, path = parse_uri(source)
+    if scheme not in ("", "folder", "parquet") or not os.path.exists(path):
+        return source
+    return f"{scheme}:{os.path.abspath(path)}" if scheme else os.path.abspath(path)
 
 
 def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryImages:

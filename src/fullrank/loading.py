@@ -25,6 +25,7 @@ from fullrank.methods import BackboneConfig, at_size, build_backbone
 from fullrank.outside_weights import load_outside_weights, read_weights
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
+from fullrank.structure import structure
 
 MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"
 """The forms of a MODEL."""
@@ -268,18 +269,14 @@ def load_file(path: Path, **network: Any) -> Model:
         return _load_outside(path, weights, **network)
     if network:
         raise UserError(f"{path} describes its own network, so {', '.join(network)} must be left out")
+    what = f"metadata of {path}"
     try:
-        spec = BackboneConfig(
-            name=metadata["name"],
-            arguments=json.loads(metadata["arguments"]),
-            stem=metadata["stem"],  # pyright: ignore[reportArgumentType]
-            last_residual=json.loads(metadata.get("last_residual", "true")),
-        )
-        values = json.loads(metadata["preprocess"])
-        preprocess = Preprocess(values["channels"], values["size"], tuple(values["mean"]), tuple(values["std"]))
-        classes = _class_names(json.loads(metadata.get("classes", "[]")))
-    except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} has damaged metadata ({_summary(error)}); export the model again") from error
+        values = {name: json.loads(metadata[name]) for name in ("arguments", "last_residual", "preprocess", "classes") if name in metadata}
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{what} cannot be read ({_summary(error)}); export the model again") from error
+    classes, preprocess = _class_names(values.pop("classes", [])), structure(values.pop("preprocess"), Preprocess, f"{what}, preprocess")
+    _check_preprocess(preprocess, what)
+    spec = structure({"name": metadata["name"], "stem": metadata["stem"], **values}, BackboneConfig, what)
     backbone = _build_untrained(spec, preprocess.channels)
     try:
         backbone.load_state_dict(weights)
@@ -308,19 +305,36 @@ def _load_outside(
     network = _build_untrained(spec, channels)
     note = load_outside_weights(network, weights, path, spec)
     usual = _timm_preprocess(network)
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise UserError(f"size is {size!r:.60}, expected a positive integer")
-    statistics = {}
-    for name, given, default in (("mean", mean, usual.mean), ("std", std, usual.std)):
-        values = default if given is None else tuple(map(float, given))
-        if len(values) != channels or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
-            kind = "positive values" if name == "std" else "values"
-            raise UserError(f"{name} is {values}, expected {channels} {kind}, one per channel; give --{name}")
-        statistics[name] = values
-    preprocess = Preprocess(channels, usual.size if size is None else size, **statistics)
+    given = {"channels": channels, "size": size, "mean": list(mean) if isinstance(mean, tuple) else mean}
+    given["std"] = list(std) if isinstance(std, tuple) else std
+    usual_values = {"size": usual.size, "mean": list(usual.mean), "std": list(usual.std)}
+    preprocess = structure(usual_values | {name: value for name, value in given.items() if value is not None}, Preprocess, "network")
+    _check_preprocess(preprocess, f"network of {path}")
+    try:
+        with torch.inference_mode():
+            network.eval()(torch.zeros(1, channels, preprocess.size, preprocess.size))
+    except Exception as error:  # each network of timm raises its own type
+        remedy = "give another --size, or the size of the network in --backbone.arguments"
+        raise UserError(f"{spec.name} does not take images of {preprocess.size} px ({_summary(error)}); {remedy}") from error
     untrained = partial(_build_untrained, spec, channels)
     note = f"{note}; images of {preprocess.size} px, mean {preprocess.mean}, std {preprocess.std} (--size, --mean, --std)"
     return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=untrained, note=note)
+
+
+def _check_preprocess(preprocess: Preprocess, what: str) -> None:
+    """Check size and statistics.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    if not (1 <= preprocess.channels <= 2**12 and 1 <= preprocess.size <= 2**14):
+        raise UserError(
+            f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected at least 1 and at most 16384 px"
+        )
+    for name, values in (("mean", preprocess.mean), ("std", preprocess.std)):
+        if len(values) != preprocess.channels or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
+            kind = "positive values" if name == "std" else "values"
+            raise UserError(f"{what}: {name} is {values}, expected {preprocess.channels} {kind}, one per channel (--{name})")
 
 
 def _build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:

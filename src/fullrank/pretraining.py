@@ -111,38 +111,46 @@ def pretrain(
     # Configuration
     refuse_reimported_script()
     console = console or stderr()
-    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data if data is None else str(data)
+    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
     if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
         raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
-    if run_to_resume is not None and recipe is None:
-        if changes:
-            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
-        given = None
-    else:
-        if run_to_resume is None and epochs is not None:
-            changes["epochs"] = epochs
-        given = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
-        given = given if source is None else replace(given, data=replace(given.data, source=source))
-    if resume_or_start and path is not None and is_run(path):
-        run_to_resume, epochs = path, None
     if run_to_resume is not None:
+        if changes and recipe is None:
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = None if recipe is None else import_code(recipe_from_keywords(recipe, RECIPES, None, changes), trust, notify=console.print)
         recover_run(run_to_resume)
-        path, given = run_to_resume, resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
-    assert given is not None, "a new run has a recipe"
-    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
+        recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
+    else:
+        changes |= {} if epochs is None else {"epochs": epochs}
+        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
+        recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
+        recipe = import_code(recipe, trust, notify=console.print)
+        if resume_or_start and path is not None and is_run(path):
+            recover_run(path)
+            run_to_resume, recipe = path, resumed_recipe(path, recipe)
+    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
     check_wandb(wandb)
-    if path is not None and run_to_resume is None:
+    if run_to_resume is not None:
+        path = run_to_resume
+    elif path is not None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
     if recipe.machine.devices == 1 or launched_world_size():
         return train_on_rank(
-            recipe, path, images=images, resume=run_to_resume is not None, overwrite=overwrite, trust=trust, wandb=wandb, console=console
+            recipe,
+            path,
+            images=images,
+            resume=run_to_resume is not None,
+            overwrite=overwrite,
+            trust=trust,
+            wandb=wandb,
+            console=console,
         )
     if images is not None:
         raise UserError(
@@ -204,7 +212,7 @@ def train_on_rank(
         method = _build_method(recipe, notify=console.print)
         recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
-        if not console.quiet:
+        if not (resume or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
             console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")

@@ -199,8 +199,10 @@ class _Converter:
         types_ = field_types(kind)
         if isinstance(value, kind):
             given = {name: getattr(value, name) for name in types_}
+            before = len(self.problems)
             fields = {name: self.convert(given[name], types_[name], f"{path}.{name}") for name in types_}
-            return value if all(fields[name] is given[name] for name in types_) else self._build(kind, fields, path, value)
+            wrong, same = len(self.problems) > before, all(fields[name] is given[name] for name in types_)
+            return value if wrong or same else self._build(kind, fields, path, value)
         if not (self.json and isinstance(value, Mapping)):
             wanted = "an object" if self.json else f"a {kind.__name__}"
             self.problems.append(f"{path}: got {_shortened.repr(value)}, expected {wanted}")

@@ -23,7 +23,6 @@ digits --machine.accelerator ''
 digits again
 digits cifar10
 digits -1
-digits --
 digits ---
 digits -x
 digits --=3

@@ -19,7 +19,7 @@ SETUP = """
     import fullrank
     from fullrank import Run, Spectrum, UserError, embed, evaluate, export, load, measure_spectrum, open_images, pretrain
     from fullrank.images import MemoryImages, Preprocess, as_images
-    from fullrank.methods import BackboneConfig
+    from fullrank.methods import BackboneConfig, build_backbone
     from fullrank.objectives import barlow_twins, frossl, simclr, vicreg
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.report import write_report
@@ -36,6 +36,8 @@ SETUP = """
     Path("note.txt").write_text("a note")
     Path("note.csv").write_text("a note")
     os.mkfifo("pipe.png")
+    small = BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]})
+    torch.save(build_backbone(small).state_dict(), "weights.pt")
 
     def files():
         found = [path for root in (Path(), run) for path in root.rglob("*")]
@@ -96,6 +98,11 @@ CASES = {
     "load with a size of text": ("load('file:note.txt', backbone='resnet18', size='x')", "note.txt"),
     "load of a run with a backbone": ("load(run, backbone='resnet18')", "backbone"),
     "load of an unknown network": ("load('timm:resnet81')", "did you mean 'resnet18'"),
+    "a network of weights as a number": ("load('file:weights.pt', backbone=3)", "backbone is 3"),
+    "a size of weights as text": ("load('file:weights.pt', backbone=small, size='x')", "size"),
+    "a mean of weights as one number": ("load('file:weights.pt', backbone=small, mean=0.5)", "mean"),
+    "channels of weights as text": ("load('file:weights.pt', backbone=small, channels='3')", "channels is '3'"),
+    "weights of another network": ("load('file:weights.pt', backbone='test_resnet')", "missing"),
     # features
     "features of nothing": ("model.features([])", "empty"),
     "features of a number": ("model.features(3)", "images is 3"),

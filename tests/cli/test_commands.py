@@ -31,13 +31,16 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     assert "1 earlier scores" in err
 
 
-def test_scores_of_several_data_sets_stand_side_by_side(fullrank, copy, photos):
+def test_scores_of_several_data_sets_stand_side_by_side(fullrank, copy, photos, monkeypatch):
     assert fullrank("evaluate", copy, "--probes", "knn")[0] == 0
     assert fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--data", photos)[0] == 0
     digits, other = package.Run(copy).evaluations
     assert (digits.data, other.data) == ("digits (held out)", f"{photos} (held out)")
     assert [len(evaluation.scores) for evaluation in (digits, other)] == [3, 1]
     assert (digits.step, other.majority) == (22, 0.5)
+    monkeypatch.chdir(photos.parent)  # another name of the same images
+    assert fullrank("evaluate", copy, "--probes", "linear", "--no-baselines", "--data", "./photos/")[0] == 0
+    assert [len(evaluation.scores) for evaluation in package.Run(copy).evaluations] == [3, 2]
 
 
 def test_scores_of_an_older_checkpoint_are_kept_apart(fullrank, copy):
@@ -183,7 +186,8 @@ def test_export_writes_onnx(fullrank, run, tmp_path):
 
     metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "backbone.onnx").metadata_props}
     preprocess = package.load(run.path).preprocess
-    assert json.loads(metadata["preprocess"]) == {"channels": 1, "size": 8, "mean": list(preprocess.mean), "std": list(preprocess.std)}
+    expected = {"channels": 1, "size": 8, "mean": list(preprocess.mean), "std": list(preprocess.std)}
+    assert json.loads(metadata["preprocess"]) == expected | {"bits": preprocess.bits}
     assert json.loads(metadata["classes"]) == list("0123456789")
     images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     (features,) = onnxruntime.InferenceSession(tmp_path / "backbone.onnx").run(None, {"images": images.numpy()})

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 
@@ -65,6 +66,39 @@ def test_an_error_of_several_lines_is_printed_as_one(refused, monkeypatch):
 
     monkeypatch.setattr(recipes, "run", broken)
     assert refused("recipes") == "first second"
+
+
+@pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (1, 1), (7, 7), ("a reason", 1), (True, 1)])
+def test_an_exit_of_a_users_function_is_an_exit_status(code, status, fullrank, monkeypatch):
+    from fullrank.cli import recipes
+
+    def leave(arguments):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(recipes, "run", leave)
+    found, _, err = fullrank("recipes")
+    assert found == status
+    assert err == ("fullrank: a reason\n" if code == "a reason" else "")
+
+
+def test_ctrl_c_in_a_command_is_one_line(fullrank, monkeypatch):
+    from fullrank.cli import recipes
+
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipes, "run", interrupted)
+    assert fullrank("recipes") == (130, "", "fullrank: stopped\n")
+
+
+def test_ctrl_c_during_the_imports_ends_the_process_without_a_traceback(tmp_path):
+    (tmp_path / "torch.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fullrank.cli import main; sys.exit(main(['pretrain', 'digits']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (-signal.SIGINT, "", "")
 
 
 def test_other_exceptions_keep_their_traceback(fullrank, monkeypatch):

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import fullrank as library
 from fullrank.errors import UserError
-from fullrank.recipes import Recipe, import_code, to_dict, with_objective
-from fullrank.run import Run
+from fullrank.recipes import Recipe, functions, import_code, to_dict, with_objective
+from fullrank.run import Run, resume_command
 
 PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
 
@@ -35,7 +34,7 @@ def flags(my_module):
     return ["--objective", f"{my_module}:my_two_head_loss", "--method-builder", f"{my_module}:build_two_heads"]
 
 
-def test_a_users_method_is_trained_and_resumed(my_module, flags, small, fullrank, assert_same):
+def test_a_users_method_is_trained_and_resumed(my_module, flags, small, fullrank, refused, assert_same, monkeypatch):
     Path("recipe.json").write_text(json.dumps(to_dict(replace(small, checkpoints=2))))
     status, _, error = fullrank("pretrain", "recipe.json", *flags, "--method.dimensions", "16", "--out", "run")
     assert status == 0, error
@@ -44,7 +43,12 @@ def test_a_users_method_is_trained_and_resumed(my_module, flags, small, fullrank
     assert run.checkpoint().weights()["head.0.weight"].shape == (16, 24)
     shutil.copytree("run", "stopped")
     shutil.rmtree(Run(Path("stopped")).checkpoint().path)
-    library.pretrain(resume="stopped", console=Console(quiet=True))
+    assert resume_command(Path("stopped")) == "fullrank pretrain --resume stopped --trust"
+    monkeypatch.setattr(functions, "_imported", {})  # as in a new process
+    assert "--trust" in refused("pretrain", "--resume", "stopped")
+    status, _, error = fullrank("pretrain", "--resume", "stopped", "--trust")
+    assert status == 0, error
+    assert f"imports {my_module}:my_two_head_loss from " in error
     assert_same("run", "stopped")
 
 

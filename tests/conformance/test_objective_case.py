@@ -4,6 +4,7 @@ import torch
 
 from fullrank.conformance import objective_case
 from fullrank.errors import UserError
+from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import OBJECTIVES, corinfomax, dino, directclr, frossl, moco, tico, vicreg
 
 
@@ -50,6 +51,19 @@ def test_tensors_are_a_function_of_the_generator():
 )
 def test_the_number_of_views_fits_the_objective(loss, views):
     assert objective_case(loss).views == views
+
+
+def test_tensors_of_a_registered_method_are_tested_like_embeddings(monkeypatch):
+    def hidden(Z, H):
+        return {"product": (Z * H).mean()}
+
+    with pytest.raises(UserError, match="no method supplies a tensor named 'H'"):
+        objective_case(hidden)
+    monkeypatch.setitem(BY_TENSORS, ("Z", "H"), lambda make_encoder, objective, views: None)
+    assert shapes(hidden) == {"Z": (3, 7, 4), "H": (3, 7, 4)}
+    assert objective_case(hidden).embedding_names == ("Z", "H")
+    with pytest.raises(UserError, match="'mu'"):
+        objective_case(lambda Z, mu: {}, name="a state is no embedding")
 
 
 def test_hyperparameters_are_bound():

@@ -241,6 +241,29 @@ def test_alignment_keeps_its_bounds_at_any_imbalance(seed, noise, m):
     assert (A.diagonal() >= alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
 
 
+@pytest.mark.parametrize(("D", "h", "m"), [(3, 6, 5), (6, 6, 3), (2, 7, 2), (9, 4, 6), (1, 5, 5)])
+def test_alignment_keeps_its_lower_bound_in_rectangular_layers(D, h, m, rng):
+    informative = 0
+    for k in range(40):
+        W1 = orthogonal(rng, max(h, m))[:h, :m] @ (3 * (-0.6 * torch.arange(m, dtype=torch.float64)).exp()).diag() @ orthogonal(rng, m)
+        U, S, _ = svd(W1)
+        width = min(D, len(S))
+        W2 = orthogonal(rng, D)[:, :width] * S[:width] @ U[:, :width].mT + 0.02 * (k % 8) * randn(rng, D, h)
+        first, second, (imbalance,) = svd(W1), svd(W2), imbalances([W1, W2])
+        bound = alignment_lower_bound(first.S, second.S, imbalance)
+        A = layer_alignment(first, second).abs().diagonal()
+        assert len(bound) == len(A)
+        assert (bound <= A + 1e-9).all()
+        informative += int((bound > 0.3).sum())
+    assert informative or h > D  # with fewer outputs than units, what W₂ leaves out is part of the imbalance
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_an_imbalance_of_other_layers_is_an_error():
+    with pytest.raises(UserError, match="D has 2 rows"):
+        alignment_lower_bound(vector(3, 2, 1), vector(3, 2, 1), torch.eye(2, dtype=torch.float64))
+
+
 def test_the_lower_bound_rises_with_the_modes_that_grow_and_stays_at_zero_for_the_rest(rng):
     decay, x = (-0.7 * torch.arange(5.0, dtype=torch.float64)).exp(), view_pairs(rng)
     start = [orthogonal(rng, 5) * decay @ orthogonal(rng, 5).mT for _ in range(2)]

@@ -225,7 +225,7 @@ def test_spectra_of_any_range_are_predicted_without_overflow():
     gamma = torch.logspace(0, -6, 12, dtype=torch.float64)
     W = 1e-3 * randn(torch.Generator().manual_seed(0), 8, 12)
     s, rates, U, V = stepwise.aligned_initialization(W, gamma, torch.eye(12, dtype=torch.float64))
-    Q, R = torch.linalg.qr(W)
+    _, R = torch.linalg.qr(W)
     torch.testing.assert_close(rates[:6], gamma[:6], rtol=0.02, atol=0)
     torch.testing.assert_close(s[:6], R.diagonal()[:6].abs(), rtol=0.1, atol=0)
     close_absolute(U.mT @ U, torch.eye(8, dtype=torch.float64), 1e-12)

@@ -11,8 +11,8 @@ PIXELS = torch.arange(5 * 3 * 4 * 6, dtype=torch.uint8).view(5, 3, 4, 6)
 
 
 class Photos(torch.utils.data.Dataset):
-    targets = [0, 1, 0, 1, 2]
-    classes = ["a", "b", "c"]
+    targets = (0, 1, 0, 1, 2)
+    classes = ("a", "b", "c")
 
     def __len__(self):
         return 5
@@ -23,7 +23,7 @@ class Photos(torch.utils.data.Dataset):
 
 def hub_data_set():
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
-    rows = {"image": [Photos()[k][0] for k in range(5)], "label": Photos.targets}
+    rows = {"image": [Photos()[k][0] for k in range(5)], "label": list(Photos.targets)}
     return datasets.Dataset.from_dict(rows, features=features)
 
 
@@ -59,10 +59,10 @@ def test_every_kind_of_data_gives_the_same_pixels(make, tmp_path):
 
 
 def test_labels_come_with_the_data():
-    assert as_images(Photos()).labels.tolist() == Photos.targets
+    assert as_images(Photos()).labels.tolist() == list(Photos.targets)
     assert as_images(Photos()).classes == ("a", "b", "c")
     assert as_images(torch.utils.data.Subset(Photos(), [4, 1])).labels.tolist() == [2, 1]
-    assert as_images(torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))).labels.tolist() == Photos.targets
+    assert as_images(torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))).labels.tolist() == list(Photos.targets)
     assert as_images(hub_data_set()).classes == ("a", "b", "c")
     assert as_images(PIXELS).labels.tolist() == [-1] * 5
 
@@ -104,13 +104,13 @@ class Broken(Photos):
     def __getitem__(self, index):
         if index == 1:
             raise RuntimeError("no network")
-        return [None, torch.full((3, 4, 6), 7.0), torch.zeros(4), "x.png", {}][index]
+        return [None, None, torch.zeros(4), "x.png", torch.full((3, 4, 6), 7.0)][index]
 
 
 def test_items_that_are_no_images_are_counted():
     images = as_images(Broken())
-    for k, word in enumerate(["expected a Pillow image", "no network", "shape", "expected a Pillow image", "expected a Pillow image"]):
+    for k, word in enumerate(["expected a Pillow image", "no network", "shape", "expected a Pillow image", "0, 1"]):
         with pytest.raises((ImageDecodeError, UserError), match=word):
             images.open(k)
-    with pytest.raises(UserError, match="can be read|could not be read"):
-        load_images(images, channels=3, decode_errors=DecodeErrors(max_error_fraction=1))
+    with pytest.raises(UserError, match="0, 1"):
+        load_images(images, channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))

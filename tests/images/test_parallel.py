@@ -1,4 +1,7 @@
 import operator
+import os
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -27,3 +30,46 @@ def test_the_global_generator_is_not_changed():
     before = torch.get_rng_state()
     list(parallel_map(operator.neg, [1, 2], workers=1))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from PIL import Image
+from fullrank.images import Preprocess, as_images, iterate_batches, open_images
+from fullrank.images.parallel import refuse_reimported_script
+
+class Photos:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return Image.new("RGB", (8, 8))
+
+refuse_reimported_script()
+images = as_images(Photos()) if sys.argv[1] == "own" else open_images(sys.argv[1])["all"]
+print(sum(len(batch.labels) for batch in iterate_batches(images, Preprocess(3, 8, (), ()), batch_size=2, workers=1)))
+"""
+
+
+def run_script(tmp_path, argument):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, tmp_path / "script.py", argument]
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=environment)
+
+
+def test_a_script_without_a_guard_may_start_workers(tmp_path, write):
+    result = run_script(tmp_path, str(write("a.png", "b.png", "c.png")))
+    assert (result.returncode, result.stdout) == (0, "3\n"), result.stderr
+
+
+def test_a_script_whose_own_class_needs_a_guard_says_so(tmp_path):
+    result = run_script(tmp_path, "own")
+    assert result.returncode != 0
+    assert "if __name__ == '__main__':" in result.stderr
+
+
+def test_what_workers_cannot_receive_is_one_line():
+    with pytest.raises(UserError, match=r"cannot be sent to worker processes.*data\.workers to 0"):
+        next(parallel_map(lambda task: task, [1], workers=1))

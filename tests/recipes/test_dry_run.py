@@ -110,3 +110,17 @@ def test_an_objective_with_a_generator_or_without_random_numbers_has_no_warning(
     for recipe in (sliced, custom("return {'x': Z.square().mean()}")):
         assert dry_run(build_method(recipe), recipe) == ""
     assert sliced.hyper == {"slices": 4}
+
+
+def test_bfloat16_on_a_cpu_is_refused_for_a_stride_larger_than_the_input():
+    def recipe(size, precision, accelerator="cpu"):
+        machine = replace(TINY.machine, precision=precision, accelerator=accelerator)
+        return replace(TINY, views=(ViewConfig(count=2, size=size),), machine=machine, backbone=replace(TINY.backbone, stem="standard"))
+
+    with pytest.raises(
+        UserError, match=r"bf16-mixed gives wrong gradients on a CPU .* for backbone\.layer4.*stride 2 of 1×1 pixels; .*32-true"
+    ):
+        build_and_dry_run(recipe(16, "bf16-mixed"))
+    build_and_dry_run(recipe(16, "32-true"))
+    build_and_dry_run(recipe(16, "bf16-mixed", "cuda"))
+    build_and_dry_run(recipe(32, "bf16-mixed"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+import jaxtyping
 import pytest
 import torch
 
@@ -234,3 +235,14 @@ def test_a_default_that_can_change_is_one_line():
 
     with pytest.raises(UserError, match=r"'loss' has a list as the default of weights.*give a tuple"):
         keywords(loss)
+
+
+@pytest.mark.parametrize("trust", ["my_transforms:invert", "*", 3, None])
+def test_trust_is_a_boolean_or_a_list_of_names(trust, transform_name):
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(UserError, match="trust is"):
+            import_code(Recipe(objective=transform_name), trust)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    assert "my_transforms" not in sys.modules

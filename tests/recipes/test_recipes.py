@@ -7,7 +7,7 @@ import torch
 
 from fullrank.methods import build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
-from fullrank.recipes import RECIPES, assemble, check
+from fullrank.recipes import ORIGINS, RECIPES, assemble, check
 
 each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
 
@@ -20,6 +20,11 @@ def with_statistics(recipe):
 
 def test_the_key_of_a_recipe_is_its_name():
     assert all(recipe.name == name for name, recipe in RECIPES.items())
+
+
+def test_every_recipe_says_whose_it_is():
+    assert ORIGINS.keys() == RECIPES.keys()
+    assert {name for name, origin in ORIGINS.items() if "fullrank" in origin} == {"digits", "cifar10-small", "cifar10-projectors"}
 
 
 @each

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+from fullrank.recipes import Recipe, to_file
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 
 
@@ -37,3 +40,8 @@ def test_an_entry_that_an_older_recipe_lacks_does_not_describe_it():
     del older["projector"]["batchnorm"]
     assert describe_differences([older, recipe()]) == ["", ""]
     assert differing_entries([older, recipe()]) == {"projector.batchnorm": [None, "true"]}
+
+
+def test_the_format_of_the_file_is_no_difference():
+    recipes = [to_file(replace(Recipe(), epochs=epochs)) | {"format": epochs} for epochs in (3, 100)]
+    assert differing_entries(recipes) == {"epochs": ["3", "100"]}

@@ -82,3 +82,35 @@ def test_collapsed_embeddings_have_lidar_zero(dtype):
 def test_wrong_input_raises(X, delta, message):
     with pytest.raises(UserError, match=message):
         lidar(X, delta=delta)
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-7, 1.0, 1e7, 1e14, 1e120])
+def test_lidar_depends_on_the_scale_only_by_delta(scale, randn):
+    X = randn(40, 3, 5) + 2 * randn(40, 1, 5)
+    assert lidar(scale * X, delta=1e-4 * scale**2) == pytest.approx(lidar(X), rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e14, 1e150, 1e300])
+def test_lidar_of_large_embeddings_is_that_without_delta(scale, randn):
+    X = randn(40, 3, 5) + 2 * randn(40, 1, 5)
+    assert lidar(scale * X) == pytest.approx(lidar(X, delta=1e-30), rel=1e-4)
+
+
+def test_lidar_of_large_embeddings_without_variance_between_views_has_the_rank_of_the_images(randn):
+    X = 1e14 * torch.eye(8, dtype=torch.float64)[:3].T @ randn(3, 60)  # (8, 60)
+    assert lidar(X.T[:, None].expand(60, 2, 8)) == pytest.approx(lidar(1e-14 * X.T[:, None].expand(60, 2, 8)), rel=1e-6)
+
+
+def test_collapse_far_from_the_origin_is_zero_at_any_scale(randn):
+    for scale in (1e-100, 1.0, 1e14, 1e100):
+        assert lidar(scale * randn(8).expand(20, 2, 8)) == 0
+
+
+@pytest.mark.usefixtures("untyped")
+def test_lists_integers_empty_embeddings_and_infinite_deltas_are_errors(randn):
+    for X, words in (([[1.0]], "list"), (torch.ones(9, 2, 3, dtype=torch.int64), "int64"), (torch.ones(9, 2, 0), "shape")):
+        with pytest.raises(UserError, match=words):
+            lidar(X)
+    for delta in (math.nan, math.inf):
+        with pytest.raises(UserError, match="delta"):
+            lidar(randn(9, 2, 3), delta=delta)

@@ -8,6 +8,7 @@ from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
 from fullrank.embeddings import embed as embed_images
 from fullrank.embeddings import file_format
+from fullrank.errors import printable
 from fullrank.images import DecodeErrors
 from fullrank.terminal import stderr
 
@@ -50,7 +51,7 @@ def embed(
         notify=partial(console.print, markup=False, soft_wrap=True),
     )
     for name, reason in decode_errors.reasons.items():
-        console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
+        console.print(printable(f"skipped {name}: {reason}"), markup=False, soft_wrap=True)
 
 
 run = partial(call, embed, command="embed")

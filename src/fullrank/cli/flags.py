@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,6 +14,9 @@ import tyro
 from fullrank.errors import UserError
 
 T = TypeVar("T")
+
+LONGEST_NAME, LONGEST_PATH = 255, 4096
+"""Bytes of the longest file name and the longest path on Linux."""
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 """The positional argument of the commands that take a MODEL."""
@@ -33,10 +37,10 @@ def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) 
 
 
 def check_arguments(arguments: Sequence[str], *, command: str) -> None:
-    """Check that no argument is empty or contains a zero byte; as a path, an empty argument would be the working directory.
+    """Check that no argument is empty, contains a zero byte, or is longer than a path can be. An empty path would be the working directory.
 
     Raises:
-        UserError: an argument is empty, or contains a zero byte.
+        UserError: an argument is one of these.
     """
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
@@ -45,6 +49,11 @@ def check_arguments(arguments: Sequence[str], *, command: str) -> None:
             raise UserError(f"{where} is empty, expected a value; is a variable of the shell not set? See fullrank {command} --help")
         if "\0" in argument:
             raise UserError(f"argument {argument!r} contains a zero byte, expected text; see fullrank {command} --help")
+        text = value if equals else argument
+        longest = 0 if text.startswith(("{", "[")) else max(len(os.fsencode(part)) for part in text.split("/"))
+        if longest > LONGEST_NAME or len(text) > LONGEST_PATH:
+            size = f"at most {LONGEST_NAME} bytes in a name and {LONGEST_PATH} in a path"
+            raise UserError(f"argument {i + 1}, '{argument[:40]}…', has {len(argument)} characters, expected {size}; shorten it")
 
 
 def parse(

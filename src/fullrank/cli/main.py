@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import signal
 import sys
 import threading
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: success; 1: one of several processes failed; 2: a mistake that the user can fix; 128 + n: stopped by signal n.
     """
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for its processes: a module in the working directory replaces none of Python's
     with lasting_streams():
         return _main(list(sys.argv[1:] if argv is None else argv))
 

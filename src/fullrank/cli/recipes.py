@@ -4,16 +4,18 @@ import json
 from functools import partial
 
 import tyro
-from rich.console import Console
-from rich.table import Column, Table
 
 from fullrank.cli.flags import call
 from fullrank.errors import pick
-from fullrank.recipes import RECIPES, to_dict
+from fullrank.recipes import ORIGINS, RECIPES, to_dict
+from fullrank.recipes.assemble import view_sizes
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
-    """List the recipes, or print one recipe as JSON. `fullrank pretrain FILE.json` accepts an edited copy.
+    """List the recipes with their origin, or print one recipe as JSON. `fullrank pretrain FILE.json` accepts an edited copy.
+
+    A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or optimizer, the fields
+    that depend on them follow, and the command says which.
 
     Args:
         name: name of a recipe.
@@ -21,11 +23,12 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
         return
-    table = Table(*(Column(name, no_wrap=True) for name in ("recipe", "data")), "network", "views", "batch × epochs", box=None)
+    width = max(map(len, RECIPES))
     for recipe in RECIPES.values():
-        views = " + ".join(f"{view.count} × {view.size} px" for view in recipe.views)
-        table.add_row(recipe.name, recipe.data.source, recipe.backbone.name, views, f"{recipe.batch_size} × {recipe.epochs}")
-    Console().print(table)
+        views = " + ".join(f"{V} × {size} px" for size, V in view_sizes(recipe).items())
+        network = recipe.backbone.name + (" (narrow)" if "channels" in recipe.backbone.arguments else "")
+        print(f"{recipe.name:{width}}  {ORIGINS[recipe.name]}")
+        print(f"{'':{width}}  {recipe.data.source} · {network} · {views} · batch {recipe.batch_size} · {recipe.epochs} epochs")
 
 
 run = partial(call, recipes, command="recipes")

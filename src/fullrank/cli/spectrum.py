@@ -83,7 +83,8 @@ def spectrum(
     show(measured, Console())
     console = stderr()
     n = next(iter(measured[0].spectra.values())).n
-    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}")
+    source = getattr(images, "source", "memory")
+    console.print(f"{n:,} images of {source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}")
     if warning := sample_warning(list(labelled(measured).values())):
         console.print(warning, style="yellow")
     if out:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError, suggest
+from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import OBJECTIVES, Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
@@ -31,6 +32,9 @@ TARGETS = {
     "T": "(V, N, D) targets, without gradient",
     "K": "(V, N, D) keys, without gradient",
 }
+
+
+_AS_Z = ("(V, N, D)", lambda X: X)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,9 @@ class ObjectiveCase:
 
     def tensors(self, X: Float[Tensor, "V N D"], T: Float[Tensor, "V N D"], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors that the objective takes, computed from embeddings X, targets T and a state."""
-        samples = {name: EMBEDDINGS[name][1](X) for name in self.embedding_names} | {name: T.detach() for name in self.target_names}
+        samples = {name: EMBEDDINGS.get(name, _AS_Z)[1](X) for name in self.embedding_names} | {
+            name: T.detach() for name in self.target_names
+        }
         return {name: (samples | dict(state))[name] for name in self.tensor_names}
 
     def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
@@ -103,6 +109,8 @@ class ObjectiveCase:
 def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, Any] | None = None) -> ObjectiveCase:
     """Return the test case of an objective, with the hyperparameters `hyper` bound.
 
+    A tensor of a method that `fullrank.methods.builders.BY_TENSORS` lists, but the library does not know, is tested like Z (V, N, D).
+
     Raises:
         UserError: the objective takes a tensor that no method supplies, or has a hyperparameter without a default.
 
@@ -117,14 +125,16 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
         raise UserError(f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write def {name.split(':')[-1]}(Z, *, …)")
     case = ObjectiveCase(name=name, objective=bound, views=2)
     known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
+    states = [state for f in OBJECTIVES.values() if (state := find_state(f))]
+    registered = {tensor for names in BY_TENSORS for tensor in names}.difference(*(state.tensors for state in states))
     for tensor in case.embedding_names:
-        if tensor not in EMBEDDINGS:
-            states = [state for f in OBJECTIVES.values() if (state := find_state(f))]
+        if tensor not in EMBEDDINGS and tensor not in registered:
             known |= {key: f"({axes.replace(' ', ', ')}) state" for state in states for key, (axes, _) in state.tensors.items()}
             shapes = ", ".join(f"{key} {shape}" for key, shape in known.items())
             raise UserError(
                 f"'{name}' takes '{tensor}' by position, but no method supplies a tensor named '{tensor}'{suggest(tensor, known)}; make "
-                f"hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or use one of {shapes}"
+                f"hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in BY_TENSORS, "
+                f"or use one of {shapes}"
             )
     if missing := [key for key, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
         raise UserError(f"'{name}' has no default for {', '.join(missing)}; give it in the signature, or set hyper.{missing[0]}")

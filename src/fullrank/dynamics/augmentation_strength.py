@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.dynamics.infonce import weighted_covariances
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     """Return the factors k_j on the augmentation's second moments above which small weights vanish: one per direction, ascending.
 
@@ -39,6 +41,7 @@ def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     return torch.where(shares > rounding, 1 / shares, torch.inf)
 
 
+@tensor_arguments
 def gaussian_equilibrium(k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Float[Tensor, "*S"]:
     """Return the singular value w* at which growth ends for an isotropic Gaussian: w*² = ((v + √(v² + 4vk))/(2k) − 1)/v, or 0 for k ≥ 2v.
 

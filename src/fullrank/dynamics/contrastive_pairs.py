@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_symmetric
+from fullrank.dynamics.checks import check_symmetric, tensor_arguments
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def pair_matrix(
     X: Float[Tensor, "n d"], X_pos: Float[Tensor, "n *p d"], X_neg: Float[Tensor, "n *q d"] | None = None, *, average: bool = False
 ) -> Float[Tensor, "d d"]:
@@ -50,6 +51,7 @@ def _pair_products(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], ave
     return X.mT @ (others.mean(1) / len(X) if average else others.sum(1))
 
 
+@tensor_arguments
 def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
     """Return the eigenvalues λ of C in ascending order, and the orthogonal V of C = VΛVᵀ.
 
@@ -63,6 +65,7 @@ def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tens
     return torch.linalg.eigh(C)
 
 
+@tensor_arguments
 def unconstrained_weights(Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T z d"]:
     """Return Θ(t) = Θ₀ e^{−2Ct}, the solution of the flow Θ′ = −2ΘC of a one-layer network u = Θx under Tr(ΘCΘᵀ).
 

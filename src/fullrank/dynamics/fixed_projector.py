@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_symmetric
+from fullrank.dynamics.checks import check_symmetric, tensor_arguments
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
     """Return (I − A⁺A)Θ, the part of Θ that no loss of u = AΘx changes, since the gradient of Θ is in the range of Aᵀ.
 
@@ -27,6 +28,7 @@ def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Floa
     return Theta - torch.linalg.pinv(A) @ (A @ Theta)
 
 
+@tensor_arguments
 def projected_weights(
     Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"], t: Float[Tensor, "*T"]
 ) -> Float[Tensor, "*T h d"]:
@@ -52,6 +54,7 @@ def projected_weights(
     return Qh.mT @ (Qh @ Theta0 @ V * torch.exp(t[..., None, None] * torch.outer(a, xi))) @ V.mT
 
 
+@tensor_arguments
 def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tensor, " m"]:
     """Return the rates r₁ ≥ r₂ ≥ … of Θ's m = min(h, d) singular values, σ_k(t) ~ e^{r_k t} from a generic start.
 
@@ -84,6 +87,7 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
     return torch.cat([a[:p] * xi[:p], torch.stack(totals).diff()])
 
 
+@tensor_arguments
 def collapsed_weights(Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"]) -> Float[Tensor, "h d"]:
     """Return the limit of Θ under Tr(WCWᵀ)/‖W‖_F² of W = AΘ, the trace loss without its scale, for AAᵀ = I and X = −2C:
 

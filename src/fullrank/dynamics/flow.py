@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_steps
+from fullrank.dynamics.checks import check_steps, tensor_arguments
 from fullrank.errors import UserError
 
 Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
@@ -38,6 +38,7 @@ def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
     return rebuild_parameters(params, torch.autograd.grad(value, leaves, materialize_grads=True))
 
 
+@tensor_arguments
 def gradient_flow(
     loss: Callable[[Params], Tensor], params: Params, t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
 ) -> Params:
@@ -71,17 +72,20 @@ def gradient_flow(
     return _unflatten(rows, params)
 
 
+@tensor_arguments
 def solve_ode(
     velocity: Callable[[Tensor], Tensor], start: Float[Tensor, "..."], t: Float[Tensor, " T"], *, rtol: float = 1e-10, atol: float = 1e-12
 ) -> Float[Tensor, "T ..."]:
     """Solve x′ = velocity(x), x(0) = start, with the solver and tolerances of `gradient_flow`, and return x at the times t.
 
     Raises:
-        UserError: the times do not ascend from 0 on, the velocity is not finite at the start, or x diverges before the last time.
+        UserError: the start is not float64, the times do not ascend from 0 on, the velocity is not finite at the start, or x diverges
+            before the last time.
 
     >>> solve_ode(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
     tensor([2.0000, 0.7358], dtype=torch.float64)
     """
+    check_float64((start,))
     times = t.double().cpu().numpy()
     if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
         raise UserError(f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them and remove duplicates")
@@ -140,8 +144,16 @@ def gradient_descent_iterates(
 
 
 def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
-    """Return the detached tensors of a dict or tuple of parameters."""
-    return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
+    """Return the detached tensors of a dict or tuple of parameters.
+
+    Raises:
+        UserError: the parameters are neither, or contain something else than tensors.
+    """
+    values = list(params.values()) if isinstance(params, dict) else list(params) if isinstance(params, (tuple, list)) else [None]
+    if wrong := [type(x).__name__ for x in values if not isinstance(x, Tensor)]:
+        found = type(params).__name__ if values == [None] else wrong[0]
+        raise UserError(f"parameters contain a {found}, expected a dict or tuple of float64 tensors; wrap a single tensor as (W,)")
+    return [x.detach() for x in values]
 
 
 def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:

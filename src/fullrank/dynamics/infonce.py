@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_steps
+from fullrank.dynamics.checks import check_steps, tensor_arguments
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     """Return α_ij = exp(−½‖z_i − z_j‖²)/Z_i for j ≠ i, α_ii = exp(−½‖z_i − z′_i‖²)/Z_i; each row sums to one.
 
@@ -32,6 +33,7 @@ def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     return distances.diagonal_scatter((anchors - positives).norm(dim=-1)).square().div(-2).softmax(-1)
 
 
+@tensor_arguments
 def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
     """Return the velocity of free embeddings, (−g_z, −g_z′), minus the gradient of the loss:
 
@@ -49,6 +51,7 @@ def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
     return torch.stack([row_sums * positives + column_sums * anchors - (beta + beta.mT) @ anchors, row_sums * (anchors - positives)])
 
 
+@tensor_arguments
 def weighted_covariances(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> tuple[Float[Tensor, "m m"], Float[Tensor, "m m"]]:
     """Return Σ̂₀ = Σ_ij α_ij(x_i − x_j)(x_i − x_j)ᵀ of the data and Σ̂₁ = Σ_i (1 − α_ii)(x′_i − x_i)(x′_i − x_i)ᵀ of the augmentation.
 
@@ -67,6 +70,7 @@ def weighted_covariances(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"])
     return anchors.mT @ laplacian @ anchors, shifts.mT @ ((1 - alpha.diagonal())[:, None] * shifts)
 
 
+@tensor_arguments
 def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Float[Tensor, "m m"]:
     """Return X = Σ̂₀ − Σ̂₁, symmetric: negative along directions that the augmentation changes more than the data. −∂ℒ/∂W = WX.
 
@@ -81,6 +85,7 @@ def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Fl
     return data - augmentation
 
 
+@tensor_arguments
 def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]) -> list[Tensor]:
     """Return Ẇ_l = (W_L…W_{l+1})ᵀ W X (W_{l−1}…W₁)ᵀ with W = W_L…W₁, for any number of linear layers and any X.
 
@@ -103,6 +108,7 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
     return velocities[::-1]
 
 
+@tensor_arguments
 def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Return Ẇ_l = −∂ℒ/∂W_l of linear layers under InfoNCE: `driven_vector_field` with the X of these weights.
 
@@ -116,6 +122,7 @@ def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor
     return driven_vector_field(weights, driving_matrix(x, softmax_weights(x @ W.mT)))
 
 
+@tensor_arguments
 def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Return Ẇ_l = −∂ℒ/∂W_l of layers with a ReLU after each but the last, z = W_L relu(… relu(W₁x)).
 
@@ -136,6 +143,7 @@ def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, 
     return velocities[::-1]
 
 
+@tensor_arguments
 def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     """Return W_lW_lᵀ − W_{l+1}ᵀW_{l+1} of neighbouring layers, which every linear flow conserves (finite steps change it by O(lr)).
 
@@ -150,6 +158,7 @@ def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     return [lower @ lower.mT - upper.mT @ upper for lower, upper in pairwise(weights)]
 
 
+@tensor_arguments
 def train_infonce(
     weights: Sequence[Float[Tensor, "_ _"]],
     batches: Iterable[Float[Tensor, "2 _ m"]],

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.errors import UserError
 
 
@@ -28,6 +29,7 @@ class Svd(NamedTuple):
     V: Float[Tensor, "m k"]
 
 
+@tensor_arguments
 def svd(W: Float[Tensor, "h m"]) -> Svd:
     """Return the factors of W = U diag(S) Vᵀ, k = min(h, m) singular values in descending order.
 
@@ -38,6 +40,7 @@ def svd(W: Float[Tensor, "h m"]) -> Svd:
     return Svd(U, S, Vh.mT)
 
 
+@tensor_arguments
 def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
     """Return the velocities U̇, Ṡ, V̇ of the singular values and vectors of W (its `svd`) for the velocity Ẇ:
 
@@ -84,6 +87,7 @@ def _vector_velocity(
     return within if U.shape[0] == U.shape[1] else within + (outer - U @ inner) / S
 
 
+@tensor_arguments
 def aligned_vector_field(
     s1: Float[Tensor, "*T k"], s2: Float[Tensor, "*T k"], a: Float[Tensor, "*T k"]
 ) -> tuple[Float[Tensor, "*T k"], Float[Tensor, "*T k"]]:
@@ -99,6 +103,7 @@ def aligned_vector_field(
     return a * s1 * s2.square(), a * s2 * s1.square()
 
 
+@tensor_arguments
 def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     """Return L layers with product W = USVᵀ and zero `imbalances`: W₁ = S^{1/L}Vᵀ, W_l = S^{1/L}, W_L = US^{1/L}.
 
@@ -121,6 +126,7 @@ def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     return [root[:, None] * V.mT, *(torch.diag(root) for _ in range(depth - 2)), U * root]
 
 
+@tensor_arguments
 def balanced_singular_values(
     s: Float[Tensor, " k"], a: Float[Tensor, " k"], t: Float[Tensor, "*T"], *, depth: int
 ) -> Float[Tensor, "*T k"]:
@@ -169,6 +175,7 @@ def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
     return second.V.mT @ first.U
 
 
+@tensor_arguments
 def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, "k2 k1"]:
     """Return upper bounds of the entries of |A|, ‖D‖₂/|σ₁ₖ² − σ₂ⱼ²| or 1, where D = W₁W₁ᵀ − W₂ᵀW₂ is conserved.
 
@@ -186,23 +193,35 @@ def alignment_upper_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D:
     return torch.where(gaps > imbalance, imbalance / gaps, 1)
 
 
-def alignment_lower_bound(s1: Float[Tensor, " k"], s2: Float[Tensor, " k"], D: Float[Tensor, "k k"]) -> Float[Tensor, " k"]:
+@tensor_arguments
+def alignment_lower_bound(s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]) -> Float[Tensor, " k"]:
     """Return lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance is aligned.
 
-    It sums the identity of `alignment_upper_bound` over the j of a column. The squares of the column add up to one if the hidden layer
-    is no wider than the number of singular values of either matrix. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
+    It sums the identity of `alignment_upper_bound` over the j of a column, whose squares add up to one over all h right vectors of W₂.
+    Where W₂ has fewer singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum.
+    There are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
+
+    Raises:
+        UserError: more singular values than the h rows of D.
 
     Source: in place of Theorem 2; Davis and Kahan 1970, The Rotation of Eigenvectors by a Perturbation III.
 
     >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0, 1.0]), 4 * torch.eye(2))
     tensor([0.8660, 0.8660])
+    >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0]), 4 * torch.eye(2))
+    tensor([0.8958])
     """
-    diagonal = torch.eye(len(s1), dtype=torch.bool, device=s1.device)
-    gaps = (s1.square() - s2.square()[:, None]).abs().masked_fill(diagonal, torch.inf).amin(0)
+    if max(len(s1), len(s2)) > len(D):
+        raise UserError(f"{len(s1)} and {len(s2)} singular values, but D has {len(D)} rows; take D from imbalances, of the same layers")
+    count = min(len(s1), len(s2))
+    s1, s2 = s1[:count], torch.cat([s2, s2.new_zeros(len(D) - len(s2))])
+    same = torch.eye(len(s2), count, dtype=torch.bool, device=s1.device)
+    gaps = (s1.square() - s2.square()[:, None]).abs().masked_fill(same, torch.inf).amin(0)
     sine = (torch.linalg.matrix_norm(D, 2) / gaps).nan_to_num(1).clamp(max=1)  # 0/0: a second mode of the same singular value
     return (1 - sine.square()).sqrt()
 
 
+@tensor_arguments
 def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     """Return the sizes of the groups of nearly equal singular values: a new group begins if σ_k exceeds `ratio` times σ_{k+1}.
 
@@ -222,6 +241,7 @@ def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     return [end - start for start, end in pairwise([0, *ends.tolist(), len(S)])]
 
 
+@tensor_arguments
 def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tensor]:
     """Return the alignment of each group: the singular values of A's diagonal blocks, of the `sizes` that `degenerate_groups` returns.
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.dynamics.flow import gradient
 from fullrank.errors import UserError, pick
 
@@ -30,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """φ by name. Tanh, shifted sigmoid and shifted softplus have φ(0) = 0 and φ′(0) = 1, as Theorem 1 requires."""
 
 
+@tensor_arguments
 def outputs(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], X: Float[Tensor, "*n d"], *, activation: str = "linear"
 ) -> Float[Tensor, "*n z"]:
@@ -46,6 +48,7 @@ def outputs(
     return pick(activation, ACTIVATIONS, "activation")(X @ W1.mT) @ W2
 
 
+@tensor_arguments
 def tangent_kernel(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], X: Float[Tensor, "n d"], Y: Float[Tensor, "m d"], *, activation: str = "linear"
 ) -> Float[Tensor, "z z n m"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_output_length
+from fullrank.dynamics.checks import check_output_length, tensor_arguments
 from fullrank.dynamics.contrastive_pairs import eigenbasis
 from fullrank.errors import UserError, pick
 
@@ -34,6 +34,7 @@ def forced_rank(d: int, *, hidden: int, outputs: int) -> int:
     return max(0, d + outputs - hidden)
 
 
+@tensor_arguments
 def minimum_loss(
     eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, formulation: Formulation = "orthonormal"
 ) -> Float[Tensor, ""]:
@@ -61,6 +62,7 @@ def minimum_loss(
     return eigenvalues[:forced].sum() + eigenvalues[forced : min(d, outputs, hidden)].clamp(max=0).sum()
 
 
+@tensor_arguments
 def formulations_are_equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int) -> bool:
     """Return whether the four formulations of `minimum_loss` have the same value: k = max(0, d + z − h) is 0, or λ_k ≤ 0.
 
@@ -78,6 +80,7 @@ def formulations_are_equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int
     return forced == 0 or bool(eigenvalues[forced - 1] <= 0)
 
 
+@tensor_arguments
 def minimizing_weights(C: Float[Tensor, "d d"], *, hidden: int, outputs: int) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Return orthonormal W1 = [I; 0] and W2 = [A; B] that minimise the loss.
 
@@ -106,6 +109,7 @@ def minimizing_weights(C: Float[Tensor, "d d"], *, hidden: int, outputs: int) ->
     return W1, W2
 
 
+@tensor_arguments
 def output_limit(
     q0: Float[Tensor, " d"], eigenvalues: Float[Tensor, " d"], *, b: float = 2.0, tolerance: float = 1e-12
 ) -> Float[Tensor, " d"]:
@@ -161,6 +165,7 @@ def _limit_length(size: float, length: float, b: float) -> float:
     return (low + high) / 2
 
 
+@tensor_arguments
 def output_limit_projector(
     eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, tolerance: float = 1e-12
 ) -> Float[Tensor, "d d"]:

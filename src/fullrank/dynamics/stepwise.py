@@ -17,10 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.dynamics import flow
-from fullrank.dynamics.checks import check_symmetric
+from fullrank.dynamics.checks import check_symmetric, tensor_arguments
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]:
     """Return Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ). The dynamics depend on the data through Γ alone; X is not centred.
 
@@ -34,6 +35,7 @@ def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]
     return (C + C.mT) / 2
 
 
+@tensor_arguments
 def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, ""]:
     """Return ℒ(W) = ‖WΓWᵀ − I‖_F², Barlow Twins without normalisation and with the cross-correlation of both orders of the views.
 
@@ -45,6 +47,7 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
     return _residual(W, G).square().sum()
 
 
+@tensor_arguments
 def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
     """Return dW/dt = −∇ℒ(W) = −4 (WΓWᵀ − I) WΓ.
 
@@ -57,6 +60,7 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
     return -4 * _residual(W, G) @ W @ G
 
 
+@tensor_arguments
 def gradient_descent(
     W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]
 ) -> Float[Tensor, "S D M"]:
@@ -75,6 +79,7 @@ def gradient_descent(
     return flow.gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)["W"]
 
 
+@tensor_arguments
 def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     """Return 1/(4γ₁): gradient descent converges to WΓWᵀ = I only at a learning rate below it.
 
@@ -95,6 +100,7 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     return (1 / (4 * gamma[0])).item()
 
 
+@tensor_arguments
 def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
     """Return γ and V of Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are not learned.
 
@@ -114,10 +120,11 @@ SEPARATED = 12.0
 """Logarithm of the ratio of two singular values from which Gram-Schmidt replaces the SVD. Errors are e⁻²⁴, and those of the SVD e¹²ε."""
 
 
+@tensor_arguments
 def aligned_initialization(
     W: Float[Tensor, "D M"], gamma: Float[Tensor, " K"], V: Float[Tensor, "M K"]
 ) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"], Float[Tensor, "D R"], Float[Tensor, "M R"]]:
-    """Return s(0), γ, U and V of the aligned initialisation U diag(s) Vᵀ, whose flow is that of a small generic W, in the order of learning.
+    """Return s(0), γ, U and V of the aligned initialisation U diag(s) Vᵀ, whose flow is that of a small generic W: modes as learned.
 
     While W is small it grows as W(0)e^{4Γt}. The j-th mode is learned at the time τ_j when the j-th singular value σ_j of W(0)e^{4Γt}V has
     grown to γσ_j² = 1. u_j and v_j are its singular vectors at that time, γ_j = v_jᵀΓv_j, and s_j(0) = e^{−4γ_jτ_j}/√γ_j, so that
@@ -127,8 +134,8 @@ def aligned_initialization(
         equal γ        the SVD of the overlap WV of the block: V turns within the block
 
     It is exact as W → 0, for any γ. Give all modes of `eigenmodes`, not only the first D: mode D + 1 grows as well until mode D is
-    learned, and the predicted time of the last mode would be wrong by up to a half. `benchmarks/results/stepwise.json` has the errors of
-    the learning times.
+    learned, and without it the predicted time of the last mode can be wrong by a quarter. `benchmarks/results/stepwise.json` has the errors
+    of the learning times.
 
     Args:
         W: W(0), with γ_j s_j(0)² ≪ 1.
@@ -224,6 +231,7 @@ def _orthonormal(A: Float[Tensor, "m R"]) -> Float[Tensor, "m R"]:
     return Q * torch.where(R.diagonal() < 0, -1, 1)
 
 
+@tensor_arguments
 def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
     """Return s_j(t) = e^{4γ_j t} / √(s_j(0)⁻² + (e^{8γ_j t} − 1) γ_j), the singular values of W from an aligned initialisation.
 
@@ -240,6 +248,7 @@ def singular_values(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float
     return s / (decay - gamma * s.square() * torch.expm1(-growth)).sqrt()
 
 
+@tensor_arguments
 def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
     """Return λ_j(t) = γ_j s_j(t)² = 1 / (1 + ((γ_j s_j(0)²)⁻¹ − 1) e^{−8γ_j t}), the eigenvalues of WΓWᵀ: logistic steps from 0 to 1.
 
@@ -253,6 +262,7 @@ def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Ten
     return gamma * singular_values(t, s, gamma).square()
 
 
+@tensor_arguments
 def weights(
     t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"], U: Float[Tensor, "D R"], V: Float[Tensor, "M R"]
 ) -> Float[Tensor, "*T D M"]:
@@ -267,6 +277,7 @@ def weights(
     return U * singular_values(t, s, gamma)[..., None, :] @ V.mT
 
 
+@tensor_arguments
 def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
     """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a small start.
 
@@ -280,6 +291,7 @@ def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[
     return torch.where(gamma > 0, -torch.log(gamma.clamp(min=0) * s.square()) / (8 * gamma), torch.inf)
 
 
+@tensor_arguments
 def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, level: float = 0.5) -> Float[Tensor, " R"]:
     """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation: measured `learning_times`.
 
@@ -296,6 +308,7 @@ def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, leve
     return torch.where(reached.any(0), torch.lerp(t[before], t[after], fraction), torch.inf)
 
 
+@tensor_arguments
 def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """Return K_Γ = (1/2n) K̃^{½} P K̃^{½}, where P swaps the two views of each pair: Γ of a kernel machine, with Γ's nonzero eigenvalues.
 
@@ -319,6 +332,7 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     return root @ root.roll(len(K) // 2, 0) / len(K)
 
 
+@tensor_arguments
 def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[Tensor, "B M"]:
     """Return k K̃^{−½}, the features of any points in a kernel machine: their embeddings are `kernel_features(k, K) @ W.mT`.
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_output_length, check_symmetric, rounding_tolerance
+from fullrank.dynamics.checks import check_output_length, check_symmetric, rounding_tolerance, tensor_arguments
 from fullrank.dynamics.flow import Params, check_float64, gradient_descent_iterates, parameter_tensors, solve_ode
 from fullrank.dynamics.optimum import forced_rank
 from fullrank.errors import UserError, pick
@@ -21,6 +21,7 @@ FLOWS: dict[str, tuple[float, float]] = {"horizontal": (2.0, 2.0), "polar": (1.0
 """The flows that keep the columns of W1 and W2 orthonormal, each with its (a, b) of `output_vector_field`."""
 
 
+@tensor_arguments
 def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     """Return the loss Tr(W2ᵀW1 C W1ᵀW2) = Tr(qᵀΛq).
 
@@ -37,6 +38,7 @@ def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tens
     return (A * (C @ A)).sum()
 
 
+@tensor_arguments
 def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     """Return Tr(W2ᵀW1 C W1ᵀW2) / (‖W1‖₂² ‖W2‖₂²) with spectral norms, which needs no constraint and ignores the scale of the weights.
 
@@ -48,6 +50,7 @@ def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Ten
     return trace_loss(W1, W2, C) / (torch.linalg.matrix_norm(W1, 2) * torch.linalg.matrix_norm(W2, 2)).square()
 
 
+@tensor_arguments
 def trace_loss_gradients(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
@@ -84,6 +87,7 @@ def orthonormal_weights(
     return W1, W2
 
 
+@tensor_arguments
 def weight_vector_field(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, flow: str = "horizontal"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
@@ -117,6 +121,7 @@ def _project_to_tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
     return W @ {"horizontal": inner, "polar": (inner + inner.mT) / 2, "canonical": inner.mT}[flow] - G
 
 
+@tensor_arguments
 def projected_gradient_step(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, learning_rate: float, flow: str = "polar"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
@@ -168,6 +173,7 @@ def projected_gradient_descent(loss: Callable[[Params], Tensor], weights: Params
     return gradient_descent_iterates(loss, weights, learning_rate=learning_rate, project=polar_factor)
 
 
+@tensor_arguments
 def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal") -> Float[Tensor, "d z"]:
     """Return the velocity of the outputs q = VᵀW1ᵀW2 under `weight_vector_field`. It depends neither on the weights nor on the width h:
 
@@ -193,6 +199,7 @@ def output_vector_field(q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"
     return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
 
 
+@tensor_arguments
 def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], t: Float[Tensor, "*T"]) -> Float[Tensor, "*T d z"]:
     """Return the solution of the canonical flow q′ = −4(I − qqᵀ)Λq. With E = e^{−4Λt},
 
@@ -225,6 +232,7 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
     return polar_factor(stacked)[..., order.argsort(), :][..., : len(q0), :]
 
 
+@tensor_arguments
 def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, hidden: int | None = None, flow: str = "horizontal") -> float:
     """Return the learning rate below which `euler_outputs` converges to the minimum: 2 over the fastest rate around it, the smallest of
 
@@ -267,6 +275,7 @@ def _stability_limit(eigenvalues: Tensor, *, outputs: int, forced: int, flow: st
     return 2 / fastest if fastest > 0 else float("inf")
 
 
+@tensor_arguments
 def euler_outputs(
     q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, learning_rate: float, steps: int, flow: str = "horizontal"
 ) -> Float[Tensor, "T d z"]:
@@ -301,6 +310,7 @@ def euler_outputs(
     return torch.stack(path)[:, : len(q0)]
 
 
+@tensor_arguments
 def integrate_outputs(
     q0: Float[Tensor, "d z"],
     eigenvalues: Float[Tensor, " d"],
@@ -353,6 +363,7 @@ def _lifted_vector_field(Y: Float[Tensor, "r z"], eigenvalues: Float[Tensor, " d
     return torch.cat([output_vector_field(q, eigenvalues, flow=flow), 4 * R @ (q.mT @ (eigenvalues[:, None] * q))])
 
 
+@tensor_arguments
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
     """Return the embeddings u(x) = qᵀVᵀx of points, including new points, from outputs q on the eigenvectors V of C.
 
@@ -364,6 +375,7 @@ def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d 
     return X @ V @ q
 
 
+@tensor_arguments
 def polar_factor(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
     """Return the nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
     U, _, Vh = torch.linalg.svd(W, full_matrices=False)

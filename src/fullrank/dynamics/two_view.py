@@ -12,9 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     """Return G_vw = X_vᵀX_w of N samples X of two views, sums over the samples. The rows are not centred.
 
@@ -41,6 +43,7 @@ def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return torch.stack([first, second]) if len(W) == 2 else (first + second)[None]
 
 
+@tensor_arguments
 def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear` of Z_v = X_vW_vᵀ.
 
@@ -54,6 +57,7 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     return (S - torch.eye(len(W1)).to(W)).square().sum() + S.diagonal(dim1=1, dim2=2).sum() - 2 * (W1 @ G[0, 1] @ W2.mT).trace()
 
 
+@tensor_arguments
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return the Barlow Twins loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
 
@@ -66,6 +70,7 @@ def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     return (W1 @ G[0, 1] @ W2.mT - torch.eye(len(W1)).to(W)).square().sum()
 
 
+@tensor_arguments
 def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """Return minus the gradient of `frossl_loss`,
 
@@ -84,6 +89,7 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
     return _join_views(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
 
 
+@tensor_arguments
 def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """Return minus the gradient of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P = W₁G₁₂W₂ᵀ.
 
@@ -111,6 +117,7 @@ FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
 BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 
 
+@tensor_arguments
 def frossl_optimum(G: Float[Tensor, "2 2 M M"], *, dimensions: int) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
     """Return the global minimum of `frossl_loss` over two networks and its canonical correlations ρ: the loss is Σ_j (1 − ρ_j)(3 + ρ_j)/2.
 
@@ -155,6 +162,7 @@ def small_random_weights(
     return scale * inputs**-0.5 * torch.randn(networks, dimensions, inputs, generator=generator, dtype=torch.float64)
 
 
+@tensor_arguments
 def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
     """Return the eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
 
@@ -166,6 +174,7 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     return torch.linalg.eigvalsh(torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])).flip(-1)
 
 
+@tensor_arguments
 def principal_cosines(W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
     """Return the cosines of the principal angles between the embeddings X_vW_vᵀ and X_vV_vᵀ: all 1 if they span the same space.
 
@@ -196,6 +205,7 @@ class Trajectory:
     """The final weights."""
 
 
+@tensor_arguments
 def gradient_descent(
     loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"], *, learning_rate: float, steps: int, every: int = 1
 ) -> Trajectory:

@@ -16,10 +16,12 @@ from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from fullrank.dynamics.checks import tensor_arguments
 from fullrank.dynamics.two_view import TwoViewLoss
 from fullrank.errors import UserError
 
 
+@tensor_arguments
 def frossl_mode_vector_field(
     s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
 ) -> Float[Tensor, "2 K"]:
@@ -39,6 +41,7 @@ def frossl_mode_vector_field(
     return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
 
 
+@tensor_arguments
 def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
     """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It conserves s₁² − s₂².
 
@@ -71,6 +74,7 @@ class LogisticModes:
     rate: Float[Tensor, " K"]
     """The growth rate of a small s²."""
 
+    @tensor_arguments
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
         """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)); s₀ is not 0, and t = ∞ gives the fixed point.
 
@@ -81,6 +85,7 @@ class LogisticModes:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
+    @tensor_arguments
     def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
 
@@ -98,6 +103,7 @@ class LogisticModes:
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
 
+@tensor_arguments
 def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Return FroSSL's balanced modes if λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared network.
 
@@ -116,6 +122,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
     return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
 
 
+@tensor_arguments
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half FroSSL's, to the same limit.
 
@@ -133,6 +140,7 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
+@tensor_arguments
 def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, dimensions: int, shared: bool = False) -> float:
     """Return the largest Hessian eigenvalue of `frossl_loss`, λ = γ, with the first D modes at their fixed point and the others at 0.
 
@@ -162,6 +170,7 @@ def frossl_curvature(lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, di
     return (2 if shared else 1) * top.max().item()
 
 
+@tensor_arguments
 def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> float:
     """Return the largest Hessian eigenvalue of `barlow_loss` at its balanced minimum, 4 max κ over the learned modes, or 8 max κ shared.
 
@@ -176,6 +185,7 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
+@tensor_arguments
 def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
@@ -200,6 +210,7 @@ def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
+@tensor_arguments
 def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5) -> Float[Tensor, " K"]:
     """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of `modes.learning_times`.
 
@@ -217,6 +228,7 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
     return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
 
 
+@tensor_arguments
 def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"],
     kappa: Float[Tensor, " D"],

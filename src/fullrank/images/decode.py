@@ -93,9 +93,9 @@ def open_cell(
     """
     with convert_errors(name):
         data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-        if data is None and not path:
-            raise ImageDecodeError(name, "the row has no image")
         if data is None:
+            if not path:
+                raise ImageDecodeError(name, "the row has no image")
             data = read_regular_file(os.path.join(root or "", path), max_bytes=BYTES_PER_PIXEL * max_pixels, below=below)
         if len(data) > BYTES_PER_PIXEL * max_pixels:
             raise ImageDecodeError(name, f"the image has {len(data)} bytes, more than an image of data.max_pixels can need")
@@ -129,12 +129,10 @@ def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[in
     (255, 255, 255)
     """
     with convert_errors(name):
-        bands = 0 if isinstance(image, np.ndarray) else unnamed_bands(image)
-        if bands and (bands != channels or bands != len(image.getbands())):
-            raise ImageDecodeError(name, _bands_message(bands, len(image.getbands()), channels))
         if isinstance(image, np.ndarray):
             image = _from_array(_array_to_uint8(image, name, bits))
         else:
+            _check_bands(image, channels, name)
             if min_size is not None:
                 width, height = min_size
                 image.draft(None, (height, width) if orientation(image) >= 5 else (width, height))
@@ -162,10 +160,14 @@ def unnamed_bands(image: Image.Image) -> int:
     return bands if bands > known or image.mode == "RGBX" or any(kind == 0 for kind in extra) else 0
 
 
-def _bands_message(bands: int, readable: int, channels: int) -> str:
+def _check_bands(image: Image.Image, channels: int, name: str) -> None:
+    bands, readable = unnamed_bands(image), len(image.getbands())
     if readable < bands:
-        return f"the file has {bands} bands, of which Pillow reads {readable}; store the bands as .npy (H, W, {bands})"
-    return f"the file has {bands} bands, expected {channels}; set channels to {bands} (--data.channels {bands}), or convert the files"
+        message = f"the file has {bands} bands, of which Pillow reads {readable}; store the bands as .npy (H, W, {bands})"
+        raise ImageDecodeError(name, message)
+    if bands and bands != channels:
+        flag = f"set channels to {bands} (--data.channels {bands})"
+        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {flag}, or convert the files")
 
 
 def orientation(image: Image.Image) -> int:

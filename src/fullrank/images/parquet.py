@@ -11,6 +11,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import config
+from datasets.table import InMemoryTable, MemoryMappedTable
 from filelock import FileLock
 
 from fullrank.atomic import atomic_write
@@ -60,8 +61,8 @@ def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion:
                     break
             else:
                 table = pa.Table.from_batches(batches, schema=None if batches else pq.read_schema(files[0]))
-                return _to_dataset(datasets.table.InMemoryTable(table.select(columns)), chosen)
-        return _to_dataset(datasets.table.MemoryMappedTable.from_file(str(cached)), chosen)
+                return _to_dataset(InMemoryTable(table.select(columns)), chosen)
+        return _to_dataset(MemoryMappedTable.from_file(str(cached)), chosen)
     except UserError:
         raise
     except Exception as error:  # Arrow and `datasets` raise many types for damaged files

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
-from fullrank.errors import UserError, pick, suggest
+from fullrank.errors import UserError, pick, printable, suggest
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.source import DigitImages, Images, OpenOptions
+from fullrank.images.source import MAX_PIXELS, DigitImages, Images, OpenOptions
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
 
 SCHEMES = ("folder", "parquet", "hf")
@@ -82,8 +82,8 @@ def parse_uri(source: str) -> tuple[str, str]:
 def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
     found = find_files(path, scheme, follow_links=options.get("follow_links", False))
     if found.kind == "images":
-        names = ("labels", "max_pixels")
-        return folder_splits(source, found.root, found.files, notes=found.notes, **{k: v for k, v in options.items() if k in names})
+        labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
+        return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
     from fullrank.images.table import open_tables
 
     return open_tables(source, found.kind, found.root, found.files, options)
@@ -197,7 +197,7 @@ def train_and_test(
         return hold_out_test(train_images, seed=seed)
     test_images = pick(test, splits, f"split of {source}")
     statement = f"train with {train_images.source} ({len(train_images)} images), test with {test_images.source} ({len(test_images)} images)"
-    return Splits(train_images, test_images, "; ".join([statement, *train_images.notes]))
+    return Splits(train_images, test_images, printable("; ".join([statement, *train_images.notes])))
 
 
 def hold_out_test(images: Images, *, seed: int = 0) -> Splits:
@@ -207,7 +207,7 @@ def hold_out_test(images: Images, *, seed: int = 0) -> Splits:
     statement = (
         f"{images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} (train {len(rest)}, test {len(held_out)})"
     )
-    return Splits(rest, held_out, "; ".join([statement, *images.notes]))
+    return Splits(rest, held_out, printable("; ".join([statement, *images.notes])))
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:

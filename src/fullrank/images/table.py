@@ -140,10 +140,13 @@ def read_labels(table: datasets.Dataset, column: str | None, *, requested: bool 
     if column is None:
         return none, (), ()
     feature = table.features[column]
-    values = table.with_format("arrow").select_columns([column])[:].column(column)  # as the indices of the data set select them
+    rows: Any = table.with_format("arrow").select_columns([column])
+    values = rows[:].column(column)  # as the indices of the data set select them
     names = tuple(map(printable, getattr(feature, "names", None) or ()))
     reason = None if requested or names else _why_no_labels(values)
-    largest = None if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else pc.max(values).as_py()
+    largest = (
+        None if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else pc.call_function("max", [values]).as_py()
+    )
     if largest is not None and largest >= MAX_CLASSES:
         reason = f"its integers go up to {largest}, expected class numbers below {MAX_CLASSES}"
         if requested:
@@ -165,7 +168,7 @@ def read_labels(table: datasets.Dataset, column: str | None, *, requested: bool 
 
 
 def _why_no_labels(values: pa.ChunkedArray) -> str | None:
-    n, different = len(values) - values.null_count, pc.count_distinct(values).as_py()
+    n, different = len(values) - values.null_count, pc.call_function("count_distinct", [values]).as_py()
     return f"{different} different values in {n} rows" if n >= MIN_ROWS and 2 * different > n else None
 
 

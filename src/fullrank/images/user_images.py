@@ -73,10 +73,10 @@ def _open(image: Any, name: Any, channels: int) -> RawImage:
     if len(shape) == 3 and shape[0 if is_tensor else 2] not in usual and shape[2 if is_tensor else 0] in usual:
         expected = "(C, H, W); use .permute(2, 0, 1)" if is_tensor else "(H, W, C); use .transpose(1, 2, 0), or torch.from_numpy"
         raise UserError(f"{name} is {_describe(image)}, expected {expected}")
-    if is_tensor:
+    if isinstance(image, Tensor):
         pixels = image.detach().cpu()
         pixels = pixels.float() if pixels.is_floating_point() else pixels  # numpy has no bfloat16
-        image = (pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).resolve_conj().numpy()
+        return _as_integers((pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).numpy(), name)
     return _as_integers(image, name)
 
 

@@ -19,7 +19,10 @@ from fullrank.structure import Requirement, is_json, validate
 
 
 def _json_object(words: list[str]) -> dict[str, Any]:
-    value = json.loads(words[0])
+    try:
+        value = json.loads(words[0])
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"{words[0]} is not a JSON object")
     return value
@@ -137,6 +140,10 @@ def check_name(name: str) -> None:
     """
     if not timm.is_model(name):
         raise UserError(f"unknown backbone '{name}'; choose a timm model such as resnet18{suggest(name, timm.list_models())}")
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # an unknown tag: NAME.TAG
+        raise UserError(f"unknown backbone '{name}' ({error}); choose a timm model such as {name.partition('.')[0]}") from error
 
 
 def use_small_stem(network: nn.Module, name: str) -> None:

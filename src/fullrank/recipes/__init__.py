@@ -10,6 +10,7 @@ from fullrank.recipes.functions import fill_defaults, import_function, keywords,
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
+    FREE_FIELDS,
     DataConfig,
     MachineConfig,
     ProbeConfig,
@@ -35,7 +36,22 @@ RECIPES: dict[str, Recipe] = {
 }
 """Name → recipe, for `fullrank pretrain NAME`."""
 
+ORIGINS = {
+    "digits": "fullrank's own, for a minute on two CPU cores",
+    "cifar10-small": "fullrank's own, for two CPU cores",
+    "cifar10-projectors": "fullrank's own, for comparing projectors on one CPU core",
+    "cifar10": "FroSSL's paper and its public configuration",
+    "cifar100": "FroSSL's paper and its public configuration",
+    "stl10": "FroSSL's public code; only the 13,000 labelled of 105,000 images",
+    "imagenet": "FroSSL's paper, with the views of BYOL",
+    "imagenet-simclr": "DirectCLR's paper and its public code",
+    "imagenet-directclr": "DirectCLR's paper and its public code",
+}
+"""Name → whose recipe it is, and in what it differs from the publication."""
+
 __all__ = [
+    "FREE_FIELDS",
+    "ORIGINS",
     "RECIPES",
     "Assembly",
     "DataConfig",

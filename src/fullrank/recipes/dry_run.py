@@ -1,9 +1,11 @@
 """A dry run: one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.conformance.check_result import exception_line
@@ -23,15 +25,22 @@ def dry_run(method: Method, recipe: Recipe) -> str:
         A warning if the user's objective is no function of its tensors and its generator, else an empty string.
 
     Raises:
-        UserError: the objective rejects the shapes, or the user's objective raises an exception or returns no valid loss.
+        UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's objective raises an
+            exception or returns no valid loss.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
         images = [torch.empty(V, recipe.batch_size, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
-        embeddings = _embed(method, images, recipe)
+        with _recorded_convolutions(method) as unsafe:
+            embeddings = _embed(method, images, recipe)
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()
+    if unsafe and recipe.machine.precision.startswith("bf16") and _on_cpu(recipe):
+        raise UserError(
+            f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch) for {unsafe[0]}; "
+            "give --machine.precision 32-true, or larger views"
+        )
     if ":" in recipe.objective:
         return _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
     return ""
@@ -47,6 +56,37 @@ def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Te
         sizes = " and ".join(map(str, view_sizes(recipe)))
         remedy = "give another --views.0.size or --backbone.name"
         raise UserError(f"{network} fails on views of {sizes} px ({exception_line(error)}); {remedy}") from error
+
+
+@contextmanager
+def _recorded_convolutions(method: Method) -> Iterator[list[str]]:
+    """Record the convolutions whose stride is larger than their input.
+
+    Some weights then only ever see padding. In bfloat16 on a CPU, oneDNN leaves their gradients, which are zero, uninitialised.
+    """
+    found: list[str] = []
+
+    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            assert isinstance(module, nn.Conv2d)
+            height, width = inputs[0].shape[-2:]
+            if module.stride[0] > height or module.stride[1] > width:
+                found.append(f"{name}, a convolution with stride {module.stride[0]} of {height}×{width} pixels")
+
+        return hook
+
+    hooks = [m.register_forward_pre_hook(record(name)) for name, m in method.named_modules() if isinstance(m, nn.Conv2d)]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _on_cpu(recipe: Recipe) -> bool:
+    """Return whether the recipe trains on the CPU of this machine."""
+    accelerators = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return recipe.machine.accelerator == "cpu" or (recipe.machine.accelerator == "auto" and not accelerators)
 
 
 def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> str:

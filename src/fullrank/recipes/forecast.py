@@ -32,8 +32,7 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
     D_b, D = feature_dim(method.backbone), recipe.projector.dimensions(feature_dim(method.backbone))
     weights, others = weight_bytes(method), STATE_PER_WEIGHT[recipe.optimizer.name]
     memory = weights * (2 + others) + saved_bytes(method, recipe, images)
-    kept = getattr(recipe, "keep_checkpoints", -1)
-    kept = recipe.checkpoints if kept < 0 else min(kept, recipe.checkpoints)
+    kept = recipe.checkpoints if recipe.keep_checkpoints < 0 else min(recipe.keep_checkpoints, recipe.checkpoints)
     disk = weights * kept + weights * others * min(kept, 2)
     parameters = f"{count(method)} parameters, of which {count(method.backbone)} in the backbone {recipe.backbone.name}"
     return [
@@ -41,7 +40,7 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
         f"length: {num_images:,} images, {recipe.epochs:,} epochs of {steps_per_epoch:,} steps, {steps:,} steps in total; "
         f"{time_of(recipe, method, steps, images, device)}",
         f"memory: about {readable(memory)} for weights, gradients, optimizer and a step of {images} images (--machine.micro_batch), "
-        f"beside the images · disk: about {readable(disk)} for {kept} checkpoint{'s' * (kept > 1)}",
+        f"beside the images · disk: about {readable(disk)} for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",
     ]
 
 

@@ -1,4 +1,4 @@
-"""ImageNet: the recipe of FroSSL, and those of the DirectCLR paper with and without a projector."""
+"""ImageNet: the settings of FroSSL's paper with BYOL's views, and the recipes of the DirectCLR paper with and without a projector."""
 
 from dataclasses import replace
 
@@ -9,16 +9,18 @@ from fullrank.views import BlurConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 
-VIEWS = (
+# Source: Grill et al. 2020, Bootstrap Your Own Latent, Table 6: one view is always blurred, the other seldom, and sometimes solarized.
+BYOL_VIEWS = (
     ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=1.0)),
     ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=0.1), solarize=SolarizeConfig(probability=0.2)),
 )
 
-# Source: FroSSL's paper, Sec. 6: SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch size 224, SimCLR's asymmetric views.
+# Source: FroSSL's paper, Sec. 6: SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch size 224. The paper names SimCLR's
+# augmentations, whose two views have one distribution; these views are BYOL's asymmetric pair, as in solo-learn and in DirectCLR's code.
 IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
-    views=VIEWS,
+    views=BYOL_VIEWS,
     backbone=BackboneConfig(name="resnet18"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=OptimizerConfig(name="sgd", lr=1e-2, weight_decay=5e-4),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
 from fullrank.methods import ProjectorConfig
+from fullrank.methods.backbones import has_plain_stem
 from fullrank.recipes.choices import OPTIMIZERS, WARMUPS, backbone_config, learning_rate
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import ScheduleConfig
@@ -82,11 +83,13 @@ def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str
     sizes = " and ".join(dict.fromkeys(str(view.size) for view in recipe.views))
     arguments = recipe.backbone.arguments
     built = ", narrow and shallow for a CPU" if arguments == NARROW else f" with {arguments}" if arguments else ""
+    plain = has_plain_stem(recipe.backbone.name)
+    stem = f", stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)" if plain else " (--backbone.name)"
     optimizer, epochs, warmup = recipe.optimizer, recipe.epochs, recipe.schedule.warmup
     return [
         f"{dataset_info.count:,} images, {C} channel{'s' * (C > 1)}, median {w}×{h} px",
         f"views of {sizes} px (--views.0.size)",
-        f"backbone {recipe.backbone.name}{built}, stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)",
+        f"backbone {recipe.backbone.name}{built}{stem}",
         f"batch size {recipe.batch_size} (--batch_size), {epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)",
         f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
     ]

@@ -26,6 +26,7 @@ from fullrank.views import ViewConfig
 RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
 Count = Annotated[int, between(0, 1_000_000_000)]
 Every = Annotated[int, between(1, 1_000_000_000)]
+KeptCheckpoints = Annotated[int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)]
 
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
 """Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D × D covariance of N
@@ -170,7 +171,7 @@ class Recipe:
     """Seed of the weights, the order of the images and the views."""
     checkpoints: Annotated[int, between(1, 10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
-    keep_checkpoints: Annotated[int, between(-1, 1_000_000)] = 2
+    keep_checkpoints: KeptCheckpoints = 2
     """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
@@ -197,7 +198,7 @@ class Recipe:
         values = flatten(to_dict(self))
         same = defaults(self)
         deciding = {name: value for name, value in values.items() if decides_weights(name) and not is_below(name, same)}
-        deciding["number of views"] = len(self.views)
+        deciding |= {"number of views": len(self.views), "streaming": self.data.storage == "streaming"}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
 

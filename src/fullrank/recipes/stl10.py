@@ -1,12 +1,13 @@
-"""STL-10: the recipe of the FroSSL paper."""
+"""STL-10: views, projector and loss weight of the FroSSL authors' public code, which their paper does not state."""
 
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training import OptimizerConfig, ScheduleConfig
 from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
-# Source: FroSSL's paper, Sec. 6: 500 epochs, projector 2048-1024, symmetric weak views at 96 px, standard stem.
-# The paper trains on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To train on all,
+# Source: the authors' fork of solo-learn: symmetric weak views at 96 px, projector 2048-1024, invariance weight 1.4, standard stem.
+# Epochs, learning rate and weight decay are those of the paper, Sec. 6; the fork's file has 0.1 and 1e-4.
+# The authors train on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To train on all,
 # give --data a folder with the unlabelled images next to the class folders of its train split.
 STL10 = Recipe(
     name="stl10",

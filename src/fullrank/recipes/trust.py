@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+from fullrank.errors import UserError
 from fullrank.recipes.functions import import_function, imported_function
 from fullrank.recipes.recipe import Recipe
 
@@ -27,11 +28,13 @@ def import_code(recipe: Recipe, trust: bool | Collection[str], notify: Callable[
         notify: is called with one line for each import.
 
     Raises:
-        UserError: the recipe names a function that is not trusted, or the import fails.
+        UserError: the recipe names a function that is not trusted, the import fails, or `trust` has another type.
 
     >>> import_code(Recipe(), trust=False) == Recipe()
     True
     """
+    if isinstance(trust, str) or not isinstance(trust, bool | Collection):
+        raise UserError(f"trust is {trust!r}, expected True, False, or a list of names such as ['my_module:my_loss']")
     for name in code_names(recipe):
         trusted = trust if isinstance(trust, bool) else name in trust
         if trusted:

@@ -10,6 +10,8 @@ FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
 """Entries that describe a run before all others; the others follow in the order of the recipe."""
 LAST_ENTRIES = ("name", "data.mean", "data.std")
 """Entries that usually follow from other entries."""
+FILE_ENTRIES = ("format", "defaults")
+"""Entries of recipe.json that are not fields of the recipe."""
 SIZE_ENTRIES = {"low-rank": "d0", "low-rank-diagonal": "d0", "sub-vector": "d0", "dropout": "d0", "groups": "groups"}
 """Kind of projector → the entry with its size."""
 
@@ -20,7 +22,7 @@ def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str |
     >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
     {'seed': ['0', '1']}
     """
-    flat = [{key: json.dumps(value) for key, value in flatten(recipe).items()} for recipe in recipes]
+    flat = [{key: json.dumps(value) for key, value in flatten(recipe).items() if key not in FILE_ENTRIES} for recipe in recipes]
     rows = {key: [recipe.get(key) for recipe in flat] for key in dict.fromkeys(key for recipe in flat for key in recipe)}
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 

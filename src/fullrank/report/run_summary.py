@@ -1,6 +1,7 @@
 """The content of a run directory that a report shows, with notes on files that are missing or damaged."""
 
 import io
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -80,7 +81,7 @@ def read_run_summary(path: Path) -> RunSummary:
     Traceback (most recent call last):
     fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
     """
-    if not (path / "recipe.json").is_file():
+    if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
         raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
     run, notes = Run(path), []
 

@@ -57,9 +57,10 @@ def rounding(recipe: Recipe) -> dict[str, Any]:
     """Return what decides the last bits of the weights: a run continues bit for bit if nothing of it has changed.
 
     >>> sorted(rounding(Recipe()))
-    ['cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
+    ['accelerator', 'channels_last', 'compile', 'cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
     """
-    return {"torch": version("torch"), "processes": world_size(), "micro_batch": recipe.machine.micro_batch} | hardware()
+    settings = {name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")}
+    return {"torch": version("torch"), "processes": world_size()} | settings | hardware()
 
 
 def hardware() -> dict[str, Any]:

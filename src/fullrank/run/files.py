@@ -6,6 +6,7 @@ from typing import Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.reading import parse_json
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -47,8 +48,8 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
 
 def _parse_object(text: str, problem: str, remedy: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise UserError(f"{problem} ({error}); {remedy}") from error
     if not isinstance(value, dict):
         raise UserError(f"{problem} (got a {type(value).__name__}, expected an object); {remedy}")

@@ -13,9 +13,8 @@ from typing import Any
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.source_uri import parse_uri
-from fullrank.recipes import Recipe, differences, read_recipe, to_file
-from fullrank.recipes.recipe import FREE_FIELDS
+from fullrank.images.source_uri import MEMORY, parse_uri
+from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_file
 from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
 from fullrank.run.files import read_jsonl, write_json
@@ -38,37 +37,26 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
     """
     recipe = read_recipe(path / "recipe.json")
     if given is not None:
-        recipe = with_fields_of(given, recipe, FREE_FIELDS)
         measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
-        given = replace(given, data=replace(given.data, **measured), epochs=given.epochs if epochs is None else recipe.epochs)
-        if changes := differences(recipe, given):
+        epochs_given = given.epochs if epochs is None else recipe.epochs
+        given = replace(given, data=replace(given.data, **measured), epochs=epochs_given)
+        streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
+        lines = ((line.partition(" ")[0], line) for line in differences(recipe, given))
+        if changes := [line for name, line in lines if decides_weights(name) or (streaming and name == "data.storage")]:
             remedy = "resume without a recipe, or start a new run"
             if given.epochs != recipe.epochs:
                 remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); {remedy}")
+        recipe = given
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
     return recipe if epochs is None else replace(recipe, epochs=epochs)
 
 
-def with_fields_of(other: Recipe, recipe: Recipe, fields: Iterable[str]) -> Recipe:
-    """Return `recipe` with some fields of `other`.
-
-    >>> with_fields_of(Recipe(log_every=3, epochs=7), Recipe(epochs=5), ["log_every", "data.workers"]) == Recipe(log_every=3, epochs=5)
-    True
-    """
-    for name in fields:
-        section, _, field = name.rpartition(".")
-        if section:
-            value = getattr(getattr(other, section), field)
-            recipe = replace(recipe, **{section: replace(getattr(recipe, section), **{field: value})})
-        else:
-            recipe = replace(recipe, **{field: getattr(other, field)})
-    return recipe
-
-
 def with_absolute_source(recipe: Recipe) -> Recipe:
     """Return the recipe with an absolute path of its images, so that a run can be resumed in another working directory."""
+    if recipe.data.source == MEMORY:
+        return recipe
     scheme, rest = parse_uri(recipe.data.source)
     if scheme not in ("", "folder", "parquet") or not os.path.exists(path := Path(rest).expanduser().absolute()):
         return recipe
@@ -104,7 +92,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
                 f"{checkpoint.path / 'meta.json'} is damaged: {name} is {meta[name]!r}, expected {kind.__name__}; restore the file, "
                 "or remove this folder to use the previous checkpoint"
             )
-    if meta.get("recipe") not in (stored.fingerprint, replace(stored, epochs=meta.get("epochs", stored.epochs)).fingerprint):
+    made_with = replace(stored, epochs=meta.get("epochs", stored.epochs)).fingerprint
+    if meta.get("recipe") != made_with and "checksums" in meta:  # older versions hashed other fields
         raise UserError(
             f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
         )

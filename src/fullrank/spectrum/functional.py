@@ -1,7 +1,8 @@
 """Metrics of a spectrum as functions of eigenvalues λ (…, D) ≥ 0, in descending order along the last dimension.
 
 Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings. Logarithms are natural, with
-0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios are 0, never NaN.
+0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios are 0, never NaN. Values that are not eigenvalues
+in this order (NaN, negative, ascending, integers, a list) are a `UserError`.
 """
 
 import math
@@ -11,6 +12,35 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fullrank.errors import UserError
+
+
+def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
+    """Check that x holds eigenvalues or singular values: floating-point, (…, D) with D > 0, finite, ≥ 0, in descending order.
+
+    Raises:
+        UserError: x is something else.
+
+    >>> check_eigenvalues(torch.tensor([1.0, 2.0]))
+    Traceback (most recent call last):
+    fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh
+    """
+    if not isinstance(x, Tensor) or not x.ndim or not x.shape[-1] or not x.is_floating_point():
+        raise UserError(f"{name} is {describe(x)}, expected a floating-point tensor (…, D) with D > 0")
+    if not x.isfinite().all():
+        raise UserError(f"{name} has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged")
+    if (x < 0).any():
+        raise UserError(f"{name} has a negative value, {x.min().item():.3g}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)")
+    if (x.diff(dim=-1) > 1e-6 * x.amax(-1, keepdim=True)).any():
+        raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh")
+
+
+def describe(x: object) -> str:
+    """Return what x is, for a message.
+
+    >>> describe(torch.ones(2, 3)), describe([1])
+    ('torch.float32 of shape (2, 3)', 'a list')
+    """
+    return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
 
 
 def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
@@ -34,6 +64,7 @@ def entropy(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Floa
     >>> entropy(torch.tensor([2.0, 2.0, 0.0])).exp()
     tensor(2.)
     """
+    check_eigenvalues(eigenvalues)
     return torch.special.entr(normalize(eigenvalues[..., : _valid_k(k, eigenvalues)])).sum(-1)
 
 
@@ -49,6 +80,7 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
     >>> renyi_entropy(torch.tensor([2.0, 2.0, 0.0])).exp()
     tensor(2.)
     """
+    check_eigenvalues(eigenvalues)
     if not alpha >= 0:
         raise UserError(f"alpha is {alpha:g}, but the order of a Rényi entropy must be at least 0")
     if alpha == 1:
@@ -72,6 +104,10 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
     """
+    if not isinstance(C, Tensor) or C.ndim < 2 or C.shape[-1] != C.shape[-2] or not C.shape[-1] or not C.is_floating_point():
+        raise UserError(f"C is {describe(C)}, expected a floating-point covariance or Gram matrix (m, m)")
+    if not C.isfinite().all():
+        raise UserError("C has NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
     trace = C.diagonal(dim1=-2, dim2=-1).sum(-1)
     scaled = C / trace.masked_fill(trace == 0, 1)[..., None, None]
     return torch.where(trace > 0, -scaled.square().sum((-2, -1)).log(), 0)
@@ -86,6 +122,7 @@ def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     >>> effective_rank(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
     """
+    check_eigenvalues(eigenvalues)
     return torch.where(eigenvalues[..., 0] > 0, entropy(eigenvalues.sqrt()).exp(), 0)
 
 
@@ -106,6 +143,9 @@ def rank_me(singular_values: Float[Tensor, "*T D"], *, epsilon: float = 1e-7) ->
     >>> rank_me(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
     """
+    check_eigenvalues(singular_values, "singular_values")
+    if not epsilon >= 0:
+        raise UserError(f"epsilon is {epsilon:g}, but the constant of RankMe must be at least 0")
     nonzero = singular_values > 0
     p = normalize(torch.where(nonzero, normalize(singular_values) + epsilon, 0))
     return torch.where(nonzero[..., 0], torch.special.entr(p).sum(-1).exp(), 0)
@@ -117,6 +157,7 @@ def participation_ratio(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T
     >>> participation_ratio(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
     """
+    check_eigenvalues(eigenvalues)
     return torch.where(eigenvalues[..., 0] > 0, renyi_entropy(eigenvalues).exp(), 0)
 
 
@@ -129,10 +170,10 @@ def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int)
         E[A] = (tr Σ)² + (2/ν) tr Σ²        E[B] = (1 + 1/ν) tr Σ² + (1/ν) (tr Σ)²
 
     so b = (B − A/ν) ν²/((ν − 1)(ν + 2)) and a = A − 2b/ν are unbiased for tr Σ² and (tr Σ)². The function returns their ratio a/b,
-    clamped between the uncorrected value and D. The relative bias is of the order tr Σ⁴/(tr Σ²)²/ν, instead of
-    PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of 28 % with 20 samples, and 1.5 % instead of 3 % with 200. If
-    Var‖z‖² exceeds the Gaussian value 2 tr Σ², a bias of the excess times PR/(ν (tr Σ)²) remains. Clamping at D adds a bias of a few per
-    cent if PR is D.
+    clamped between the uncorrected value and D. A ratio of unbiased estimates is not unbiased: the relative bias is of the order
+    tr Σ⁴/(tr Σ²)²/ν, instead of PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of 28 % with 20 samples, and 1.5 %
+    instead of 3 % with 200. With very few samples it is large. Embeddings that are not Gaussian leave more: if Var‖z‖² exceeds the Gaussian
+    value 2 tr Σ² (heavy tails), a bias of the excess times PR/(ν (tr Σ)²) remains. Clamping at D adds a bias of a few per cent if PR is D.
 
     Args:
         eigenvalues: eigenvalues of the covariance of n embeddings, centred by the sample mean.
@@ -160,6 +201,7 @@ def stable_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     >>> stable_rank(torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.5000)
     """
+    check_eigenvalues(eigenvalues)
     top = eigenvalues[..., 0]
     return eigenvalues.sum(-1) / top.masked_fill(top == 0, 1)
 
@@ -175,6 +217,7 @@ def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None
     >>> condition_number(torch.tensor([4.0, 2.0, 0.0]), k=2), condition_number(torch.tensor([4.0, 2.0, 0.0]))
     (tensor(2.), tensor(inf))
     """
+    check_eigenvalues(eigenvalues)
     last = eigenvalues[..., _valid_k(k, eigenvalues) - 1]
     return torch.where(last > 0, eigenvalues[..., 0] / last, torch.inf)
 
@@ -189,6 +232,7 @@ def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, toleranc
     >>> collapsed_dimensions(eigenvalues, n=100), collapsed_dimensions(eigenvalues, n=4)
     (tensor(3), tensor(1))
     """
+    check_eigenvalues(eigenvalues)
     observed = eigenvalues[..., : max(n - 1, 0)]
     return (observed <= tolerance * eigenvalues[..., :1]).sum(-1)
 

@@ -21,7 +21,7 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
         Y: embeddings of another view of the same images.
 
     Raises:
-        UserError: X has no rows, or the shapes differ.
+        UserError: X has no rows, the shapes differ, or an embedding is NaN or infinite.
 
     Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere,
     with α = 2.
@@ -29,6 +29,8 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     >>> alignment(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
     1.0
     """
+    check_embeddings(X)
+    check_embeddings(Y)
     if not len(X):
         raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
@@ -48,13 +50,16 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
         chunk: number of rows of the distance matrix in memory at a time; the value does not depend on this number.
 
     Raises:
-        UserError: X has fewer than two rows, or is not floating-point (n, D).
+        UserError: X has fewer than two rows, is not floating-point (n, D), or has an embedding that is NaN or infinite; or chunk < 1.
 
     Source: Wang and Isola 2020, eq. 2, with t = 2.
 
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])), 4)  # log((2 e⁻⁴ + 1)/3)
     -1.0626
     """
+    check_embeddings(X)
+    if chunk < 1:
+        raise UserError(f"chunk is {chunk}, expected at least one row at a time")
     n = len(X)
     if n < 2:
         raise UserError(f"X has {n} rows, expected at least 2: uniformity is a mean over pairs")
@@ -72,7 +77,7 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     """Return X / ‖x_i‖ in float64; a row of zeros stays zero.
 
     Raises:
-        UserError: X is not floating-point (n, D).
+        UserError: X is not floating-point (n, D), or an embedding is NaN or infinite.
 
     >>> normalize_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
@@ -80,5 +85,9 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     """
     check_embeddings(X)
     X = to_float64(X)
+    if not X.isfinite().all():
+        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+    largest = X.abs().amax(1, keepdim=True)
+    X = X / largest.masked_fill(largest == 0, 1)  # so that no square overflows or vanishes
     norms = X.norm(dim=1, keepdim=True)
     return X / norms.masked_fill(norms == 0, 1)

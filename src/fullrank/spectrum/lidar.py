@@ -1,5 +1,7 @@
 """LiDAR: the effective rank of the variance between images, relative to the variance between views of one image."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -17,7 +19,7 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
 
     The value is between 1 and D, and 0 if all images have the same mean. Unlike other ranks, LiDAR does not
     count directions that vary only between the views of an image. δ is absolute: if the variance between views is not well above δ, LiDAR
-    ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does.
+    ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does, unless δ changes by its square.
 
     Args:
         X: embeddings (n, q, D), grouped by image; never flatten them into (n·q, D).
@@ -25,7 +27,7 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
 
     Raises:
         UserError: X does not have three axes, has fewer than two views per image, has n ≤ D images (S_b has rank at most n − 1), or has
-            values that are not finite; or δ ≤ 0.
+            values that are not finite; or δ is not positive and finite.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures.
 
@@ -33,24 +35,32 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     >>> round(lidar(torch.stack([X, X], 1)), 6)
     2.0
     """
-    if X.ndim != 3:
+    if not isinstance(X, Tensor):
+        raise UserError(f"X is a {type(X).__name__}, but LiDAR needs a tensor (n, q, D); pass torch.as_tensor(X)")
+    if X.ndim != 3 or not X.shape[2]:
         raise UserError(f"X has shape {tuple(X.shape)}, but LiDAR needs (n, q, D): n images with q views; reshape X")
     n, q, D = X.shape
     if q < 2:
         raise UserError(f"X has {q} view per image, but LiDAR needs at least 2; embed more views of fewer images")
     if n <= D:
         raise UserError(f"X has {n} images, but LiDAR needs more than D = {D}; embed more images")
-    if delta <= 0:
+    if not 0 < delta < math.inf:
         raise UserError(f"delta is {delta:g}, expected a positive number, which makes S_w invertible")
+    if not X.is_floating_point():
+        raise UserError(f"X is {X.dtype}, but LiDAR needs floating-point embeddings; pass X.float()")
     X = to_float64(X)
     if not X.isfinite().all():
         raise UserError("X has NaN or infinite values, expected finite embeddings; if training diverged, lower the learning rate")
+    scale = X.abs().max().clamp_min(torch.finfo(X.dtype).tiny)
+    X = X / scale  # so that no square overflows
     means = X.mean(1)
     between, within = means - means.mean(0), (X - means[:, None]).flatten(0, 1)
-    # L⁻¹ S_b L⁻ᵀ, with S_w = L Lᵀ, has the eigenvalues of S_w^{−½} S_b S_w^{−½}.
-    L = torch.linalg.cholesky(within.mT @ within / (n * (q - 1)) + delta * torch.eye(D, dtype=X.dtype, device=X.device))
-    B = torch.linalg.solve_triangular(L, between.mT, upper=False)  # (D, n)
-    eigenvalues = torch.linalg.eigvalsh(B @ B.mT / (n - 1)).flip(0)
-    rounding = n * torch.finfo(X.dtype).eps * eigenvalues[0] + (8 * torch.finfo(X.dtype).eps) ** 2 * means.square().sum() / (n * delta)
-    nonzero = torch.where(eigenvalues > rounding, eigenvalues, 0)
+    _, roots, Vh = torch.linalg.svd(within, full_matrices=False)  # of S_w without δ; q ≥ 2 and n > D, so V is (D, D)
+    roots = torch.where(roots > len(within) * torch.finfo(X.dtype).eps * roots[0], roots, 0) / (n * (q - 1)) ** 0.5
+    floor = (torch.tensor(delta, dtype=X.dtype).sqrt() / scale.cpu()).clamp_min(torch.finfo(X.dtype).tiny).to(X.device)
+    B = between @ Vh.mT  # in the eigenvectors of S_w
+    noise = 8 * torch.finfo(X.dtype).eps * means.square().sum(1).mean().sqrt()  # what rounding causes in a direction, before its weight
+    B = torch.where(B.square().mean(0).sqrt() > noise, B, 0) / torch.hypot(roots, floor)
+    eigenvalues = torch.linalg.svdvals(B / B.abs().max().clamp_min(torch.finfo(X.dtype).tiny)).square()
+    nonzero = torch.where(eigenvalues > n * torch.finfo(X.dtype).eps * eigenvalues[0], eigenvalues, 0)
     return functional.entropy(nonzero).exp().item() if nonzero[0] > 0 else 0.0

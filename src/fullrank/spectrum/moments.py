@@ -90,7 +90,14 @@ class Moments:
 
         With δ = mean_b − mean_a and n = n_a + n_b: mean = mean_a + δ n_b/n, scatter = scatter_a + scatter_b + δδᵀ n_a n_b/n
         (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance, eq. 2.1).
+
+        Raises:
+            UserError: the numbers of dimensions differ.
         """
+        if len(self.mean) != len(other.mean):
+            raise UserError(
+                f"moments of {len(self.mean)} and {len(other.mean)} dimensions cannot be merged; embed all batches with one model"
+            )
         n = self.n + other.n
         delta = other.mean - self.mean
         share = other.n / max(n, 1)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.spectrum.functional import check_eigenvalues, describe
 from fullrank.spectrum.moments import to_float64
 
 
@@ -35,15 +36,19 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
             decay faster than the true eigenvalues: n samples resolve about n/10 eigenvalues.
 
     Raises:
-        UserError: `first` is not between 1 and D, or `last` is not above `first`.
+        UserError: `first` is not between 1 and D, `last` is not above `first`, or the eigenvalues are not finite, ≥ 0 and descending.
 
     Source: Agrawal et al. 2022, α-ReQ: Assessing Representation Quality by Measuring Eigenspectrum Decay; the weights as Stringer et al.
-    2019. Interpreting α requires the range and R², so the result contains both.
+    2019. Interpreting α requires the range and R², so the result contains both. The authors' code fits j = 3 … 99 of the backbone's
+    spectrum, and 5 … 79 of the projector's during training; `first=3, last=99` gives the published range.
 
     >>> fit = power_law(torch.tensor([8.0, 2.0, 8 / 9, 0.5]))
     >>> round(fit.alpha, 6), round(fit.r2, 6), fit.first, fit.last
     (2.0, 1.0, 1, 4)
     """
+    check_eigenvalues(eigenvalues)
+    if eigenvalues.ndim != 1:
+        raise UserError(f"eigenvalues is {describe(eigenvalues)}, expected one spectrum (D,); fit one spectrum at a time")
     D = len(eigenvalues)
     if not 1 <= first <= D:
         raise UserError(f"first is {first}, but there are only {D} eigenvalues; choose first from 1 to {D}")

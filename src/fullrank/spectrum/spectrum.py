@@ -46,7 +46,7 @@ class Spectrum:
         """Return the spectrum of n embeddings, computed from the smaller of covariance (D, D) and Gram matrix (n, n).
 
         Raises:
-            UserError: an embedding is NaN or infinite, or Z is not floating-point (n, D).
+            UserError: an embedding is NaN or infinite, or so large that its square overflows float64; Z is not floating-point (n, D).
         """
         check_embeddings(Z)
         n, D = Z.shape
@@ -78,12 +78,16 @@ class Spectrum:
         """Return the spectrum of a known centred covariance, divided by n; singular values need the mean too.
 
         Raises:
-            UserError: the covariance is not symmetric, or not finite.
+            UserError: the covariance is not a symmetric floating-point matrix, or not finite; the mean does not match it.
 
         >>> spectrum = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 4.0])), n=100, mean=torch.tensor([0.0, 0.0]))
         >>> spectrum.eigenvalues, spectrum.singular_values
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
+        if not isinstance(C, Tensor) or C.ndim != 2 or C.shape[0] != C.shape[1] or not len(C) or not C.is_floating_point():
+            raise UserError(f"C is {functional.describe(C)}, expected a floating-point covariance (D, D)")
+        if mean is not None and (not isinstance(mean, Tensor) or mean.shape != C.shape[:1] or not mean.is_floating_point()):
+            raise UserError(f"mean is {functional.describe(mean)}, expected a floating-point tensor of shape ({len(C)},), as C has")
         noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding of the entries changes eigenvalues by at most ε‖C‖_F (Weyl)
         C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
@@ -97,8 +101,10 @@ class Spectrum:
         """Return the spectrum of known eigenvalues, in any order; negative eigenvalues, which rounding causes, become zero.
 
         Raises:
-            UserError: an eigenvalue is NaN or infinite.
+            UserError: an eigenvalue is NaN or infinite, or the eigenvalues are not a floating-point tensor (D,).
         """
+        if not isinstance(eigenvalues, Tensor) or eigenvalues.ndim != 1 or not len(eigenvalues) or not eigenvalues.is_floating_point():
+            raise UserError(f"eigenvalues is {functional.describe(eigenvalues)}, expected a floating-point tensor (D,) with D > 0")
         if not eigenvalues.isfinite().all():
             raise UserError("eigenvalues has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged")
         return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
@@ -189,9 +195,12 @@ class StreamingSpectrum:
         """Add a batch.
 
         Raises:
-            UserError: Z is not floating-point (n, D).
+            UserError: Z is not floating-point (n, D), or has another D than earlier batches.
         """
         check_embeddings(Z)
+        known = len(self._moments.mean) if self._moments is not None else self._embeddings[0].shape[1] if self._embeddings else Z.shape[1]
+        if Z.shape[1] != known:
+            raise UserError(f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}; embed all batches with one model")
         self._embeddings.append(Z.detach())
         if self._moments is not None or sum(map(len, self._embeddings)) >= Z.shape[1]:
             moments = Moments.from_batches(self._embeddings)
@@ -231,7 +240,10 @@ def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -
     In addition to the noise of the embeddings, the sums and the decomposition have an error of about max(n, m) ε λ₁.
     """
     if not C.isfinite().all():
-        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+        raise UserError(
+            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; expected finite "
+            "values; if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
+        )
     descending = torch.linalg.eigvalsh(C).flip(0).cpu()
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise
     return torch.where(descending > rounding, descending, 0)

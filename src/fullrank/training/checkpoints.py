@@ -22,10 +22,12 @@ from torch import Tensor
 
 from fullrank.atomic import FULL, sync
 from fullrank.errors import UserError
+from fullrank.reading import parse_json, read_text
 
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 NUM_STATES = 2  # checkpoints with the state for resuming: two, in case the newest checkpoint is damaged
 KEEP_ALL = -1
+MAX_META_BYTES = 2**28  # the fingerprint has six bytes for each image in memory
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Checkpoint:
     def meta(self) -> dict[str, Any]:
         """Read the metadata: step, fingerprints of recipe and images, the machine, and the checksums of the other files."""
         try:
-            meta = json.loads((self.path / META).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            meta = parse_json(read_text(self.path / META, max_bytes=MAX_META_BYTES))
+        except (OSError, ValueError) as error:
             raise self._damaged(META, error) from error
         if not isinstance(meta, dict) or not isinstance(meta.get("checksums", {}), dict):
             raise self._damaged(META, "expected an object with the checksums of the checkpoint")

@@ -8,9 +8,12 @@ a flat product pair the largest singular value of one with the smallest of the o
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from fullrank.dynamics.infonce import imbalances, linear_vector_field, train_infonce
+from fullrank.dynamics.flow import gradient
+from fullrank.dynamics.infonce import imbalances, linear_vector_field
 from fullrank.dynamics.infonce_alignment import alignment_lower_bound, degenerate_groups, layer_alignment, subspace_cosines, svd
 from fullrank.plot_style import THEORY_LINE, subplots
 from fullrank.reproduce.directclr.toy_models import (
@@ -18,12 +21,10 @@ from fullrank.reproduce.directclr.toy_models import (
     ToySize,
     balanced_start,
     paper_start,
-    released_flow,
-    sample_batches,
     seeded_generator,
 )
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.reproduce.numerics import quantiles, spread
+from fullrank.reproduce.numerics import normal, quantiles, spread
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code
@@ -40,6 +41,8 @@ CASES = {
 @dataclass(frozen=True)
 class Size(ToySize):
     seeds: int  # networks per case; the first is drawn, and of the others |A_kk| is stored
+    balanced_seeds: int  # networks of the balanced start, which differ little
+    released_steps: int  # steps with the loss and the learning rate of the authors' toy code
 
 
 def measure_alignment(weights: list[Tensor]) -> dict[str, list]:
@@ -57,19 +60,43 @@ def measure_alignment(weights: list[Tensor]) -> dict[str, list]:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    def train_case(case: str, number: int) -> dict[str, list]:
-        rng, k = seeded_generator(seed, number), CASES[case][1]
-        start = balanced_start(rng) if case == "balanced" else paper_start(rng)
-        pairs = sample_batches(size.N, torch.full((DIMENSIONS,), k, dtype=torch.float64), rng=rng)
-        flow, rate = (released_flow, RELEASED_RATE / size.N) if case == "released" else (linear_vector_field, size.rate)
-        path = train_infonce(start, pairs, learning_rate=rate, steps=[size.steps], vector_field=flow)
-        return measure_alignment([W[0] for W in path])
-
     rows: Rows = {"t": size.end}
-    for case in CASES:
-        first, *others = (train_case(case, number) for number in range(size.seeds))
+    for number, case in enumerate(CASES):
+        first, *others = (measure_alignment(list(W)) for W in zip(*train_case(case, number, size, seed), strict=True))
         rows[case] = [first] + [{key: run[key] for key in ("diagonal", "floor", "cosines")} for run in others]
     return rows
+
+
+def train_case(case: str, number: int, size: Size, seed: int) -> list[Float[Tensor, "S h m"]]:
+    """Return the trained layers of all starts of a case, which are trained at once."""
+    rng, k = seeded_generator(seed, number), CASES[case][1]
+    count = size.balanced_seeds if case == "balanced" else size.seeds
+    starts = [balanced_start(rng) if case == "balanced" else paper_start(rng) for _ in range(count)]
+    weights = [torch.stack(layers) for layers in zip(*starts, strict=True)]
+    flow, rate, steps = linear_flows, size.rate, size.steps
+    if case == "released":
+        flow, rate, steps = released_flows, RELEASED_RATE / size.N, size.released_steps
+    for _ in range(steps):
+        x = normal(count, size.N, DIMENSIONS, rng=rng)
+        pairs = torch.stack([x, x + k**0.5 * normal(count, size.N, DIMENSIONS, rng=rng)], 1)
+        weights = [W + rate * velocity for W, velocity in zip(weights, flow(weights, pairs), strict=True)]
+    return weights
+
+
+def linear_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Tensor]:
+    """Return `linear_vector_field` of each start."""
+    return list(torch.vmap(lambda W1, W2, pairs: tuple(linear_vector_field([W1, W2], pairs)))(*weights, x))
+
+
+def released_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Tensor]:
+    """Return `released_flow` of each start: minus the gradient of the sum of their losses."""
+
+    def loss(weights: tuple[Tensor, ...]) -> Tensor:
+        Z = x @ (weights[1] @ weights[0]).mT[:, None]
+        logits = Z[:, 0] @ Z[:, 1].mT / 0.1
+        return cross_entropy(logits.flatten(0, 1), torch.arange(x.shape[2]).repeat(len(x)), reduction="sum")
+
+    return [-slope for slope in gradient(loss, tuple(weights))]
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -135,9 +162,9 @@ FIGURE = Figure(
     title="Fig. 5 of Jing et al. 2022, DirectCLR",
     claim="Two linear layers align: |A| = |V₂ᵀU₁| converges to the identity.",
     sizes={
-        "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=2),
-        "small": Size(N=128, steps=6000, learning_rate=0.03, seeds=40),
-        "paper": Size(N=128, steps=10_000, learning_rate=0.03, seeds=100),
+        "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=3, balanced_seeds=1, released_steps=700),
+        "small": Size(N=128, steps=1800, learning_rate=0.1, seeds=40, balanced_seeds=5, released_steps=3000),
+        "paper": Size(N=128, steps=10_000, learning_rate=0.03, seeds=100, balanced_seeds=10, released_steps=10_000),
     },
     compute=compute,
     plot=plot,

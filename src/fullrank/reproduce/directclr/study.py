@@ -6,6 +6,7 @@ Figures share runs: with `Size.runs` a run is stored in that folder under its fi
 """
 
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,7 +137,8 @@ def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: 
 
 def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Rows:
     """Return the evaluation of a recipe's run; a run that `folder` contains already is resumed or only read."""
-    path = folder / f"{recipe.name}-{recipe.fingerprint}"
+    images = f"{zlib.crc32(recipe.data.source.encode()):08x}"  # the fingerprint does not depend on the place of the images
+    path = folder / f"{recipe.name}-{recipe.fingerprint}-{images}"
     evaluation = path / f"evaluation-{probe_images}.json"
     if not evaluation.exists():
         start = time.process_time()

@@ -1,0 +1,345 @@
+"""A stranger's runs, recipes and exported files: no command and no function runs their code, ends in a traceback, or writes outside."""
+
+import io
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.recipes import functions
+from fullrank.run import Run
+
+QUIET = Console(quiet=True)
+names = (f"evil_{i}" for i in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """The working directory is a stranger's folder."""
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(functions, "_imported", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+
+
+@pytest.fixture
+def evil(elsewhere):
+    """The name of a module in the working directory that leaves the file `ran` when it is imported."""
+    name = next(names)
+    Path(f"{name}.py").write_text(
+        "from pathlib import Path\n"
+        f"Path({str(Path('ran').resolve())!r}).touch()\n"
+        "def loss(Z, *, weight=1.0):\n    return {'sum': weight * Z.sum()}\n"
+        "def build(make_encoder, objective, views):\n    raise SystemExit\n"
+        "def transform(x, generator):\n    return x\n"
+    )
+    yield name
+    assert not Path("ran").exists(), "the stranger's module ran"
+    assert name not in sys.modules
+
+
+@pytest.fixture
+def edit(copy):
+    """`edit(field=value)`: the path of a stranger's run with these fields in recipe.json, by dotted name."""
+
+    def changed(**fields):
+        values = json.loads((copy / "recipe.json").read_text())
+        for name, value in fields.items():
+            *parents, last = name.split(".")
+            parent = values
+            for key in parents:
+                parent = parent[int(key)] if isinstance(parent, list) else parent[key]
+            parent[last] = value
+        (copy / "recipe.json").write_text(json.dumps(values))
+        return copy
+
+    return changed
+
+
+def python(function, *arguments, **keywords):
+    """Call a function of the library; it may refuse in one line."""
+    try:
+        function(*arguments, **keywords)
+    except UserError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert len(message.splitlines()) <= 1
+    return message
+
+
+# Code that a recipe names
+
+CODE = {
+    "objective": {"objective": "{}:loss"},
+    "method builder": {"method_builder": "{}:build"},
+    "transforms": {"custom_transforms": ["{}:transform"]},
+    "all": {"objective": "{}:loss", "method_builder": "{}:build", "custom_transforms": ["{}:transform"], "hyper": {"weight": 2.0}},
+}
+READ = {
+    "evaluate": lambda attack, run: attack("evaluate", run, "--probes", "knn"),
+    "spectrum": lambda attack, run: attack("spectrum", run),
+    "embed": lambda attack, run: attack("embed", run, "digits", "--out", "embeddings.parquet"),
+    "export": lambda attack, run: attack("export", run, "--out", "a.safetensors"),
+    "report": lambda attack, run: attack("report", run, "--out", "report.html"),
+    "load": lambda attack, run: python(fullrank.load, run),
+    "Run": lambda attack, run: (Run(run).recipe, Run(run).recipe.fingerprint),
+}
+TRAIN = {
+    "pretrain a recipe": lambda attack, run: attack("pretrain", run / "recipe.json", "--out", "new")[2],
+    "preview a recipe": lambda attack, run: attack("pretrain", run / "recipe.json", "--preview")[2],
+    "two processes": lambda attack, run: attack("pretrain", run / "recipe.json", "--devices", "2", "--out", "new")[2],
+    "resume": lambda attack, run: attack("pretrain", "--resume", run)[2],
+    "resume in Python": lambda attack, run: python(fullrank.pretrain, resume=run, console=QUIET),
+    "train in Python": lambda attack, run: python(fullrank.pretrain, Run(run).recipe, out="new", console=QUIET),
+    "trust another name": lambda attack, run: python(fullrank.pretrain, resume=run, trust=["other:loss"], console=QUIET),
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("code", CODE)
+def test_reading_a_run_imports_no_code(code, read, evil, edit, attack):
+    run = edit(**{name: json.loads(json.dumps(value).replace("{}", evil)) for name, value in CODE[code].items()})
+    READ[read](attack, run)
+
+
+@pytest.mark.parametrize("train", TRAIN)
+@pytest.mark.parametrize("code", CODE)
+def test_training_a_strangers_recipe_needs_trust(code, train, evil, edit, attack):
+    run = edit(**{name: json.loads(json.dumps(value).replace("{}", evil)) for name, value in CODE[code].items()})
+    message = TRAIN[train](attack, run)
+    assert f"'{evil}:" in message
+    assert "--trust" in message
+    assert not Path("new").exists()
+
+
+def test_a_command_line_trusts_the_names_on_it_only(evil, edit, attack):
+    Path("mine.py").write_text("def loss(Z, *, weight=1.0):\n    return {'sum': weight * Z.sum()}\n")
+    run = edit(custom_transforms=[f"{evil}:transform"])
+    status, _, err = attack("pretrain", run / "recipe.json", "--objective", "mine:loss", "--out", "new")
+    assert (status, Path("new").exists()) == (2, False)
+    assert f"'{evil}:transform' is code" in err
+    assert "imports mine:loss from ./mine.py" in err
+    sys.modules.pop("mine")
+
+
+@pytest.mark.parametrize("module", ["os:system", "builtins:eval", "shutil:rmtree"])
+def test_functions_of_python_are_code_too(module, edit, attack):
+    run = edit(objective=module)
+    assert "--trust" in attack("pretrain", "--resume", run)[2]
+    fullrank.load(run)
+
+
+# Modules in the working directory that have the name of another
+
+
+@pytest.mark.parametrize("module", ["json", "torch", "timm", "wave", "PIL", "fullrank"])
+def test_a_trusted_import_shadows_no_module(module, elsewhere):
+    Path(f"{module}.py").write_text("raise SystemExit('shadowed')\n")
+    with functions._working_directory_importable():
+        found = PathFinder.find_spec(module, sys.path)
+    assert found.origin != str(Path(f"{module}.py").resolve())
+
+
+SHADOWS = "json torch numpy pickle struct socket selectors signal multiprocessing timm site threading"
+
+
+@pytest.mark.parametrize("command", [["recipes"], ["pretrain", "photos", "--preview", "--data.workers", "2"]])
+def test_a_folder_full_of_modules_shadows_none(command, elsewhere, photos):
+    for module in (
+        "json",
+        "torch",
+        "numpy",
+        "pickle",
+        "struct",
+        "socket",
+        "selectors",
+        "signal",
+        "multiprocessing",
+        "timm",
+        "site",
+        "threading",
+    ):
+        Path(f"{module}.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    Path("matplotlibrc").write_text("backend: module://json\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    words = [str(photos) if word == "photos" else word for word in command]
+    script = "import sys; from fullrank.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-P", "-c", script, *words], env=environment, check=False)
+    assert done.returncode == 0
+    assert not Path("ran").exists()
+
+
+# Backbones that load files
+
+
+class Payload:
+    """Leaves a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+@pytest.fixture
+def pickled():
+    """The path of a pickle that leaves the file `ran`."""
+    path = Path("evil.pth").resolve()
+    torch.save({"state_dict": Payload(Path("ran").resolve())}, path)
+    yield str(path)
+    assert not Path("ran").exists(), "the pickle ran"
+
+
+BACKBONES = [
+    {"arguments": {"checkpoint_path": "PICKLE"}},
+    {"arguments": {"checkpoint_path": "evil"}},
+    {"arguments": {"pretrained": True, "pretrained_cfg": {"file": "PICKLE"}}},
+    {"arguments": {"pretrained_cfg": {"url": "file://PICKLE"}}},
+    {"arguments": {"pretrained_cfg_overlay": {"file": "PICKLE"}}},
+    {"arguments": {"cache_dir": "/tmp"}},
+    {"arguments": {"act_layer": "os:system"}},
+    {"arguments": {"act_layer": "torch.hub.load"}},
+    {"arguments": {"channels": [10**9] * 4}},
+    {"arguments": {"drop_rate": 2}},
+    {"arguments": {"kwargs_filter": []}},
+    {"arguments": {"model_name": "local-dir:."}},
+    {"name": "hf-hub:evil/model"},
+    {"name": "local-dir:."},
+    {"name": "local-dir:PICKLE"},
+    {"name": "../../etc/passwd"},
+    {"name": ""},
+    {"name": "resnet18\x1b[2J"},
+    {"name": "resnet18", "arguments": {"layers": [10**12]}},
+    {"name": 3},
+]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_a_backbone_loads_no_file(backbone, pickled, edit):
+    values = json.loads(json.dumps(backbone).replace("PICKLE", pickled))
+    run = edit(**{f"backbone.{name}": value for name, value in values.items()})
+    assert "backbone" in python(fullrank.load, run)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES[:-1:2], ids=str)
+def test_an_exported_file_loads_no_other_file(backbone, pickled, run):
+    values = json.loads(json.dumps(backbone).replace("PICKLE", pickled))
+    stored = json.loads((run.path / "recipe.json").read_text())["backbone"] | values
+    preprocess = json.dumps({"channels": 1, "size": 8, "mean": [0.5], "std": [0.5]})
+    metadata = {"name": stored["name"], "arguments": json.dumps(stored["arguments"]), "stem": stored["stem"], "preprocess": preprocess}
+    save_file(load_file(run.checkpoint().path / "model.safetensors"), "evil.safetensors", metadata)
+    assert python(fullrank.load, "file:evil.safetensors")
+
+
+# Names and sources
+
+
+NAMES = ["../../x", "/tmp/abs", "", "..", "a/b", "a\0b", "a\x1b[2Jb", "a\nb", "x" * 300, None, "\udcff"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_of_a_recipe_leaves_no_folder(name, edit, attack):
+    run = edit(name=name)
+    before = set(Path("..").rglob("*"))
+    status, _, err = attack("pretrain", run / "recipe.json")
+    assert (status, "\x1b" in err) == (2, False)
+    assert set(Path("..").rglob("*")) == before
+
+
+SOURCES = ["/etc/passwd", "..", "parquet:/etc/passwd", "folder:/dev", "a\0b", "", "/dev/zero"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_source_of_a_recipe_is_only_read(source, edit, attack):
+    run = edit(**{"data.source": source})
+    status, *_ = attack("pretrain", run / "recipe.json", "--out", "new")
+    assert status == 2
+    assert not Path("new").exists()
+    fullrank.load(run) if "\0" not in source else python(fullrank.load, run)
+
+
+# Pickles in the files of a run
+
+
+def zipped(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("steps.npy", npy(np.array([Payload(Path("ran").resolve())], dtype=object)))
+        archive.writestr("samples.npy", npy(np.array([1])))
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+PICKLES = {
+    "state.pt": lambda path: torch.save({"optimizer": Payload(Path("ran").resolve()), "probe": {}}, path),
+    "state.pt, plain pickle": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+    "model.safetensors": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+    "model.safetensors, torch": lambda path: torch.save(Payload(Path("ran").resolve()), path),
+    "meta.json": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+    "spectrum.npz": zipped,
+    "spectrum.npz, plain pickle": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+    "recipe.json": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+    "metrics.jsonl": lambda path: path.write_bytes(pickle.dumps(Payload(Path("ran").resolve()))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("file", PICKLES)
+def test_no_file_of_a_run_is_unpickled(file, copy, attack):
+    name = file.partition(",")[0]
+    path = copy / name if (copy / name).exists() else Run(copy).checkpoint().path / name
+    PICKLES[file](path)
+    attack("pretrain", "--resume", copy)
+    attack("report", copy, "--out", "report.html")
+    python(fullrank.load, copy)
+    python(fullrank.load, f"file:{path}")
+    assert not Path("ran").exists()
+
+
+# JSON that is not what it should be
+
+JSON = [
+    "[" * 100_000,
+    '{"a":' * 50_000,
+    "1" * 5000,
+    "\ufeff{}",
+    "null",
+    "[]",
+    "NaN",
+    "\x00" * 100,
+    '{"format": 99, "epochs": "many"}',
+    '{"\ud800": 1}',
+]
+FILES = ["recipe.json", "environment.json", "evaluation.json", "metrics.jsonl"]
+
+
+@pytest.mark.parametrize("text", JSON, ids=lambda text: text[:20].encode("unicode_escape").decode())
+def test_damaged_json_is_one_line(text, copy, attack):
+    for name in FILES:
+        path = copy / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        attack("report", copy, "--out", f"{name}.html")
+        path.unlink() if before is None else path.write_bytes(before)
+    (Run(copy).checkpoint().path / "meta.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    attack("pretrain", "--resume", copy)
