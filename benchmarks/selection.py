@@ -146,7 +146,8 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
         if longer["epochs"] == 2 * shorter["epochs"]
     ]
     listed = {name: {key: value for key, value in run.items() if key != "group"} for name, run in runs.items()}
-    return {"runs": listed, "right": right, "doubled": doubled, "environment": platform_info()}
+    environment = platform_info() | {"command": "selection.py RUNS --lengths"}  # the paths of the runs say nothing
+    return {"runs": listed, "right": right, "doubled": doubled, "environment": environment}
 
 
 def count_right(pairs: list[tuple[dict[str, Any], dict[str, Any]]], measure: str, probe: str) -> dict[str, int]:
