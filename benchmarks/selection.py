@@ -116,7 +116,7 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
     for name, path in paths.items():
         model = load_run(path)
         train, test = images_of(model)
-        scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+        scores = evaluate_backbone(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
         rest = {key: value for key, value in to_dict(model.recipe).items() if key not in ("epochs", "name")}
         last, summary = Run(path).metrics.spectrum[-1], read_run_summary(path)
         runs[name] = {
@@ -146,7 +146,8 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
         if longer["epochs"] == 2 * shorter["epochs"]
     ]
     listed = {name: {key: value for key, value in run.items() if key != "group"} for name, run in runs.items()}
-    return {"runs": listed, "right": right, "doubled": doubled, "environment": platform_info()}
+    environment = platform_info() | {"command": "selection.py RUNS --lengths"}  # the paths of the runs say nothing
+    return {"runs": listed, "right": right, "doubled": doubled, "environment": environment}
 
 
 def count_right(pairs: list[tuple[dict[str, Any], dict[str, Any]]], measure: str, probe: str) -> dict[str, int]:

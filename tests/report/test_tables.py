@@ -43,7 +43,7 @@ def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
     assert [row["difference"] for row in rows] == ["projector none", "projector diagonal"]
     for run, row in zip(runs, rows, strict=True):
         assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.1f} of 96"
-        assert row["collapsed dimensions, projector"] == "0"
+        assert row["collapsed dimensions, backbone ↓"] == "0"
         assert row["online accuracy ↑"] == "90.0 %"
         assert row["linear (SGD) ↑"] == "87.1 ± 0.4 % n = 3"  # of the backbone
 
@@ -96,7 +96,7 @@ def test_scores_of_different_data_never_share_a_column(make_summary):
     runs = [evaluated(make_summary, "a", mnist=0.443), evaluated(make_summary, "b", cifar=0.238), evaluated(make_summary, "c", cifar=0.3)]
     rows = columns(tables.comparison_table(runs))
     assert [(row["kNN, mnist ↑"], row["kNN, cifar ↑"]) for row in rows] == [("44.3 %", "–"), ("–", "23.8 %"), ("–", "30.0 %")]
-    assert [row["most frequent class, cifar"] for row in rows] == ["–", "20.0 %", "20.0 %"]
+    assert [row["majority class, cifar"] for row in rows] == ["–", "20.0 %", "20.0 %"]
     assert columns(tables.comparison_table(runs[1:]))[0]["kNN ↑"] == "23.8 %"
     html = scores.evaluation_table(runs)
     assert html.count("<table") == 2
@@ -154,7 +154,7 @@ def test_a_single_run_says_what_is_better_and_what_the_online_accuracy_rests_on(
         "effective rank, projector": "–",
     }
     assert "128 images" in rows["online accuracy"]["at the end"]
-    assert "most frequent class 12.0 %" in rows["online accuracy"]["at the end"]
+    assert "majority class 12.0 %" in rows["online accuracy"]["at the end"]
 
 
 def test_a_single_run_has_no_comparison(make_run):
@@ -163,7 +163,7 @@ def test_a_single_run_has_no_comparison(make_run):
 
 def test_evaluation_has_the_baselines_next_to_the_backbone(make_run):
     rows = cells(scores.evaluation_table([read_run_summary(make_run("a"))]))
-    assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone", "most frequent class"]
+    assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone", "majority class"]
     assert rows[1] == ["linear (SGD)", "87.1 ± 0.4 % n = 3", "39.1 ± 0.2 % n = 3", "44.8 ± 0.6 % n = 3", "10.0 %"]
     assert rows[2] == ["kNN", "84.2 %", "33.9 %", "–", "10.0 %"]
     assert rows[3][:2] == ["linear, 2 labels per class", "51.3 ± 3.1 % n = 10"]

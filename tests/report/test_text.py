@@ -48,8 +48,20 @@ def test_the_verdict_gives_the_agreement_the_held_out_loss_and_the_accuracy(make
     evaluation = Evaluation(model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores)
     verdict = judge_run(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(evaluation,)))
     assert verdict.level == "good"
-    for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "most frequent class 20.0", "photos"):
+    for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "majority class 20.0", "photos"):
         assert text in verdict.text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_verdict_gives_the_accuracy_on_the_data_of_the_training(make_summary, train_row, spectrum_row):
+    def evaluation(data, accuracy):
+        score = ProbeScore(features="backbone", probe="linear", accuracy=accuracy)
+        return Evaluation(model="", data=data, train_images=1, test_images=1, statement="", scores=(score,))
+
+    evaluations = (evaluation("photos (held out)", 0.44), evaluation("mnist [test]", 0.9))
+    both = make_summary(recipe={"data": {"source": "photos"}}, train=[train_row(1)], spectrum=[spectrum_row()], evaluations=evaluations)
+    assert "photos (held out)" in judge_run(both).text
+    assert "mnist" not in judge_run(both).text
+    assert "mnist" in judge_run(replace(both, evaluations=evaluations[1:])).text
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def accuracy_detail(run: RunSummary) -> str:
     rows = [row for row in run.spectrum if row.probe_accuracy is not None]
     if not rows or rows[-1].probe_images is None or rows[-1].probe_majority is None:
         return ""
-    return f"{format_count(rows[-1].probe_images)} images, most frequent class {format_percent(rows[-1].probe_majority)}"
+    return f"{format_count(rows[-1].probe_images)} images, majority class {format_percent(rows[-1].probe_majority)}"
 
 
 def last_effective_rank(run: RunSummary, location: str) -> str:

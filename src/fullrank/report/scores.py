@@ -7,9 +7,9 @@ from html import escape
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report.document import html_table, label_html
 from fullrank.report.number_format import format_count, format_percent
-from fullrank.report.run_summary import RunSummary
+from fullrank.report.run_summary import RunSummary, look_up
 
-MAJORITY = "most frequent class"
+MAJORITY = "majority class"
 """The head of the column with the accuracy of always predicting the most frequent class."""
 
 
@@ -68,12 +68,16 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
     ]
     head = ["probe", *(["run"] if len(runs) > 1 else []), *features, MAJORITY]
     caption = f"Accuracy on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
-    return html_table(head, rows, caption=f"{caption}The last column: always predicting the {MAJORITY}.", stacks=True)
+    return html_table(head, rows, caption=f"{caption}Majority class: always predicting the most frequent class.", stacks=True)
 
 
 def headline_score(run: RunSummary) -> str:
-    """Return the first linear score of the run's last evaluation in a sentence, with its baselines; empty if there is none."""
-    for evaluation in reversed(run.evaluations):
+    """Return the first linear score of an evaluation in a sentence, with its baselines; empty if there is none.
+
+    The evaluation is the one on the data of the training, or else the last one, so that runs on the same data show the same score.
+    """
+    source = str(look_up(run.recipe, "data", "source"))
+    for evaluation in sorted(reversed(run.evaluations), key=lambda evaluation: not evaluation.data.startswith(source)):
         scores = [score for score in evaluation.scores if score.features == "backbone"]
         for score in sorted(scores, key=lambda score: not score.probe.startswith("linear")):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)

@@ -13,7 +13,6 @@ from fullrank.report.recipe_differences import describe_differences, differing_e
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.scores import MAJORITY, evaluation_notes, score_columns
 from fullrank.report.text import judge_run, list_notes, run_facts, training_length
-from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS
 
 
@@ -55,13 +54,8 @@ def comparison_table(runs: Sequence[RunSummary]) -> str:
     left_out = {measure.name: entries for measure in MEASURES if (entries := differing_conditions(measure, runs))}
     columns |= {measure.head: [_measure_cell(measure, run) for run in runs] for measure in MEASURES if measure.name not in left_out}
     columns |= {f"{name} ↑" if name.partition(",")[0] != MAJORITY else name: cells for name, cells in score_columns(runs).items()}
-    values = [last_metrics(run, location).get("collapsed_dimensions") for location in LOCATIONS for run in runs]
-    # Healthy projectors have collapsed dimensions too.
-    collapsed = {
-        f"collapsed dimensions, {where}{' ↓' if where == 'backbone' else ''}": values[k * len(runs) :][: len(runs)]
-        for k, where in enumerate(LOCATIONS)
-    }
-    columns |= {name: [cell(value) if value else "–" for value in column] for name, column in collapsed.items()}
+    values = [last_metrics(run, "backbone").get("collapsed_dimensions") for run in runs]  # healthy projectors have some too
+    columns["collapsed dimensions, backbone ↓"] = [cell(value) if value else "–" for value in values]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–") for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
     caption = "At the end of each run; accuracies of the backbone. ↑: higher is better, ↓: lower is better. "
