@@ -48,9 +48,9 @@ def test_plot_draws_both_equations_for_each_start(rows):
 
 
 def test_a_median_that_its_interval_does_not_separate_from_one_is_undecidable(rows):
-    mixed = [
-        run | {"convergence_step": {"descent": 100.0, "horizontal": 99.0 + 2 * (k % 2), "polar": 100.0}}
-        for k, run in enumerate(rows["runs"])
-    ]
+    def with_times(horizontal):
+        steps = ({"descent": 100.0, "horizontal": horizontal(k), "polar": 100.0} for k in range(len(rows["runs"])))
+        return rows | {"runs": [run | {"convergence_step": step} for run, step in zip(rows["runs"], steps, strict=True)]}
+
     assert claim(FIGURE.claims(with_times(lambda k: 99.0 + 2 * (k % 2))), "slightly slower").holds is None
     assert claim(FIGURE.claims(with_times(lambda k: 101.0 + k)), "slightly slower").holds
