@@ -186,6 +186,11 @@ def test_decorrelation_of_free_embeddings_gives_full_effective_rank(f, randn):
     assert sum(f(after).values()) < 1e-8
 
 
+def test_infonce_far_from_the_origin_keeps_its_digits(randn):
+    Z = randn(2, 9, 4)
+    assert loss("infonce_squared", [Z + 1e8]).item() == pytest.approx(loss("infonce_squared", [Z]).item(), abs=1e-5)
+
+
 def test_infonce_increases_the_effective_rank_of_free_embeddings(randn):
     Z = low_rank(randn, size=3.0)
     after = descend(infonce_squared, Z, rate=0.05, steps=400)

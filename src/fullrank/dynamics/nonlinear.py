@@ -33,9 +33,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @tensor_arguments
 def outputs(
-    W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], X: Float[Tensor, "*n d"], *, activation: str = "linear"
-) -> Float[Tensor, "*n z"]:
-    """Return the outputs u(x) = W2ᵀφ(W1x) of each row x.
+    W1: Float[Tensor, "*S h d"], W2: Float[Tensor, "*S h z"], X: Float[Tensor, "*n d"], *, activation: str = "linear"
+) -> Float[Tensor, "... z"]:
+    """Return the outputs u(x) = W2ᵀφ(W1x) of each row x. Many networks at once broadcast as in a matrix product.
 
     Raises:
         UserError: an unknown activation.

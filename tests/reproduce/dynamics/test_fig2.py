@@ -30,3 +30,15 @@ def test_exponent_of_a_power_law():
 
 def test_plot_has_a_column_per_activation(rows):
     assert [axes.get_title(loc="left") or axes.get_title() for axes in FIGURE.plot(rows).axes[:3]] == ["sigmoid", "ReLU", "tanh"]
+
+
+def test_a_single_large_endpoint_does_not_decide_the_claim_on_the_sigmoid(rows):
+    """Values that grow at the largest width of a few starts only: the ratio of the endpoints of all starts together would say growth."""
+    flat = [{**row, "sigmoid": {**row["sigmoid"], "late": [1.0] * len(row["sigmoid"]["late"])}} for row in rows["widths"]]
+    flat[-1]["sigmoid"]["late"][0] = 100.0
+    (verdict,) = [
+        claim
+        for claim in FIGURE.claims({**rows, "widths": flat})
+        if claim.statement.startswith("sigmoid: the difference grows with the width after")
+    ]
+    assert not verdict.holds

@@ -261,15 +261,15 @@ FIGURE = Figure(
             widths=(10, 40, 160), starts=6, draws=60, samples=40, learning_rate=0.1, steps=50, every=5, late_rate=0.3, late_steps=80
         ),
         "small": Size(
-            widths=(10, 30, 100, 300, 1000),
+            widths=(10, 30, 100, 300),
             starts=40,
             draws=200,
-            samples=100,
-            learning_rate=0.01,
-            steps=500,
-            every=20,
-            late_rate=0.1,
-            late_steps=300,
+            samples=60,
+            learning_rate=0.05,
+            steps=100,
+            every=4,
+            late_rate=0.2,
+            late_steps=150,
         ),
         "paper": Size(
             widths=(10, 20, 50, 100, 200, 500, 1000, 2000),
