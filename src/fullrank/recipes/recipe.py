@@ -204,6 +204,7 @@ class Recipe:
 FREE_FIELDS = (
     *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
+    *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in
