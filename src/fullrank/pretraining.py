@@ -111,9 +111,9 @@ def pretrain(
     # Configuration
     refuse_reimported_script()
     console = console or stderr()
+    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data if data is None else str(data)
-    path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
     if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
         raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
     if resume_or_start and (path is None or overwrite):
