@@ -175,8 +175,8 @@ def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, 
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
-    images = read_data_flags(arguments[1:])
-    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), images=images)
+    reading = read_data_flags(arguments[1:])
+    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
@@ -266,7 +266,7 @@ def resolve_recipe(
     data: str | None = None,
     train: str | None = None,
     choices: Mapping[str, Any] = MappingProxyType({}),
-    images: DataConfig | None = None,
+    reading: DataConfig | None = None,
 ) -> BaseRecipe:
     """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
 
@@ -275,7 +275,7 @@ def resolve_recipe(
         data: the value of --data.
         train: name of the split to train on.
         choices: arguments of `with_choices`.
-        images: how the images are read.
+        reading: how the images are read.
 
     Raises:
         UserError: `name` is neither a recipe nor a source.
@@ -298,11 +298,11 @@ def resolve_recipe(
 
     from fullrank.images import dataset_info, train_and_test
 
-    images = images or DataConfig()
-    splits = train_and_test(name, train=train or images.train, test=images.test, **images.open_options)
+    reading = reading or DataConfig()
+    splits = train_and_test(name, train=train or reading.train, test=reading.test, **reading.open_options)
     info = dataset_info(splits.train)
-    if images.channels != DataConfig.channels:  # the number of channels decides which operations the views have
-        info = replace(info, channels=images.channels)
+    if reading.channels != DataConfig.channels:  # the number of channels decides which operations the views have
+        info = replace(info, channels=reading.channels)
     title = (
         f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
         "the flags in brackets change the recipe:"

@@ -40,8 +40,8 @@ class ReadOptions:
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
         if not given or (self.data is None and model.recipe is None):
             return self.data
-        config = DataConfig(source=self.data) if self.data is not None or model.recipe is None else model.recipe.data
-        return replace(config, **given)
+        run = model.recipe.data if model.recipe else DataConfig()
+        return replace(run if self.data is None else DataConfig(source=self.data), **given)
 
 
 ReadFlags = Annotated[ReadOptions, tyro.conf.arg(name="")]
