@@ -1,15 +1,22 @@
 """Compare the ranking of runs by label-free metrics with that by a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
 
     python benchmarks/selection.py RUNS… --across "healthy-*"
+    python benchmarks/selection.py RUNS… --lengths       # for runs that differ in length
 
 Two accuracies on held-out images are the reference: of a linear probe at the optimum, and of logistic regression with two labels per
 class. The metrics use no labels, only the spectra of backbone and projector on the training images, and several views of each image. The
 view distribution is the same for all runs: the most frequent one. `--across` selects the runs that differ only in objective and seed.
 Writes `results/selection.json`, which contains names of runs but no paths.
+
+With `--lengths`, runs are compared only with runs whose recipes are equal except for the number of epochs. For each pair, a measure is
+right if it prefers the run with the higher accuracy. The measures are the last ones in the log of the runs, not measured again. Also lists
+the share of the decrease of the held-out loss in the last quarter of a run, with the gain in accuracy of a run of twice the length. Writes
+`results/lengths.json`.
 """
 
 import argparse
 import fnmatch
+import json
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -23,8 +30,11 @@ from fullrank.errors import UserError
 from fullrank.evaluation import evaluate_backbone, extract_features, few_shot, linear_probe, standardize
 from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.loading import Model, load_run
+from fullrank.recipes import to_dict
 from fullrank.recipes.assemble import build_transform
-from fullrank.run import write_json
+from fullrank.report import read_run_summary
+from fullrank.report.measures import last_quarter_share
+from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
@@ -41,9 +51,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--across", default="*", help="pattern for the names of the runs that differ only in objective and seed")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "selection.json")
+    parser.add_argument("--lengths", action="store_true", help="compare runs of different length by the measures in their logs")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    out = options.out or Path(__file__).parent / "results" / ("lengths.json" if options.lengths else "selection.json")
+    if options.lengths:
+        result = compare_lengths({path.name: path for path in sorted(options.runs)})
+        write_json(out, to_json(result))
+        show_lengths(result)
+        return
     models, left_out = {}, {}
     for path in sorted(options.runs):
         try:
@@ -69,7 +86,7 @@ def main():
         "settings": {"views": VIEWS, "resamples": RESAMPLES, "interval": "95 % of bootstrap resamples of runs"},
         "environment": platform_info(),
     }
-    write_json(options.out, to_json(result))
+    write_json(out, to_json(result))
     show(result)
 
 
@@ -91,6 +108,62 @@ def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
             )
         metrics |= {f"{part}: {name}": value for name, value in metrics_of(spectrum, X).items()}
     return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": metrics}
+
+
+def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
+    """Return the runs, how often each logged measure prefers the better run of a pair, and what twice the length gained."""
+    runs: dict[str, dict[str, Any]] = {}
+    for name, path in paths.items():
+        model = load_run(path)
+        train, test = images_of(model)
+        scores = evaluate(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+        rest = {key: value for key, value in to_dict(model.recipe).items() if key not in ("epochs", "name")}
+        last, summary = Run(path).metrics.spectrum[-1], read_run_summary(path)
+        runs[name] = {
+            "objective": model.recipe.objective,
+            "seed": model.recipe.seed,
+            "epochs": model.recipe.epochs,
+            "accuracy": {probe: next(score.accuracy for score in scores if score.probe == wanted) for probe, wanted in PROBES.items()},
+            "measures": {
+                "effective rank, backbone": last.backbone.effective_rank,
+                "effective rank, projector": last.projector.effective_rank,
+                "agreement of the views": last.intraclass_correlation,
+                "held-out loss": last.held_out_loss,
+                "online accuracy": last.probe_accuracy,
+            },
+            "last quarter": last_quarter_share(summary),
+            "group": json.dumps(rest, sort_keys=True),
+        }
+        print(name, runs[name]["accuracy"], runs[name]["measures"], flush=True)
+    pairs = [
+        (runs[a], runs[b]) for a in runs for b in runs if runs[a]["epochs"] < runs[b]["epochs"] and runs[a]["group"] == runs[b]["group"]
+    ]
+    right = {measure: {probe: count_right(pairs, measure, probe) for probe in PROBES} for measure in next(iter(runs.values()))["measures"]}
+    doubled = [
+        {key: shorter[key] for key in ("objective", "seed", "epochs", "last quarter")}
+        | {f"gain, {probe}": longer["accuracy"][probe] - shorter["accuracy"][probe] for probe in PROBES}
+        for shorter, longer in pairs
+        if longer["epochs"] == 2 * shorter["epochs"]
+    ]
+    listed = {name: {key: value for key, value in run.items() if key != "group"} for name, run in runs.items()}
+    return {"runs": listed, "right": right, "doubled": doubled, "environment": platform_info()}
+
+
+def count_right(pairs: list[tuple[dict[str, Any], dict[str, Any]]], measure: str, probe: str) -> dict[str, int]:
+    """Return in how many of the pairs the measure prefers the run with the higher accuracy; pairs of equal accuracy do not count."""
+    sign = -1 if measure == "held-out loss" else 1
+    decided = [(a, b) for a, b in pairs if a["accuracy"][probe] != b["accuracy"][probe]]
+    right = [
+        (sign * (b["measures"][measure] - a["measures"][measure]) > 0) == (b["accuracy"][probe] > a["accuracy"][probe]) for a, b in decided
+    ]
+    return {"right": sum(right), "pairs": len(decided)}
+
+
+def show_lengths(result: dict[str, Any]) -> None:
+    for measure, counts in result["right"].items():
+        print(f"{measure:28}", *(f"{probe} {count['right']} of {count['pairs']}" for probe, count in counts.items()))
+    for row in result["doubled"]:
+        print(row)
 
 
 def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:

@@ -14,7 +14,16 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import all_gather_object, all_reduce_max, convert_sync_batchnorm, gather, rank, rank_slice, world_size
+from fullrank.distributed import (
+    all_gather_object,
+    all_reduce_max,
+    convert_sync_batchnorm,
+    gather,
+    rank,
+    rank_slice,
+    require_equal_shapes,
+    world_size,
+)
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, ImageDecodeError
 from fullrank.spectrum import Moments
@@ -89,6 +98,18 @@ def indivisible_batch_error():
         return str(error)
 
 
+def unequal_shapes_errors():
+    """Return the messages for shares of different sizes and for different numbers of axes."""
+    messages = []
+    for Z in (torch.ones(2, 3 + rank(), 4), torch.ones((2,) * (2 + rank()))):
+        try:
+            gather(Z)
+        except UserError as error:
+            messages.append(str(error))
+    require_equal_shapes(torch.ones(3), torch.ones(2, 5))
+    return messages
+
+
 def exchange_decode_errors():
     """Return the decode errors of all processes after the exchange."""
     decode_errors = DecodeErrors()
@@ -105,6 +126,7 @@ def compute_all():
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),
         "gather": [gather(numbers[:, rank_slice(4)]), gather(numbers[rank_slice(2)], dim=0), gather(numbers[:, rank_slice(4)].long())],
+        "unequal shapes": unequal_shapes_errors(),
         "error": indivisible_batch_error(),
         "all_gather_object": all_gather_object({"rank": rank()}),
         "all_reduce_max": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],

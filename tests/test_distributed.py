@@ -109,6 +109,13 @@ def test_a_batch_that_is_not_divisible_is_an_error(two):
 
 
 @pytest.mark.ddp
+def test_unequal_shapes_are_an_error_with_all_shapes_on_every_process(two):
+    for process in two:
+        shares, axes = process["unequal shapes"]
+        assert "(2, 3, 4) on process 0, (2, 4, 4) on process 1" in shares
+        assert "(2, 2) on process 0, (2, 2, 2) on process 1" in axes
+
+
 def test_all_gather_object_and_all_reduce_max(two):
     for process in two:
         assert process["all_gather_object"] == [{"rank": 0}, {"rank": 1}]

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from fullrank.images import train_and_test
 from fullrank.methods import BackboneConfig
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
-from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, from_dict
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, from_file
 from fullrank.run import Run
 from fullrank.run.resume import with_absolute_source
 
@@ -50,8 +51,8 @@ def test_the_stored_recipe_is_complete_and_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "log": True, "center": True, "normalize": "columns"}
     assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust_coefficient", "trust_clip"}
-    assert run.recipe == from_dict(stored)
-    measured = replace(small.data, mean=run.recipe.data.mean, std=run.recipe.data.std)
+    assert run.recipe == from_file(stored)
+    measured = replace(small.data, **{name: getattr(run.recipe.data, name) for name in ("mean", "std", "bits")})
     assert run.recipe == replace(small, data=measured)
     assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
 
@@ -253,13 +254,13 @@ def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({}, "no recipe, expected a Recipe or a name: digits"),
+        ({}, "no recipe, expected a Recipe, a name .digits.* or a source"),
         ({"recipe": "digit"}, "did you mean 'digits'"),
         ({"resume": "somewhere", "data": "digits"}, "no run at somewhere"),
         ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with out, overwrite or resume_or_start"),
         ({"recipe": "digits", "resume_or_start": True}, "needs --out RUN"),
         ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "no --overwrite"),
-        ({"recipe": 3}, "recipe is 3, expected a Recipe or a name"),
+        ({"recipe": 3}, "recipe is 3 .int., expected a Recipe, a name"),
         ({"recipe": "digits", "out": 3}, "out is 3, expected a path"),
         ({"recipe": "digits", "out": "a\0b"}, "not a name in UTF-8"),
         ({"recipe": "digits", "out": b"a".decode() + "\udcff"}, "not a name in UTF-8"),
@@ -272,8 +273,8 @@ def test_contradicting_arguments_are_an_error(keywords, message):
 
 
 def test_a_batch_that_is_not_divisible_by_the_devices_is_an_error(small, tmp_path):
-    with pytest.raises(UserError, match=r"batch of 128 .* by 3 devices"):
-        fullrank.pretrain(small, out=tmp_path / "run", devices=3)
+    with pytest.raises(UserError, match=r"batch of 127 .* by 2 devices"):
+        fullrank.pretrain(replace(small, batch_size=127), out=tmp_path / "run", devices=2)
     assert not (tmp_path / "run").exists()
 
 
@@ -341,4 +342,13 @@ def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_pat
     recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
     with pytest.raises(UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="wandb"):
+        fullrank.pretrain(
+            replace(small, data=replace(small.data, source="no-such-folder")), out=tmp_path / "run", wandb={"project": "mine"}
+        )
     assert not (tmp_path / "run").exists()

@@ -70,6 +70,8 @@ class Model:
         Raises:
             UserError: there is no image, or an image cannot be read.
         """
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UserError(f"batch_size is {batch_size!r:.60}, expected a positive integer")
         device = next((tensor.device for tensor in self.backbone.parameters()), torch.device("cpu"))
         parts, pixels, images = [], [], split_images(images)
         for number, image in enumerate(images, start=1):

@@ -18,7 +18,7 @@ from rich.console import Console
 from fullrank.atomic import FULL, atomic_write
 from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
@@ -44,17 +44,19 @@ from fullrank.recipes import (
     to_dict,
     to_file,
 )
+from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import as_path, recover_run, validate_output_dir
 from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
 from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
+from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
 from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
 def pretrain(
-    recipe: Recipe | str | None = None,
+    recipe: Recipe | str | Path | None = None,
     data: Any = None,
     out: str | Path | None = None,
     *,
@@ -64,15 +66,17 @@ def pretrain(
     overwrite: bool = False,
     devices: int | None = None,
     trust: bool | Collection[str] = False,
-    wandb: bool = False,
+    wandb: WandbOptions | bool = False,
     console: Console | None = None,
+    **changes: Any,
 ) -> Run:
     """Pretrain a backbone on unlabelled images and return the run.
 
     Each device has one process, which torchrun or this function starts. Several processes take the same steps as one process.
 
     Args:
-        recipe: a `Recipe`, or the name of one in `RECIPES`; None only with `resume`.
+        recipe: a `Recipe`, the name of one in `RECIPES`, or a source of images (a folder, hf:NAME …), for which a general recipe is chosen;
+            None for the general recipe for `data`, or with `resume`.
         data: source of the images; it overrides the recipe, also with `resume` if the images have moved. Or the images themselves:
             `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
             `fullrank.images.as_images`.
@@ -85,9 +89,12 @@ def pretrain(
         devices: number of devices; it overrides the recipe, also with `resume`.
         trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules: True, or the names that
             you trust. False: a recipe that names code is refused, unless this process has imported the code already.
-        wandb: log to Weights & Biases too.
+        wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`: {"project": "fullrank", "name": "first"}.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or not at all if the
             console is quiet.
+        **changes: fields of the recipe, by name: `epochs=3`, `objective="vicreg"`, `backbone="resnet50"`, or by the dotted name of a flag:
+            `**{"optimizer.lr": 0.1, "views.0.size": 64}`. As on the command line, some fields follow from others: the learning rate from
+            the batch size, the warm-up from the epochs.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
@@ -104,34 +111,32 @@ def pretrain(
     # Configuration
     refuse_reimported_script()
     console = console or stderr()
-    images = None if data is None or isinstance(data, str | Path) else as_images(data)
-    data = MEMORY if images is not None else data if data is None else str(data)
     path, run_to_resume = (None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume)))
-    if isinstance(recipe, str):
-        recipe = pick(recipe, RECIPES, "recipe")
-    if recipe is not None and not isinstance(recipe, Recipe):
-        raise UserError(f"recipe is {recipe!r}, expected a Recipe or a name: {', '.join(RECIPES)}")
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    source = MEMORY if images is not None else data if data is None else str(data)
     if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
         raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
+    if run_to_resume is not None and recipe is None:
+        if changes:
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
+        given = None
+    else:
+        if run_to_resume is None and epochs is not None:
+            changes["epochs"] = epochs
+        given = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
+        given = given if source is None else replace(given, data=replace(given.data, source=source))
+    if resume_or_start and path is not None and is_run(path):
+        run_to_resume, epochs = path, None
     if run_to_resume is not None:
         recover_run(run_to_resume)
-        recipe = resumed_recipe(run_to_resume, recipe, source=data, epochs=epochs)
-    elif recipe is None:
-        raise UserError(f"no recipe, expected a Recipe or a name: {', '.join(RECIPES)}; to continue a run, give resume=RUN")
-    else:
-        recipe = recipe if data is None else replace(recipe, data=replace(recipe.data, source=data))
-        recipe = recipe if epochs is None else replace(recipe, epochs=epochs)
-        recipe = import_code(recipe, trust, notify=console.print)
-        if resume_or_start and path is not None and is_run(path):
-            recover_run(path)
-            run_to_resume, recipe = path, resumed_recipe(path, recipe)
-    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
+        path, given = run_to_resume, resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
+    assert given is not None, "a new run has a recipe"
+    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
     check(recipe)
-    if run_to_resume is not None:
-        path = run_to_resume
-    elif path is not None:
+    check_wandb(wandb)
+    if path is not None and run_to_resume is None:
         validate_output_dir(path, overwrite=overwrite)
 
     # Processes
@@ -150,7 +155,7 @@ def pretrain(
         resume=run_to_resume is not None,
         overwrite=overwrite,
         trust=list(code_names(recipe)),
-        wandb=wandb,
+        wandb=wandb if isinstance(wandb, bool) else dict(wandb),
         quiet=console.quiet,
         argv=sys.argv,
     )
@@ -165,7 +170,7 @@ def train_on_rank(
     resume: bool,
     overwrite: bool,
     trust: bool | Collection[str] = False,
-    wandb: bool,
+    wandb: WandbOptions | bool,
     console: Console,
     on_path: Callable[[Path], None] = lambda path: None,
 ) -> Run:
@@ -201,6 +206,8 @@ def train_on_rank(
         assembly = assemble(recipe, method)
         if not console.quiet:
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
+        if world_size() > 1 and assembly.views.draws_random_numbers():
+            console.print("warning: a custom transform draws random numbers, which differ from those on another number of processes")
 
         # Run directory
         if resume:
@@ -232,7 +239,7 @@ def _train(
     *,
     resume: bool,
     checkpoint: Checkpoint | None,
-    wandb: bool,
+    wandb: WandbOptions | bool,
     console: Console,
 ) -> None:
     """Train from `checkpoint`, or from the first step, to the end of the run or to a signal."""
@@ -270,7 +277,16 @@ def _train(
     views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
     batches = SeededBatches(views, seed=recipe.seed, start=start)
     run = TrainingRun(
-        path=path, recipe=recipe, fabric=fabric, method=method, optimizer=optimizer, probe=probe, data=data, start=start, total=total
+        path=path,
+        recipe=recipe,
+        fabric=fabric,
+        method=method,
+        optimizer=optimizer,
+        probe=probe,
+        data=data,
+        views=assembly.views,
+        start=start,
+        total=total,
     )
     logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
 
@@ -327,7 +343,8 @@ def preview(
 def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
     """Build the method of a recipe that passed `check`, and compute its objective once on tensors of the right shapes."""
     method = build_method(recipe)
-    dry_run(method, recipe)
+    if warning := dry_run(method, recipe):
+        notify(warning)
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
     return method

@@ -108,11 +108,11 @@ def lasting_streams() -> Iterator[None]:
 
 
 def substitute(error: UnicodeError) -> tuple[str, int]:
-    """Return a readable substitute for characters that a stream cannot encode: an error handler of `codecs`.
+    r"""Return a readable substitute for characters that a stream cannot encode: an error handler of `codecs`.
 
     >>> codecs.register_error("fullrank", substitute)
-    >>> "Größe ≥ 3 … \\udcff 猫".encode("ascii", "fullrank")
-    b'Grosse >= 3 ... \\\\udcff \\\\u732b'
+    >>> "Größe ≥ 3 … \udcff 猫".encode("ascii", "fullrank")
+    b'Grosse >= 3 ... \\udcff \\u732b'
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error

@@ -1,6 +1,7 @@
-"""Run commands as a user without privileges and without a home: `python unprivileged.py CASES.json RESULTS.json`.
+"""Run commands as a user without privileges, name and home: `python unprivileged.py`, with JSON on standard input.
 
-CASES.json: a list of {"folder", "arguments"}; RESULTS.json: one [exit status, standard error] per case, a traceback as status 1.
+Input: {"warm up": [case …], "cases": [case …]}, where a case is {"folder": …, "arguments": […]}. The cases of the warm-up run before the
+privileges are dropped, because they import what the user may not be able to read. Output: one [exit status, standard error] per case.
 """
 
 import contextlib
@@ -9,32 +10,32 @@ import json
 import os
 import sys
 import traceback
-from pathlib import Path
 
-NOBODY = 65534
+UID = 54321  # a user whom the system does not know, as in many containers
+
+
+def run_case(case):
+    from fullrank.cli import main
+
+    output = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(output):
+        try:
+            os.chdir(case["folder"])
+            status = main(case["arguments"])
+        except BaseException:
+            status = 1
+            traceback.print_exc()
+    return status, output.getvalue()
+
 
 if __name__ == "__main__":
-    cases, results = map(Path, sys.argv[1:])
-    from fullrank.cli import main  # imported before the privileges are dropped, so that the environment may be the root user's
-
-    for command in ("pretrain", "evaluate", "spectrum", "embed", "export", "report"):
-        __import__(f"fullrank.cli.{command}")
-    import fullrank.pretraining  # noqa: F401
-
+    tasks = json.load(sys.stdin)
+    for case in tasks["warm up"]:
+        status, err = run_case(case)
+        assert status == 0, (case, err)
     os.environ.pop("HOME", None)
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-    found = []
-    for case in json.loads(cases.read_text()):
-        output = io.StringIO()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(output):
-            try:
-                os.chdir(case["folder"])
-                status = main(case["arguments"])
-            except BaseException:
-                status = 1
-                traceback.print_exc()
-        found.append([status, output.getvalue()])
-    results.write_text(json.dumps(found))
+        os.setgid(UID)
+        os.setuid(UID)
+    print(json.dumps([run_case(case) for case in tasks["cases"]]))

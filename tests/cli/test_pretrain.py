@@ -70,6 +70,22 @@ def test_without_flags_the_recipe_is_unchanged(recipe):
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--wandb"], True),
+        (["--wandb", "--wandb_project", "mine"], {"project": "mine"}),
+        (["--wandb-name=first", "--wandb_project", "mine"], {"project": "mine", "name": "first"}),
+    ],
+)
+def test_the_project_and_the_name_at_wandb_are_options_of_the_run(recipe, flags, expected):
+    from fullrank.recipes import RECIPES
+
+    got, keywords, _ = recipe("digits", *flags)
+    assert got == RECIPES["digits"]
+    assert keywords["wandb"] == expected
+
+
 def test_another_objective_has_other_hyperparameters(recipe):
     got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
     assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})

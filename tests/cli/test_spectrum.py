@@ -219,7 +219,9 @@ def test_compares_two_models_on_the_same_images(fullrank, run, tmp_path):
     assert "359 images of digits" in err
     assert out.splitlines()[:2] == [f"A: {run.path}", f"B: {earlier}"]
     (head,) = [line for line in out.splitlines() if "┃" in line]
-    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["", "A backbone", "A projector", "B backbone", "B projector"]
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["", "A backbone", "A projector", "B backbone", "B projector", "better"]
+    better = {line.split("│")[1].strip(): line.split("│")[-2].strip() for line in out.splitlines() if line.count("│") == 7}
+    assert (better["effective rank"], better["condition number"], better["α-ReQ"]) == ("higher", "lower", "–")
     assert "95 % at" not in out  # four more tables
     assert "over training: fullrank spectrum RUN, without --against" in out
     values = json.loads((tmp_path / "two.json").read_text())

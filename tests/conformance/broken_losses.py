@@ -57,6 +57,12 @@ def random_inside(Z):
     return {"loss": (Z + 0.1 * torch.randn_like(Z)).square().mean()}
 
 
+def random_from_the_generator(Z, *, slices=3, generator):
+    """Correct: random directions, from the argument."""
+    A = torch.randn(Z.shape[-1], slices, generator=generator, dtype=torch.float64).to(Z)
+    return {"loss": ((Z @ A).square().mean((0, 1)) - 1).square().mean()}
+
+
 def item_inside(Z):
     return {"loss": Z.square().mean() / Z.detach().norm().item()}
 

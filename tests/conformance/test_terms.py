@@ -1,11 +1,18 @@
 import broken_losses
 import pytest
 
+from fullrank.conformance import check
 from fullrank.conformance.terms import check_terms, check_weights
 
 
 def test_a_correct_loss_passes(failed):
     assert failed(check_terms, broken_losses.correct) == {}
+
+
+def test_a_loss_with_a_generator_passes_every_check():
+    report = check(broken_losses.random_from_the_generator, processes=(1, 2))
+    assert report.passed, [result for result in report.results if result.status == "failed"]
+    assert "over eight seeds" in next(result.measured for result in report.results if result.name == "random numbers")
 
 
 @pytest.mark.parametrize(
@@ -17,7 +24,7 @@ def test_a_correct_loss_passes(failed):
         (broken_losses.diverges, "finite", "loss -inf"),
         (broken_losses.half_precision, "keeps the precision", "float32"),
         (broken_losses.detached, "differentiable", "detached"),
-        (broken_losses.random_inside, "pure", "draws random numbers"),
+        (broken_losses.random_inside, "pure", "draws from the global generator of torch"),
         (broken_losses.keeps_state, "pure", "at the second call"),
         (broken_losses.changes_its_argument, "pure", "changes Z in place"),
         (broken_losses.raises, "this check", "AttributeError: 'Tensor' object has no attribute 'no_such_method'"),

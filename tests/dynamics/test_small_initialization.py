@@ -119,6 +119,20 @@ def test_the_smaller_the_start_the_better_the_predicted_learning_times(name, net
 
 
 @both_objectives
+@separate_and_shared
+@pytest.mark.parametrize(("lam", "error"), [((1, 1, 0.5, 0.1), 5e-4), ((1, 0.97, 0.5, 0.1), 3e-3)])
+def test_modes_of_equal_and_near_eigenvalues_are_learned_when_predicted(name, networks, lam, error):
+    G = aligned_moments(vector(*lam), vector(0.9, 0.9, 0.9, 0.9))
+    _, predicted, measured = predicted_and_measured(name, start_of(G, networks=networks, dimensions=3, scale=1e-4, seed=0), G)
+    torch.testing.assert_close(measured, predicted, rtol=error, atol=0)
+
+
+def test_weights_of_zero_are_an_error():
+    with pytest.raises(UserError, match="W is zero"):
+        frossl_small_initialization(torch.zeros(2, 2, 4, dtype=torch.float64), aligned_moments(vector(4, 3, 2, 1), vector(1, 1, 1, 1)))
+
+
+@both_objectives
 def test_the_whole_trajectory_and_the_last_subspace_are_predicted(name):
     G = aligned_moments(vector(1, 0.5, 0.25, 0.05), vector(0.9, 0.9, 0.9, 0.5))
     W = start_of(G, networks=2, dimensions=3, scale=1e-6)

@@ -300,6 +300,83 @@ def test_the_bound_of_the_horizontal_flow_is_the_smaller_of_two_and_a_third_wher
     assert stability_limit(vector(0, 0), outputs=1) == float("inf")
 
 
+FORCED = pytest.mark.parametrize(
+    ("spectrum", "hidden", "z"),
+    [((0.5, 1, 2, 3), 4, 1), ((0.5, 1, 2, 3), 4, 3), ((0.5, 1, 2, 3), 6, 3), ((-1, 0.5, 1, 2), 4, 2), ((-2, -1, 0.5, 1), 5, 3)],
+)
+"""Orthonormality forces singular values of these outputs to 1: h = d, or h < d + z; along positive λ too."""
+
+
+def forced_limit(spectrum, hidden, z):
+    rank = max(min(z, sum(x < 0 for x in spectrum)), 4 + z - hidden)
+    return torch.diag((torch.arange(4) < rank).double())
+
+
+@flows
+@FORCED
+def test_forced_singular_values_stay_one_in_every_integrator(rng, spectrum, hidden, z, flow):
+    eigenvalues, forced = vector(*spectrum), 4 + z - hidden
+    q0 = outputs(*orthonormal_weights(4, hidden=hidden, outputs=z, generator=rng), torch.eye(4, dtype=torch.float64))
+    t, limit = vector(0, 0.3, 3, 30), stability_limit(eigenvalues, outputs=z, hidden=hidden, flow=flow)
+    integrated = integrate_outputs(q0, eigenvalues, t, flow=flow)
+    stepped = euler_outputs(q0, eigenvalues, learning_rate=0.9 * limit, steps=600, flow=flow)
+    found = [integrated, stepped] + ([canonical_outputs(q0, eigenvalues, t)] if flow == "canonical" else [])
+    for path in found:
+        close(path[0], q0)
+        close(torch.linalg.svdvals(path)[:, :forced], torch.ones(len(path), forced, dtype=torch.float64), 1e-11)
+        close(path[-1] @ path[-1].mT, forced_limit(spectrum, hidden, z), 1e-6)
+    if flow == "canonical":
+        closed = canonical_outputs(q0, eigenvalues, t)
+        close(closed @ closed.mT, integrated @ integrated.mT, 1e-8)
+
+
+@flows
+@FORCED
+def test_forced_outputs_are_those_of_the_trained_weights(rng, spectrum, hidden, z, flow):
+    eigenvalues, W = vector(*spectrum), orthonormal_weights(4, hidden=hidden, outputs=z, generator=rng)
+    C, errors, steps = eigenvalues.diag(), [], [0.02, 0.01, 0.005]
+    t, q0 = vector(0, 1), W[0].mT @ W[1]
+    for h in steps:
+        w = W
+        for _ in range(round(1 / h)):
+            w = projected_gradient_step(*w, C, learning_rate=h, flow=flow)
+        trained = w[0].mT @ w[1]
+        stepped = euler_outputs(q0, eigenvalues, learning_rate=h, steps=round(1 / h), flow=flow)[-1]
+        errors.append(max((trained - stepped).norm(), (trained - integrate_outputs(q0, eigenvalues, t, flow=flow)[-1]).norm()).item())
+    assert errors[-1] < 0.02
+    assert convergence_order(errors, steps) == pytest.approx(1, abs=0.2)
+
+
+@flows
+@FORCED
+def test_steps_below_the_stability_limit_of_a_width_reach_the_minimum_and_others_are_an_error(rng, spectrum, hidden, z, flow):
+    eigenvalues = vector(*spectrum)
+    limit = stability_limit(eigenvalues, outputs=z, hidden=hidden, flow=flow)
+    start = outputs(*orthonormal_weights(4, hidden=hidden, outputs=z, generator=rng), torch.eye(4, dtype=torch.float64))
+    start = integrate_outputs(start, eigenvalues, vector(5), flow=flow)[0]  # near the minimum, in a general direction
+    q = euler_outputs(start, eigenvalues, learning_rate=0.95 * limit, steps=400, flow=flow)[-1]
+    close(q @ q.mT, forced_limit(spectrum, hidden, z), 1e-8)
+    with pytest.raises(UserError, match="stability limit"):
+        euler_outputs(start, eigenvalues, learning_rate=limit, steps=1, flow=flow)
+
+
+def test_the_length_of_an_output_on_the_sphere_does_not_limit_the_learning_rate():
+    assert stability_limit(vector(1, 5), outputs=1, hidden=2) == pytest.approx(1 / 4)  # the output turns, and cannot vanish
+    assert stability_limit(vector(-3, -2.9), outputs=1, hidden=2) == pytest.approx(1 / 0.1)  # nor can it be too short
+    assert stability_limit(vector(1, 5), outputs=2, hidden=3) == pytest.approx(1 / 10)  # one of two outputs vanishes
+    assert stability_limit(vector(1, 5), outputs=1, hidden=3) == stability_limit(vector(1, 5), outputs=1)
+    with pytest.raises(UserError, match="cannot have orthonormal columns"):
+        stability_limit(vector(1, 5), outputs=1, hidden=1)
+    with pytest.raises(UserError, match="outputs = 0"):
+        stability_limit(vector(1, 5), outputs=0)
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_an_output_just_inside_the_sphere_still_vanishes_along_a_positive_eigenvalue(flow):
+    q0, eigenvalues = vector(0.6, 0.8)[:, None] * (1 - 1e-7), vector(1, 2)
+    close(integrate_outputs(q0, eigenvalues, vector(12), flow=flow)[0], torch.zeros(2, 1, dtype=torch.float64), 1e-6)
+
+
 def test_new_points_are_embedded_as_the_network_does(rng, C):
     _, V = eigenbasis(C)
     W1, W2 = orthonormal_weights(4, hidden=6, outputs=2, generator=rng)

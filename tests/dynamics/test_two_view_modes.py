@@ -378,11 +378,39 @@ def test_ratio_of_steps_is_that_of_descent_from_small_weights(networks, share, k
 
 
 @separate_and_shared
-def test_frossl_never_needs_fewer_steps_with_one_correlation_and_may_with_several(networks):
+@pytest.mark.parametrize("rho", [1.0, 0.7, 0.3, 0.05])
+def test_from_weights_of_a_thousandth_the_ratio_of_steps_is_that_of_descent_to_half_of_each_limit(networks, rho):
+    lam, s0, shared, steps = vector(1, 0.5), 1e-3, networks == 1, {}
+    kappa, share = rho * lam, 0.1
+    G = moments_from_blocks(lam.diag(), kappa.diag(), lam.diag())
+    for name, objective in LOSSES.items():
+        mode, top = closed_form(name, lam, kappa, shared=shared)
+        W, eta = s0 * torch.eye(2, dtype=torch.float64).expand(networks, 2, 2), 2 * share / top
+        most = int(steps_to_fraction(mode, vector(s0, s0), learning_rate=eta).max()) + 9
+        steps[name] = steps_measured(objective, W, G, learning_rate=eta, levels=lam * mode.limit / 2, most=most)
+    measured = steps["frossl"] / steps["barlow"]
+    ratio = frossl_barlow_step_ratio(lam, kappa, share=share, s0=vector(s0, s0), shared=shared)
+    torch.testing.assert_close(measured, ratio, rtol=0.03, atol=0)
+    if shared and rho < 1:
+        assert measured.max() < 0.98  # FroSSL needs fewer steps
+    elif rho > 0.1:
+        assert measured.min() > 0.97
+    else:
+        assert measured.max() < 0.9
+
+
+@separate_and_shared
+def test_with_one_correlation_frossl_needs_as_many_steps_or_more_in_the_limit_of_small_weights_only(networks):
     lam, shared = vector(5, 1, 0.1), networks == 1
     for rho in (0.05, 0.5, 1.0):
         for share in (0.01, 0.5, 0.99):
-            assert frossl_barlow_step_ratio(lam, rho * lam, share=share, shared=shared).min() > 1 - 1e-12
+            limit = frossl_barlow_step_ratio(lam, rho * lam, share=share, shared=shared)
+            assert limit.min() > 1 - 1e-12
+            near = [frossl_barlow_step_ratio(lam, rho * lam, share=share, s0=vector(s, s, s), shared=shared) for s in (1e-3, 1e-30, 1e-150)]
+            assert ((near[0] <= near[1] + 1e-12) & (near[1] <= near[2] + 1e-12) & (near[2] <= limit + 1e-12)).all()
+            if rho == 1:
+                torch.testing.assert_close(near[0], limit)  # exact for every start
+    assert frossl_barlow_step_ratio(lam, 0.05 * lam, share=0.1, s0=vector(1e-3, 1e-3, 1e-3), shared=True).max() < 0.9
     assert frossl_barlow_step_ratio(lam, vector(5, 0.1, 0.1), share=0.5, shared=shared)[1] < 0.5
 
 

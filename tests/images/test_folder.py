@@ -86,16 +86,75 @@ def test_other_files_and_hidden_files_are_ignored(write):
     assert names(open_images(folder)["all"]) == ["a.png"]
 
 
-def test_symlinks_are_followed_and_loops_are_harmless(write):
+def test_links_inside_the_folder_are_followed_and_each_real_folder_is_read_once(write):
     folder = write("cat/a.png", "dog/b.png")
     (folder / "cat" / "linked.png").symlink_to(folder / "dog" / "b.png")
     (folder / "emu").symlink_to(folder / "dog")
     (folder / "dog" / "up").symlink_to(folder)
     (folder / "cat" / "self").symlink_to(folder / "cat")
     images = open_images(folder)["all"]
-    assert {"cat/a.png", "cat/linked.png", "dog/b.png", "emu/b.png"} <= set(names(images))
-    assert len(images) < 20
+    assert names(images) == ["cat/a.png", "cat/linked.png", "dog/b.png"]
     assert all(images.open(i).size == (8, 6) for i in range(len(images)))
+
+
+def test_many_links_between_folders_end_at_once(write):
+    folder = write(*(f"{k}/a.png" for k in range(24)))
+    for k in range(24):
+        (folder / f"{k}" / "next").symlink_to(folder / f"{(k + 1) % 24}")
+        (folder / f"{k}" / "other").symlink_to(folder / f"{(k + 2) % 24}")
+    assert len(open_images(folder)["all"]) == 24
+
+
+def test_links_out_of_the_folder_are_followed_only_on_request(write):
+    folder, outside = write("cat/a.png", "dog/b.png"), write("secret.png", folder="elsewhere")
+    (folder / "cat" / "file.png").symlink_to(outside / "secret.png")
+    (folder / "emu").symlink_to(outside)
+    images = open_images(folder)["all"]
+    assert names(images) == ["cat/a.png", "dog/b.png"]
+    assert "2 symbolic links lead out of the folder" in images.notes[0]
+    assert "--data.follow_links" in images.notes[0]
+    followed = open_images(folder, follow_links=True)["all"]
+    assert names(followed) == ["cat/a.png", "cat/file.png", "dog/b.png", "emu/secret.png"]
+    assert not any("symbolic" in note for note in followed.notes)
+
+
+def test_a_folder_that_only_has_links_out_names_the_flag(write):
+    folder, outside = write("a.png"), write("secret.png", folder="elsewhere")
+    (folder / "a.png").unlink()
+    (folder / "b.png").symlink_to(outside / "secret.png")
+    with pytest.raises(UserError, match=r"no images.*--data\.follow_links"):
+        open_images(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "classes", "word"),
+    [
+        (["cat/1.png", "dog/2.png"], ("cat", "dog"), "--data.labels none"),
+        (["2019/1.png", "2020-05/2.png"], (), "albums"),
+        (["DCIM/1.png", "Camera Roll/2.png", "cat/3.png"], (), "--data.labels folders"),
+        ([f"berlin/{k}.png" for k in range(20)] + [f"rome/{k}.png" for k in range(4)], (), "83%"),
+        ([f"{k}/a.png" for k in range(24)], (), "24 folders for 24 images"),
+        (["trips/berlin/1.png", "family/xmas/2.png"], (), "inside these folders"),
+    ],
+)
+def test_folders_are_classes_only_where_they_look_like_classes(write, files, classes, word):
+    folder = write(*files)
+    images = open_images(folder)["all"]
+    assert images.classes == classes
+    assert (images.labels.max() >= 0) == bool(classes)
+    assert word in images.notes[0]
+    assert open_images(folder, labels="none")["all"].labels.max() == -1
+    assert len(open_images(folder, labels="folders")["all"].classes) == len({file.split("/")[0] for file in files})
+
+
+def test_splits_always_have_class_folders(write):
+    splits = open_images(write("train/2019/a.png", "train/2020/b.png", "test/2019/c.png"))
+    assert splits["train"].classes == ("2019", "2020")
+
+
+def test_names_of_classes_cannot_command_a_terminal(write):
+    images = open_images(write("\x1b[2Jcat/a.png", "dog/b.png"))["all"]
+    assert all(name.isprintable() for name in images.classes)
 
 
 def test_a_dangling_link_is_a_decode_error(write):

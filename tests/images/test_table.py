@@ -1,13 +1,17 @@
+import json
+import os
+
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets.exceptions import DatasetNotFoundError
+from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.images import ImageDecodeError, open_images, open_stream
-from fullrank.images import table as table_module
+from fullrank.images import parquet as parquet_module
 
 
 def test_a_parquet_file_has_images_labels_and_classes(parquet):
@@ -42,7 +46,7 @@ def test_files_without_split_names_are_all(parquet):
 def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tmp_path, monkeypatch):
     path = parquet()
     small = open_images(path)["train"]
-    monkeypatch.setattr(table_module, "MAX_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 0)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     large = open_images(path)["train"]
     assert large.labels.tolist() == small.labels.tolist()
@@ -62,7 +66,7 @@ def test_small_files_write_nothing_to_the_disk(parquet, tmp_path, monkeypatch):
 
 def test_a_cache_that_cannot_be_written_is_one_line(parquet, tmp_path, monkeypatch):
     path = parquet()
-    monkeypatch.setattr(table_module, "MAX_BYTES_IN_MEMORY", 0)
+    monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 0)
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file" / "cache")
     with pytest.raises(UserError, match="HF_HOME"):
@@ -88,11 +92,105 @@ def test_a_plain_struct_of_bytes_and_path_is_an_image_column(tmp_path):
         images.open(2)
 
 
-def test_plain_bytes_are_an_image_column_when_named(tmp_path):
-    path = save(tmp_path, picture=[b"no image"] * 3)
-    with pytest.raises(UserError, match=r"has no image column; its columns are picture; name the column with image="):
-        open_images(path)
-    assert len(open_images(path, image="picture")["all"]) == 3
+def test_the_only_column_of_bytes_is_the_image_column(tmp_path):
+    with pytest.raises(ImageDecodeError, match="identify"):
+        open_images(save(tmp_path, picture=[b"no image"] * 3, n=[1, 2, 3]))["all"].open(0)
+    with pytest.raises(UserError, match=r"2 image columns \(a, b\).*--data\.image_column"):
+        open_images(save(tmp_path, a=[b"no image"] * 3, b=[b"no image"] * 3))
+    assert len(open_images(tmp_path / "x.parquet", image="b")["all"]) == 3
+    with pytest.raises(UserError, match="no image column"):
+        open_images(save(tmp_path, n=[1, 2, 3]))
+
+
+def picture(path):
+    Image.new("RGB", (4, 3), (200, 0, 0)).save(path)
+    return path
+
+
+def test_rows_may_name_files_below_the_folder_only(tmp_path):
+    folder = tmp_path / "set"
+    (folder / "images").mkdir(parents=True)
+    picture(folder / "images" / "a.png")
+    secret = picture(tmp_path / "secret.png")
+    (folder / "images" / "link.png").symlink_to(secret)
+    os.mkfifo(folder / "images" / "fifo.png")
+    paths = ["images/a.png", str(folder / "images/a.png"), str(secret), "../secret.png", "images/link.png", "/dev/zero", "images/fifo.png"]
+    paths += ["images/nul\0.png", "images", "images/gone.png"]
+    images = open_images(save(folder, image=[{"bytes": None, "path": path} for path in paths]))["all"]
+    assert [images.open(k).size for k in (0, 1)] == [(4, 3)] * 2
+    for k in (2, 3, 4, 5):
+        with pytest.raises(ImageDecodeError, match="outside the folder"):
+            images.open(k)
+    with pytest.raises(ImageDecodeError, match="FIFO"):
+        images.open(6)
+    for k in (7, 8, 9):
+        with pytest.raises(ImageDecodeError):
+            images.open(k)
+
+
+def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 2**20)
+    monkeypatch.setattr(parquet_module, "BATCH_BYTES", 2**20)
+    zeros = [{"bytes": bytes(k % 3) + bytes(2**18), "path": None} for k in range(64)]
+    for dictionary in (False, True):
+        pq.write_table(pa.table({"image": zeros}), tmp_path / "x.parquet", compression="zstd", use_dictionary=dictionary)
+        assert (tmp_path / "x.parquet").stat().st_size < 2**16
+        with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
+            open_images(tmp_path / "x.parquet")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    images = open_images(tmp_path / "x.parquet", max_expansion=10**6)["all"]
+    assert len(images) == 64
+    assert images.images.cache_files  # 16 MiB are more than the memory allows here
+
+
+@pytest.mark.parametrize("metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}'])
+def test_bad_metadata_are_one_line(tmp_path, metadata):
+    table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="cannot read Parquet"):
+        open_images(tmp_path / "x.parquet")
+
+
+def test_metadata_that_lie_about_the_types_are_one_line(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a"])})
+    metadata = {"huggingface": json.dumps({"info": {"features": features.to_dict()}})}
+    for columns in ({"image": [1, 2], "label": [0, 0]}, {"image": cells(2), "label": ["x", "y"]}):
+        pq.write_table(pa.table(columns).replace_schema_metadata(metadata), tmp_path / "x.parquet")
+        with pytest.raises((UserError, ImageDecodeError)):
+            open_images(tmp_path / "x.parquet")["all"].open(0)
+
+
+@pytest.mark.parametrize(("values", "kind"), [([10**12, 5], pa.int64()), ([2**64 - 1, 0], pa.uint64()), ([2**40, 1], pa.uint64())])
+def test_integers_that_cannot_be_classes_are_not_labels(tmp_path, values, kind):
+    path = save(tmp_path, image=cells(2), label=pa.array(values, kind))
+    images = open_images(path)["all"]
+    assert images.labels.tolist() == [-1, -1]
+    assert "does not look like labels" in images.notes[0]
+    with pytest.raises(UserError, match="cannot be the labels"):
+        open_images(path, label="label")
+
+
+def test_a_column_that_numbers_the_images_is_not_the_label(tmp_path):
+    path = save(tmp_path, image=cells(24), label=list(range(24)))
+    assert open_images(path)["all"].labels.max() == -1
+    assert open_images(path, label="label")["all"].labels.max() == 23
+    assert open_images(save(tmp_path, image=cells(24), label=[0, 1] * 12), labels="none")["all"].labels.max() == -1
+
+
+def test_a_folder_of_save_to_disk_is_a_source(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"image": [Image.new("RGB", (4, 3), (k, 0, 0)) for k in range(6)], "label": [0, 1] * 3}
+    table = datasets.Dataset.from_dict(rows, features=features)
+    table.save_to_disk(tmp_path / "one")
+    images = open_images(tmp_path / "one")["all"]
+    assert (images.classes, images.labels.tolist()) == (("cat", "dog"), [0, 1] * 3)
+    assert images.open(5).getpixel((0, 0)) == (5, 0, 0)
+    datasets.DatasetDict(train=table, test=table.select([0, 3])).save_to_disk(tmp_path / "two")
+    splits = open_images(tmp_path / "two")
+    assert {name: images.labels.tolist() for name, images in splits.items()} == {"train": [0, 1] * 3, "test": [0, 1]}
+    (tmp_path / "one" / "data-00000-of-00001.arrow").write_bytes(b"ARROW1 no more")
+    with pytest.raises(UserError, match="data-00000"):
+        open_images(tmp_path / "one")
 
 
 def test_a_missing_cell_is_a_decode_error(tmp_path):

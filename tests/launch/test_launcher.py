@@ -206,8 +206,11 @@ def test_a_process_stops_and_removes_the_folder_when_its_parent_has_ended(tmp_pa
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "spec.json").touch()
-    code = f"from pathlib import Path; from fullrank.launch.process import stop_with_parent; print('ready', flush=True); stop_with_parent(Path({str(folder)!r}))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    code = (
+        "import sys; from pathlib import Path; from fullrank.launch.process import stop_with_parent; "
+        "print('ready', flush=True); stop_with_parent(Path(sys.argv[1]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     assert process.poll() is None
     assert folder.exists()

@@ -179,7 +179,7 @@ def test_a_single_term_is_not_dominant():
             "loss",
             {"term": "a", "value": "inf"},
             Recipe(),
-            "term 'a' is inf; probably because of the objective",
+            "term 'a' is inf; probably because of the precision bfloat16, the objective",
             r"(--hyper)",
         ),
         (
@@ -190,7 +190,7 @@ def test_a_single_term_is_not_dominant():
             "of held-out images are not",
             "fullrank check a.py:loss",
         ),
-        (1, "weights", {"tensor": "w"}, Recipe(), "probably because the steps are too large", "(now 0.5 epochs)"),
+        (1, "weights", {"tensor": "w"}, Recipe(), "because the steps are too large", "(now 0.5 epochs)"),
     ],
 )
 def test_an_alarm_for_numbers_that_are_not_finite(step, where, details, recipe, message, remedy):
@@ -201,13 +201,69 @@ def test_an_alarm_for_numbers_that_are_not_finite(step, where, details, recipe, 
     assert remedy in alarm_remedy(alarm)
 
 
+@pytest.mark.parametrize("step", [1, 30])
+def test_the_precision_is_the_first_remedy_in_bfloat16_and_no_remedy_in_float32(step):
+    bfloat16, float32 = (
+        not_finite_alarm(step, 0.1, "loss", Recipe(), precision=precision, term="a", value="nan") for precision in ("bf16-mixed", "32-true")
+    )
+    flags = re.findall(r"--[\w.]+|bfloat16|steps|objective", f"{alarm_message(bfloat16)}; {alarm_remedy(bfloat16)}")
+    assert flags[0] == "bfloat16"
+    assert next(flag for flag in flags if flag.startswith("--")) == "--machine.precision"
+    assert not re.search("bfloat16|precision", f"{alarm_message(float32)}; {alarm_remedy(float32)}")
+
+
+def deviating_row(step, **changes):
+    return replace(spectrum_row(step, {}, {"dimensions": 512}), **changes)
+
+
+@pytest.mark.parametrize(("metric", "word"), [("image_deviation", "same view"), ("pixel_deviation", "single colour")])
+def test_views_without_variance_are_reported_at_the_first_row(metric, word):
+    (alarm,) = detect_collapse([deviating_row(0, **{metric: 0.0})], burn_in_end=BURN_IN_END)
+    assert (alarm.step, alarm.alarm, alarm.where, alarm.metric, alarm.cause) == (0, "constant views", "views", metric, "views")
+    assert word in alarm_message(alarm)
+    assert "custom_transforms" in alarm_remedy(alarm)
+    assert detect_collapse([deviating_row(0, image_deviation=0.01, pixel_deviation=0.01)], burn_in_end=BURN_IN_END) == []
+
+
+@pytest.mark.parametrize("where", ["backbone", "projector"])
+@pytest.mark.parametrize("loss", [0.0, 7.0])
+def test_equal_embeddings_are_reported_at_the_first_training_row_whatever_the_loss(where, loss):
+    variance = {"backbone": 0.3, "projector": 0.3} | {where: 1e-14}
+    row = replace(train_row(1, {"variance": loss}), relative_variance=variance)
+    (alarm,) = detect_collapse([deviating_row(0), row], burn_in_end=BURN_IN_END)
+    assert (alarm.step, alarm.alarm, alarm.where, alarm.metric) == (1, "complete collapse", where, "batch_variance")
+    assert "same output" in alarm_message(alarm)
+    assert alarm_remedy(alarm)
+
+
+def test_equal_held_out_embeddings_are_reported_before_the_end_of_burn_in():
+    row = spectrum_row(0, {"relative_variance": 0.0}, {"relative_variance": 0.0})
+    (alarm,) = detect_collapse([row, replace(row, step=10)], burn_in_end=BURN_IN_END)
+    assert (alarm.step, alarm.alarm, alarm.where) == (0, "complete collapse", "backbone")
+
+
+def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
+    equal = replace(train_row(5, {"variance": 1.0}), relative_variance={"backbone": 0.0, "projector": 0.0})
+    before = replace(train_row(1, {"variance": 1.0}), relative_variance={"backbone": 0.2, "projector": 0.2})
+    rows = {"views": [deviating_row(0, image_deviation=0.0), equal], "network": [equal], "large steps": [before, equal]}
+    assert {cause: detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause for cause, log in rows.items()} == dict(
+        zip(rows, rows, strict=True)
+    )
+
+
+def test_a_row_without_the_new_fields_raises_no_alarm():
+    assert (
+        detect_collapse([spectrum_row(0, {"relative_variance": None}, {}), train_row(1, {"variance": 1.0})], burn_in_end=BURN_IN_END) == []
+    )
+
+
 @pytest.fixture
 def run(tmp_path):
     """`run(steps, …)`: a run of 10 epochs with 39 steps each, and a backbone of effective rank 1.1 from the start."""
 
     def build(steps, *, per_epoch=39):
         write_json(tmp_path / "recipe.json", to_dict(Recipe(epochs=10, schedule=ScheduleConfig(warmup=0.5))))
-        log = MetricsWriter(tmp_path, after=-1, wandb=False, name="")
+        log = MetricsWriter(tmp_path, after=-1)
         for step in steps:
             log.write(replace(spectrum_row(step, {"effective_rank": 1.1}, {}), epoch=round(step / per_epoch, 4)))
         log.close()

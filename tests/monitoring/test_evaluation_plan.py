@@ -198,6 +198,8 @@ def test_a_step_costs_three_forward_passes_over_the_views_of_a_batch():
     method = assemble(recipe).method
     cost = count_cost(method, recipe)
     assert cost.step == 3 * 2 * 8 * cost.image
+    assert cost.views == cost.step / 3  # the held-out loss: forward passes only
+    assert cost.evaluation(10) - replace(cost, views=0.0).evaluation(10) == cost.views
     assert cost.dimensions == (8, 16)
     smaller = replace(recipe, views=(ViewConfig(size=16, count=2), ViewConfig(size=8, count=4)))
     assert count_cost(method, smaller).step == 3 * 8 * (2 * forward_flops(method, 3, 16, 8) + 4 * forward_flops(method, 3, 8, 8))

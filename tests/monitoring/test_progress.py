@@ -56,7 +56,7 @@ def lines(*, total, start=0, terminal=False, steps=None):
     console = Console(file=text, force_terminal=terminal, width=150)
     with ProgressBar(console, start=start, total=total, steps_per_epoch=10, batch_size=32) as bar:
         for step in steps or range(start + 1, total + 1):
-            bar.set_caption({"variance": 1.5, "invariance": 0.25}, 12.34)
+            bar.set_caption({"variance": 1.5, "invariance": 0.25}, (3, 12.34))
             bar.advance(step)
     return text.getvalue().splitlines()
 
@@ -65,8 +65,13 @@ def test_without_a_terminal_there_are_twenty_plain_lines():
     found = lines(total=100)
     assert len([line for line in found if line]) == 20
     assert found[0].startswith("step 5/100 · epoch 0.5/10 · ")
-    assert found[0].endswith(" images/s · loss 1.750 = variance 1.500 + invariance 0.250 · effective rank of the batch 12.3")
+    assert found[0].endswith(" images/s · loss 1.750 = variance 1.500 + invariance 0.250 · effective rank of the batch 12.3 at step 3")
     assert not any("\x1b" in line for line in found)
+
+
+@pytest.mark.parametrize("total", [21, 39, 41, 59, 1999])
+def test_there_are_never_more_than_twenty_plain_lines(total):
+    assert 10 <= len(lines(total=total)) <= 20
 
 
 def test_a_short_run_has_a_line_per_step():

@@ -16,6 +16,7 @@ from fullrank.monitoring import run_logger
 from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
 from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
 from fullrank.recipes import SpectrumConfig, build_method
+from fullrank.recipes.assemble import build_transform
 from fullrank.run import Run, write_json
 from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum
@@ -38,7 +39,7 @@ def make_run(parts, tmp_path):
     recipe, method, data = parts
     write_json(tmp_path / "environment.json", {})
 
-    def make(*, start=0, total=22, **changes):
+    def make(*, start=0, total=22, views=None, **changes):
         changed = replace(recipe, **changes)
         plan = replace(data.plan, every=changed.spectrum.every or data.plan.every)
         return TrainingRun(
@@ -49,6 +50,7 @@ def make_run(parts, tmp_path):
             optimizer=build_optimizer(recipe.optimizer, method),
             probe=OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr),
             data=replace(data, plan=plan),
+            views=views or build_transform(recipe),
             start=start,
             total=total,
         )
@@ -81,6 +83,36 @@ def test_a_row_has_the_terms_and_the_loss_of_the_probe(make_logger, tmp_path):
     assert row.terms == {"variance": 2.0, "invariance": 1.0}
     assert (row.loss, row.lr, row.epoch) == (3.0, 0.1, round(1 / 11, 4))
     assert row.probe_loss == pytest.approx(2.3026, abs=1e-3)  # log 10: the probe is untrained
+
+
+def test_a_transform_that_removes_the_images_raises_an_alarm_before_the_first_step(make_logger, parts, tmp_path):
+    recipe, _, _ = parts
+    transform = build_transform(recipe)
+    transform.custom_transforms = (lambda x, generator: x * 0,)
+    with make_logger(views=transform) as logger:
+        logger.evaluate_spectrum(0)
+    (alarm,) = Run(tmp_path).metrics.alarms
+    assert (alarm.step, alarm.alarm, alarm.where) == (0, "constant views", "views")
+
+
+def test_equal_embeddings_of_a_batch_raise_an_alarm_at_the_first_step(make_logger, tmp_path):
+    same = step(1)
+    with make_logger() as logger:
+        logger.after_step(replace(same, R=same.R[:, :1].expand_as(same.R), embeddings={"Z": torch.zeros(2, N, 24)}), wait_seconds=0.0)
+    (alarm,) = Run(tmp_path).metrics.alarms
+    assert (alarm.step, alarm.alarm, alarm.where) == (1, "complete collapse", "backbone")
+
+
+def test_the_held_out_loss_and_the_images_of_the_online_accuracy_are_logged(make_logger, parts, tmp_path):
+    _, _, data = parts
+    with make_logger(spectrum=SpectrumConfig(every=2)) as logger:
+        logger.evaluate_spectrum(0)
+        take_steps(logger, [1, 2])
+    before, after = Run(tmp_path).metrics.spectrum
+    assert before.held_out_loss is None  # BatchNorm has no statistics yet
+    assert after.held_out_loss > 0
+    counts = data.held_out_labels.bincount()
+    assert (after.probe_images, after.probe_majority) == (counts.sum().item(), counts.max().item() / counts.sum().item())
 
 
 def test_without_labels_there_is_no_probe(make_logger, tmp_path):

@@ -5,7 +5,7 @@ import torch
 
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
-from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.objectives import frossl
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
@@ -141,3 +141,11 @@ def test_correlation_ignores_scale_shift_and_rotation():
     R = torch.randn(2, 30, 4, dtype=torch.float64, generator=generator)
     Q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator)).Q
     assert intraclass_correlation(7 * R @ Q + 2) == pytest.approx(intraclass_correlation(R))
+
+
+def test_the_variance_within_views_ignores_the_difference_between_views():
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(2, 1, 5, generator=generator)
+    assert variance_within_views(means.expand(2, 40, 5)) < 1e-13
+    assert variance_within_views(means + torch.randn(2, 40, 5, generator=generator)) > 0.1
+    assert variance_within_views(torch.randn(1, 4000, 5, generator=generator)) == pytest.approx(1, abs=0.01)

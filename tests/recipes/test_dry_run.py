@@ -64,6 +64,12 @@ def test_a_users_objective_may_read_values(custom):
         ("return {'x': Z.mean(0)}", r"returns 'x' has the shape \(8, 6\)"),
         ("return {}", "returns no term"),
         ("return {'x': Z.detach().sum()}", "returns a loss without gradient"),
+        ("return {'x': Z.sum().to(torch.complex64)}", "returns 'x' has the type complex64"),
+        ("return {float('nan'): Z.sum()}", "returns a term with the name nan"),
+        ("return {'': Z.sum()}", "returns a term with the name ''"),
+        ("return {'a.b': Z.sum()}", "returns a term with the name 'a.b'"),
+        (r"return {'a\nb': Z.sum()}", r"returns a term with the name 'a\\nb'"),
+        ("loss.n = getattr(loss, 'n', 0) + 1; return {f'x{loss.n}': Z.sum()}", "returns other terms at the second call"),
         ("return {'x': Z @ Z}", r"fails on Z \(3, 8, 6\): RuntimeError: .*; see fullrank check"),
     ],
 )
@@ -71,3 +77,36 @@ def test_an_invalid_loss_is_an_error_of_one_line(custom, body, expected):
     with pytest.raises(UserError, match=f"^objective 'custom_.*:loss' {expected}") as caught:
         build_and_dry_run(custom(body))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "source"),
+    [
+        ("return {'x': (Z + torch.randn_like(Z)).square().mean()}", "torch"),
+        ("import numpy; return {'x': Z.square().mean() * float(numpy.random.rand())}", "NumPy"),
+    ],
+)
+def test_an_objective_that_draws_from_a_global_generator_is_warned_of(custom, body, source):
+    recipe = custom(body)
+    state = torch.get_rng_state()
+    warning = dry_run(build_method(recipe), recipe)
+    assert f"draws from the global generator of {source}," in warning
+    assert "generator: torch.Generator" in warning
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_objective_that_differs_at_the_second_call_is_warned_of(custom):
+    recipe = custom("loss.n = getattr(loss, 'n', 0) + 1; return {'x': loss.n * Z.square().mean()}")
+    assert "another loss at a second call" in dry_run(build_method(recipe), recipe)
+
+
+def test_an_objective_with_a_generator_or_without_random_numbers_has_no_warning(tmp_path, monkeypatch, custom):
+    (tmp_path / "sliced_loss.py").write_text(
+        "import torch\n\ndef loss(Z, *, slices: int = 4, generator: torch.Generator):\n"
+        "    A = torch.randn(Z.shape[-1], slices, generator=generator)\n    return {'x': (Z @ A).square().mean()}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    sliced = replace(TINY, objective="sliced_loss:loss", hyper={}, method={})
+    for recipe in (sliced, custom("return {'x': Z.square().mean()}")):
+        assert dry_run(build_method(recipe), recipe) == ""
+    assert sliced.hyper == {"slices": 4}

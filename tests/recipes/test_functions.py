@@ -237,3 +237,11 @@ def test_trust_is_a_boolean_or_a_list_of_names(trust, transform_name):
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
     assert "my_transforms" not in sys.modules
+
+
+def test_a_default_that_can_change_is_one_line():
+    def loss(Z, *, weights=[1.0, 2.0]):  # noqa: B006
+        return {}
+
+    with pytest.raises(UserError, match=r"'loss' has a list as the default of weights.*give a tuple"):
+        keywords(loss)

@@ -79,6 +79,6 @@ def test_the_table_names_the_convention_of_rank_me():
 def test_too_few_images_mark_the_value_and_add_a_note(make_summary):
     html = metrics_table([make_summary(spectra=spectra(79, backbone=np.ones(8)))])
     ranks = next(row for row in rows(html) if row[0].startswith("effective rank"))
-    assert ranks[1:] == ["8†", "too low"]
+    assert ranks[1:] == ["8†", "higher", "too low"]
     assert html.count("<li>† 79 samples of 8 dimensions, expected 80 or more</li>") == 1
     assert "†</abbr>" not in metrics_table([make_summary(spectra=spectra(80, backbone=np.ones(8)))])

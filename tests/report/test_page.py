@@ -55,7 +55,8 @@ def page(make_run, tmp_path):
 def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
     assert whole.headings == [
-        *("Summary", "Accuracy and rank", "Alarms", "Spectrum", "Metrics", "Loss", "Evaluation", "Images", "Recipe", "Environment"),
+        *("Summary", "Accuracy, agreement and rank", "Alarms", "Spectrum", "Metrics", "Loss", "Evaluation", "Images", "Recipe"),
+        "Environment",
     ]
     assert list(whole.data["figures"]) == ["progress", "losses", "eigenvalues", "backbone", "projector"]
     assert len(whole.data["positions"]) == len(whole.data["figures"]["backbone"]["frames"]) == 12
@@ -64,7 +65,7 @@ def test_a_complete_run_has_all_sections_and_figures(page):
 @pytest.mark.parametrize(
     ("missing", "sections"),
     [
-        ("metrics.jsonl", {"Loss", "Accuracy and rank", "Alarms"}),
+        ("metrics.jsonl", {"Loss", "Accuracy, agreement and rank", "Alarms"}),
         ("spectrum.npz", {"Spectrum", "Metrics"}),
         ("evaluation.json", {"Evaluation"}),
         ("views.png", {"Images"}),

@@ -51,6 +51,48 @@ def test_a_damaged_derived_file_is_a_note(make_run, name, content):
     assert run.train
 
 
+def test_an_empty_log_is_a_note(make_run):
+    path = make_run()
+    (path / "metrics.jsonl").write_text("")
+    assert any(note.startswith("metrics.jsonl is empty") for note in read_run_summary(path).file_notes)
+
+
+def keep_rows(path, keep):
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines if keep(json.loads(line)["step"])))
+
+
+def test_a_log_that_was_emptied_before_the_run_was_resumed_is_a_note(make_run):
+    path = make_run()
+    keep_rows(path, lambda step: step > 1000)
+    (note,) = read_run_summary(path).file_notes
+    assert "no metrics before step 1" in note
+
+
+def test_a_log_that_ends_before_the_last_checkpoint_is_a_note(make_run):
+    path = make_run()
+    keep_rows(path, lambda step: step < 1000)
+    assert read_run_summary(path).file_notes == ()
+    checkpoint = path / "checkpoints" / "step-00004000"
+    checkpoint.mkdir(parents=True)
+    for name in ("model.safetensors", "meta.json"):
+        (checkpoint / name).write_text("{}")
+    run = read_run_summary(path)
+    assert run.last_checkpoint == 4000
+    assert any("checkpoint of step 4000" in note for note in run.file_notes)
+
+
+@pytest.mark.parametrize("log", ["whole", "empty"])
+def test_spectra_that_were_lost_are_a_note(make_run, log):
+    path = make_run(T=5)
+    with np.load(path / "spectrum.npz") as file:
+        np.savez(path / "spectrum.npz", **{name: values[2:] for name, values in file.items()})
+    if log == "empty":
+        (path / "metrics.jsonl").write_text("")
+    notes = " ".join(read_run_summary(path).file_notes)
+    assert ("lacks 2 of 5 spectra (steps 0 to 1000)" if log == "whole" else "no spectra before step 2000") in notes
+
+
 def test_other_arrays_are_not_spectra(make_run):
     path = make_run(T=3)
     with np.load(path / "spectrum.npz") as file:

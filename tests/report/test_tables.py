@@ -8,7 +8,7 @@ import pytest
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.plot_style import COLORS, DASHES
-from fullrank.report import document, read_run_summary, tables
+from fullrank.report import document, read_run_summary, scores, tables
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
@@ -42,23 +42,23 @@ def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
     rows = columns(tables.comparison_table(runs))
     assert [row["difference"] for row in rows] == ["projector none", "projector diagonal"]
     for run, row in zip(runs, rows, strict=True):
-        assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.3g}"
+        assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.1f} of 96"
         assert row["collapsed dimensions, projector"] == "0"
-        assert row["online accuracy"] == "90.0 %"
-        assert row["linear (SGD)"] == "87.1 ± 0.4 % n = 3"  # of the backbone
+        assert row["online accuracy ↑"] == "90.0 %"
+        assert row["linear (SGD) ↑"] == "87.1 ± 0.4 % n = 3"  # of the backbone
 
 
 def test_comparison_omits_columns_without_values(make_run):
     runs = [read_run_summary(make_run(name, without=("evaluation.json", "spectrum.npz"))) for name in "ab"]
     row = columns(tables.comparison_table(runs))[0]
-    assert list(row) == ["run", "online accuracy"]
+    assert list(row) == ["run", "training", "online accuracy ↑", "effective rank, backbone", "effective rank, projector"]
 
 
 def test_comparison_has_a_dash_for_a_missing_value(make_run):
     runs = [read_run_summary(make_run("whole")), read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz")))]
     whole, partial = columns(tables.comparison_table(runs))
-    assert (whole["kNN"], partial["kNN"]) == ("84.2 %", "–")
-    assert partial["effective rank, backbone"] == "–"
+    assert (whole["kNN ↑"], partial["kNN ↑"]) == ("84.2 %", "–")
+    assert partial["collapsed dimensions, backbone ↓"] == "–"
 
 
 def test_comparison_does_not_repeat_labels(make_run):
@@ -70,9 +70,91 @@ def test_comparison_marks_metrics_of_few_images(make_run):
     runs = [read_run_summary(make_run(name, D_b=96)) for name in "ab"]
     few = [replace(run, spectra=replace(run.spectra, samples=np.full(len(run.spectra.steps), 300))) for run in runs]
     html = tables.comparison_table(few)
-    assert columns(html)[0]["effective rank, backbone"].endswith("†")
+    assert columns(html)[0]["collapsed dimensions, backbone ↓"].endswith("†")
     assert "300 samples" in html
     assert "†" not in tables.comparison_table(runs)
+
+
+def evaluated(make_summary, label, **accuracies):
+    """Return a run with one kNN score for each data set, and a majority rate of 20 %."""
+    evaluations = tuple(
+        Evaluation(
+            model=label,
+            data=data,
+            train_images=9,
+            test_images=9,
+            majority=0.2,
+            statement="",
+            scores=(ProbeScore(features="backbone", probe="kNN", accuracy=accuracy),),
+        )
+        for data, accuracy in accuracies.items()
+    )
+    return make_summary(label=label, evaluations=evaluations)
+
+
+def test_scores_of_different_data_never_share_a_column(make_summary):
+    runs = [evaluated(make_summary, "a", mnist=0.443), evaluated(make_summary, "b", cifar=0.238), evaluated(make_summary, "c", cifar=0.3)]
+    rows = columns(tables.comparison_table(runs))
+    assert [(row["kNN, mnist ↑"], row["kNN, cifar ↑"]) for row in rows] == [("44.3 %", "–"), ("–", "23.8 %"), ("–", "30.0 %")]
+    assert [row["most frequent class, cifar"] for row in rows] == ["–", "20.0 %", "20.0 %"]
+    assert columns(tables.comparison_table(runs[1:]))[0]["kNN ↑"] == "23.8 %"
+    html = scores.evaluation_table(runs)
+    assert html.count("<table") == 2
+    assert all(f"Accuracy on {data}" in html for data in ("mnist", "cifar"))
+
+
+def test_a_run_with_several_data_sets_has_a_column_for_each(make_summary):
+    both = evaluated(make_summary, "a", mnist=0.443, cifar=0.238)
+    row = columns(tables.comparison_table([both, both]))[0]
+    assert (row["kNN, mnist ↑"], row["kNN, cifar ↑"]) == ("44.3 %", "23.8 %")
+
+
+def test_scores_of_an_older_checkpoint_are_a_note(make_run):
+    run = read_run_summary(make_run())
+    (evaluation,) = run.evaluations
+    older = replace(run, evaluations=(replace(evaluation, step=2000),))
+    assert "checkpoint of step 2" in tables.evaluation_list([older])
+    assert "checkpoint of step" not in tables.evaluation_list([replace(run, evaluations=(replace(evaluation, step=4000),))])
+
+
+def measured(make_summary, spectrum_row, label, **recipe):
+    row = replace(spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_majority=0.12)
+    base = {"objective": "frossl", "hyper": {"log": True}, "batch_size": 8, "views": [{"size": 8}], "data": {"source": "a", "train": "x"}}
+    return make_summary(label=label, recipe=base | recipe, spectrum=[row])
+
+
+@pytest.mark.parametrize(
+    ("changes", "left_out"),
+    [
+        ({"epochs": 7, "seed": 3, "optimizer": {"lr": 0.1}}, set()),
+        ({"objective": "vicreg"}, {"held-out loss"}),
+        ({"hyper": {"log": False}}, {"held-out loss"}),
+        ({"batch_size": 16}, {"held-out loss"}),
+        ({"views": [{"size": 16}]}, {"held-out loss", "agreement of the views"}),
+        ({"data": {"source": "b", "train": "x"}}, {"held-out loss", "agreement of the views", "online accuracy"}),
+    ],
+)
+def test_measures_are_compared_only_under_equal_conditions(make_summary, spectrum_row, changes, left_out):
+    runs = [measured(make_summary, spectrum_row, "a"), measured(make_summary, spectrum_row, "b", **changes)]
+    html = tables.comparison_table(runs)
+    heads = {head.rstrip(" ↑↓") for head in cells(html)[0]}
+    names = {"held-out loss", "agreement of the views", "online accuracy"}
+    assert names - heads == left_out
+    assert all(f"No {name}" in html for name in left_out)
+
+
+def test_a_single_run_says_what_is_better_and_what_the_online_accuracy_rests_on(make_summary, spectrum_row):
+    run = measured(make_summary, spectrum_row, "a")
+    rows = {row["measure"]: row for row in columns(tables.measures_table(run))}
+    assert {name: row["better"] for name, row in rows.items()} == {
+        "agreement of the views": "higher",
+        "held-out loss": "lower",
+        "online accuracy": "higher",
+        "effective rank, backbone": "–",
+        "effective rank, projector": "–",
+    }
+    assert "128 images" in rows["online accuracy"]["at the end"]
+    assert "most frequent class 12.0 %" in rows["online accuracy"]["at the end"]
 
 
 def test_a_single_run_has_no_comparison(make_run):
@@ -80,20 +162,20 @@ def test_a_single_run_has_no_comparison(make_run):
 
 
 def test_evaluation_has_the_baselines_next_to_the_backbone(make_run):
-    rows = cells(tables.evaluation_table([read_run_summary(make_run("a"))]))
-    assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone"]
-    assert rows[1] == ["linear (SGD)", "87.1 ± 0.4 % n = 3", "39.1 ± 0.2 % n = 3", "44.8 ± 0.6 % n = 3"]
-    assert rows[2] == ["kNN", "84.2 %", "33.9 %", "–"]
+    rows = cells(scores.evaluation_table([read_run_summary(make_run("a"))]))
+    assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone", "most frequent class"]
+    assert rows[1] == ["linear (SGD)", "87.1 ± 0.4 % n = 3", "39.1 ± 0.2 % n = 3", "44.8 ± 0.6 % n = 3", "10.0 %"]
+    assert rows[2] == ["kNN", "84.2 %", "33.9 %", "–", "10.0 %"]
     assert rows[3][:2] == ["linear, 2 labels per class", "51.3 ± 3.1 % n = 10"]
 
 
 def test_evaluations_of_several_runs_are_grouped_by_probe(make_run):
-    rows = cells(tables.evaluation_table([read_run_summary(make_run("a")), read_run_summary(make_run("b"))]))
+    rows = cells(scores.evaluation_table([read_run_summary(make_run("a")), read_run_summary(make_run("b"))]))
     assert [row[:2] for row in rows[:4]] == [["probe", "run"], ["linear (SGD)", "a"], ["linear (SGD)", "b"], ["kNN", "a"]]
 
 
 def test_without_an_evaluation_there_is_no_table(make_summary):
-    assert tables.evaluation_table([make_summary()]) == tables.evaluation_notes([make_summary()]) == ""
+    assert scores.evaluation_table([make_summary()]) == tables.evaluation_list([make_summary()]) == ""
 
 
 def test_recipes_are_compared_entry_by_entry(make_summary):
@@ -162,8 +244,8 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         file_notes=(HOSTILE,),
     )
     alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.notes_list, tables.recipe_table)
-    scores = (tables.comparison_table, tables.evaluation_table, tables.evaluation_notes)
+    accuracies = (tables.comparison_table, scores.evaluation_table, tables.evaluation_list)
     for runs in ([run], [run, make_summary(label="other")]):
-        assert not [build for build in (*alarms_and_facts, *scores) if "<script" in build(runs)]
+        assert not [build for build in (*alarms_and_facts, *accuracies) if "<script" in build(runs)]
     assert "<script" not in document.json_details(HOSTILE, run.recipe)
     assert "&lt;script&gt;" in document.json_details(HOSTILE, run.recipe)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,22 @@ def test_loss_is_drawn_above_its_terms(make_run):
     assert [trace["yaxis"] for trace in figure["data"]] == ["y", "y2", "y3"]
     loss, *terms = (np.array(trace["y"]) for trace in figure["data"])
     np.testing.assert_allclose(loss, sum(terms), atol=2e-3)  # the values are rounded
+
+
+def test_the_held_out_loss_shares_the_panel_of_the_loss(make_summary, train_row, spectrum_row):
+    spectrum = [replace(spectrum_row(step), held_out_loss=loss) for step, loss in ((0, None), (10, 3.0), (20, 2.0))]
+    figure = loss_figure([make_summary(label="a", train=[train_row(step) for step in range(20)], spectrum=spectrum)])
+    held_out, trained = curve(figure, "a", "loss, held-out images"), curve(figure, "a", "loss")
+    assert (held_out["x"], held_out["y"], held_out["yaxis"]) == ([10, 20], [3.0, 2.0], trained["yaxis"])
+    assert held_out["opacity"] > trained["opacity"]
+
+
+def test_the_agreement_of_the_views_has_a_panel(make_summary, spectrum_row):
+    spectrum = [replace(spectrum_row(step), intraclass_correlation=value) for step, value in ((0, None), (10, 0.3), (20, 0.5))]
+    figure = progress_figure([make_summary(label="a", spectrum=spectrum)])
+    assert "agreement of the views" in panel_titles(figure)
+    assert curve(figure, "a", "agreement of the views, training batch")["y"] == [0.3, 0.5]
+    assert "agreement of the views" not in panel_titles(progress_figure([make_summary(spectrum=[spectrum_row()])]))
 
 
 def test_small_changes_of_the_loss_are_visible(make_summary, train_row):

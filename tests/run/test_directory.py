@@ -1,4 +1,5 @@
 import contextlib
+import inspect
 import os
 import stat
 import subprocess
@@ -303,3 +304,17 @@ def test_checkpoints_are_found_by_step(tmp_path):
     assert (run.checkpoint().step, run.checkpoint(5).step) == (12, 5)
     with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint of step 7; choose one of the steps 5, 12"):
         run.checkpoint(7)
+
+
+def test_a_checkpoint_that_was_being_replaced_by_a_killed_process_is_recovered(tmp_path):
+    save_checkpoint(tmp_path / "checkpoints", 5, weights={"w": torch.ones(1)}, state={}, meta={})
+    os.replace(tmp_path / "checkpoints" / "step-00000005", tmp_path / "checkpoints" / ".previous-00000005")
+    recover_run(tmp_path)
+    assert Run(tmp_path).checkpoint().weights()["w"] == 1
+
+
+def test_a_run_is_given_by_a_string_or_a_path(tmp_path):
+    assert Run(str(tmp_path)) == Run(tmp_path)
+    assert Run(str(tmp_path)).path == tmp_path
+    with pytest.raises(UserError, match="run is 3, expected a path"):
+        inspect.unwrap(Run.__init__)(Run.__new__(Run), 3)

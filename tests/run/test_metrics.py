@@ -9,6 +9,7 @@ from fullrank.errors import UserError
 from fullrank.run import Metrics, MetricsWriter
 from fullrank.run.metrics import scalars
 from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.run.wandb_log import check_wandb
 
 
 def rows(steps):
@@ -137,11 +138,14 @@ class Wandb(types.ModuleType):
         self.runs = []
 
     def init(self, **options):
-        self.runs.append({**options, "rows": [], "finished": False})
+        self.runs.append({**options, "rows": [], "alerts": [], "finished": False})
         return self
 
     def log(self, row, *, step):
         self.runs[-1]["rows"].append((step, row))
+
+    def alert(self, *, title, text, level):
+        self.runs[-1]["alerts"].append((title, text, level))
 
     def finish(self):
         self.runs[-1]["finished"] = True
@@ -154,11 +158,11 @@ def wandb(monkeypatch):
     return module
 
 
-def test_wandb_gets_the_same_rows(tmp_path, wandb):
-    write(tmp_path, [1, 2], wandb=True, name="digits")
+def test_wandb_gets_the_same_rows_and_the_hyperparameters(tmp_path, wandb):
+    write(tmp_path, [1, 2], wandb=True, config={"batch_size": 8})
     (run,) = wandb.runs
-    assert run["name"] == "digits"
-    assert run["dir"] == str(tmp_path)
+    assert (run["project"], run["name"], run["dir"]) == ("fullrank", tmp_path.name, str(tmp_path))
+    assert run["config"] == {"batch_size": 8}
     assert run["rows"] == [(row.step, scalars(row)) for row in rows([1, 2])]
     assert run["finished"]
 
@@ -166,14 +170,33 @@ def test_wandb_gets_the_same_rows(tmp_path, wandb):
 def test_wandb_continues_the_run_of_the_same_folder_and_no_other(tmp_path, wandb):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-    write(tmp_path / "a", [1], wandb=True, name="digits")
-    write(tmp_path / "a", [2], wandb=True, name="digits", after=1)
-    write(tmp_path / "b", [1], wandb=True, name="digits")
-    first, again, other = (run["id"] for run in wandb.runs)
-    assert first == again != other
+    write(tmp_path / "a", [1], wandb={"project": "mine", "name": "first"})
+    write(tmp_path / "a", [2], wandb=True, after=1)
+    write(tmp_path / "b", [1], wandb={})
+    first, again, other = wandb.runs
+    assert (first["project"], first["name"]) == (again["project"], again["name"]) == ("mine", "first")
+    assert (other["project"], other["name"]) == ("fullrank", "b")
+    assert first["id"] == again["id"] != other["id"]
+
+
+def test_wandb_gets_an_alarm_as_a_row_and_as_an_alert(tmp_path, wandb):
+    alarm = ALL_KINDS[-1]
+    log = MetricsWriter(tmp_path, wandb=True)
+    log.write(alarm, "the message")
+    log.close()
+    (run,) = wandb.runs
+    assert run["rows"] == [(alarm.step, {"alarm": f"{alarm.alarm}: the message"})]
+    assert run["alerts"] == [(alarm.alarm, "the message", "WARN")]
 
 
 def test_the_error_for_a_missing_wandb_names_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"--wandb needs the package wandb, which is not installed; pip install 'fullrank\[wandb\]'"):
-        MetricsWriter(tmp_path, wandb=True)
+        check_wandb(True)
+    check_wandb(False)
+
+
+def test_an_unknown_option_of_wandb_is_refused(wandb):
+    check_wandb({"project": "mine", "tags": ["a"]})
+    with pytest.raises(UserError, match="did you mean 'project'"):
+        check_wandb({"projct": "mine"})

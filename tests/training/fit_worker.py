@@ -18,16 +18,22 @@ from fullrank.training import OptimizerConfig, build_optimizer, fit
 N, STEPS = 12, 3
 
 
-def method(*, batchnorm):
+def method(*, batchnorm, objective=frossl):
     """Return a small convolutional network, the same in every process."""
     norms = (nn.BatchNorm2d(4), nn.BatchNorm1d(8)) if batchnorm else (nn.GroupNorm(2, 4), nn.LayerNorm(8))
     net = nn.Sequential(nn.Conv2d(1, 4, 3), norms[0], nn.ReLU(), nn.Conv2d(4, 6, 3), nn.Flatten())
     projector = nn.Sequential(nn.Linear(24, 8, bias=False), norms[1], nn.ReLU(), nn.Linear(8, 5))
-    whole = JointEmbedding(net, projector, frossl)
+    whole = JointEmbedding(net, projector, objective)
     rng = torch.Generator().manual_seed(1)
     for parameter in whole.parameters():
         parameter.data = 0.5 * torch.randn(parameter.shape, generator=rng)
     return whole
+
+
+def sliced(Z, *, slices=3, generator):
+    """An objective on random directions: a term for the distance of the views, and one for the variance along each direction."""
+    A = torch.randn(Z.shape[-1], slices, generator=generator).to(Z)
+    return {"distance": (Z[0] - Z[1]).square().mean(), "variance": ((Z @ A).var(1) - 1).square().mean()}
 
 
 def batches(order):
@@ -39,9 +45,9 @@ def batches(order):
         yield [x[:, order][:, rank_slice(N)]], torch.arange(N)[order][rank_slice(N)] + step
 
 
-def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N)):
+def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N), random=False):
     """Return the results and the weights of three steps."""
-    bare = method(batchnorm=batchnorm)
+    bare = method(batchnorm=batchnorm, objective=sliced if random else frossl)
     convert_sync_batchnorm(bare)
     module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare))
     steps = [
@@ -60,6 +66,7 @@ if __name__ == "__main__":
         "undivided": train(fabric),
         "divided": train(fabric, micro_batch=4),  # two micro-batches of 3
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
+        "random": train(fabric, random=True),
     }
     torch.save(runs, found)
     dist.destroy_process_group()

@@ -10,6 +10,7 @@ import torch
 from lightning.fabric import Fabric
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fullrank.errors import UserError
 from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.objectives import OBJECTIVES, vicreg
 from fullrank.training import OptimizerConfig, build_optimizer, fit
@@ -176,6 +177,41 @@ def assert_same_weights(found, wanted):
 def test_two_processes_equal_one_process(one_process, two_processes):
     for process in two_processes:
         assert_same_weights(process["undivided"], one_process)
+
+
+@pytest.mark.ddp
+def test_an_objective_with_a_generator_is_the_same_on_two_processes_and_new_in_each_step(train_here, two_processes):
+    alone = train_here(random=True)
+    for process in two_processes:
+        assert_same_weights(process["random"], alone)
+
+
+def test_random_numbers_of_an_objective_are_a_function_of_seed_and_step(fabric, method, batches):
+    seen = []
+
+    def sliced(Z, *, generator):
+        seen.append(torch.rand(1, generator=generator).item())
+        return vicreg(Z)
+
+    method.objective = sliced
+    list(run(fabric, method, batches))
+    list(run(fabric, method, batches[1:], start=1))
+    method.seed = 1
+    list(run(fabric, method, batches[:1]))
+    assert seen[1:3] == seen[3:5]
+    assert len({*seen}) == 4
+
+
+def test_terms_that_change_during_training_are_one_line(fabric, method, batches):
+    def changing(Z):
+        return vicreg(Z) | ({"new": Z.mean()} if changing.calls.pop() else {})
+
+    changing.calls = [True, False]
+    method.objective = changing
+    with pytest.raises(
+        UserError, match="returns invariance, variance, covariance, new in step 2, but invariance, variance, covariance before"
+    ):
+        list(run(fabric, method, batches))
 
 
 @pytest.mark.ddp

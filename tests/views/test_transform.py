@@ -228,6 +228,33 @@ def test_a_mean_of_the_wrong_length_raises():
         MultiViewTransform(ViewConfig(), mean=MEAN, std=(0.2,), channels=3)
 
 
+@pytest.mark.parametrize(
+    ("result", "received"),
+    [
+        (lambda x: None, "a NoneType"),
+        (lambda x: x.double(), "type torch.float64"),
+        (lambda x: x[:, :, :1], r"shape \(2, 12, 1, "),
+        (lambda x: x[:1], r"shape \(1, 12, 3, "),
+    ],
+)
+def test_a_custom_transform_that_changes_the_form_is_one_line(result, received):
+    def broken(x, generator):
+        return result(x)
+
+    images = pictures()
+    transform = make(ViewConfig(size=8), custom_transforms=(broken,))
+    with pytest.raises(UserError, match=f"custom transform 'broken' returns a .*{received.removeprefix('a ')}.* expected a float32 tensor"):
+        transform(images, transform.make_params(0, 0, 12))
+    with pytest.raises(UserError, match="custom transform 'broken'"):
+        transform.draws_random_numbers()
+
+
+def test_custom_transforms_that_draw_are_known():
+    assert not make(EVERYTHING).draws_random_numbers()
+    assert not make(EVERYTHING, custom_transforms=(lambda x, generator: 1 - x,)).draws_random_numbers()
+    assert make(EVERYTHING, custom_transforms=(lambda x, generator: x * torch.rand(1, generator=generator),)).draws_random_numbers()
+
+
 def test_custom_transforms_come_before_the_normalisation():
     seen = []
 

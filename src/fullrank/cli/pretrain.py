@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import (
     RECIPES,
+    DataConfig,
     Recipe,
     explain_photos_recipe,
     import_code,
@@ -78,8 +79,30 @@ HINTS = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of a run that are not part of its recipe."""
+class RunOptions:
+    """The options of a new or a resumed run that are not part of its recipe."""
+
+    devices: int | None = None
+    """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
+    trust: bool = False
+    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your rights."""
+    wandb: bool = False
+    """Log to Weights & Biases too."""
+    wandb_project: str | None = None
+    """Log to this project of Weights & Biases; the default is fullrank."""
+    wandb_name: str | None = None
+    """Name of the run at Weights & Biases; the default is the name of the run directory."""
+
+    @property
+    def wandb_options(self) -> bool | dict[str, Any]:
+        """The value of `wandb` for `fullrank.pretrain`."""
+        options = {name: value for name, value in (("project", self.wandb_project), ("name", self.wandb_name)) if value is not None}
+        return options or self.wandb
+
+
+@dataclass(frozen=True)
+class Options(RunOptions):
+    """The options of a new run."""
 
     data: str | None = None
     """Short for --data.source: the source of the images."""
@@ -89,30 +112,20 @@ class Options:
     """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
     overwrite: bool = False
     """Replace the run or the file in --out."""
-    devices: int | None = None
-    """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
-    preview: bool = False
-    """Write a picture of images and their views, and do not train."""
-    wandb: bool = False
-    """Log to Weights & Biases too."""
     resume_or_start: bool = False
     """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued again."""
-    trust: bool = False
-    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your rights."""
+    preview: bool = False
+    """Write a picture of images and their views, and do not train."""
 
 
 @dataclass(frozen=True)
-class ResumeOptions:
+class ResumeOptions(RunOptions):
     """The options of a resumed run, which otherwise uses its stored recipe."""
 
     data: str | None = None
     """Source of the images, if they have moved."""
     epochs: int | None = None
     """Another number of epochs. The learning rate follows the schedule of that number from there on."""
-    devices: int | None = None
-    """The number of processes, one per device."""
-    wandb: bool = False
-    """Log to Weights & Biases too."""
     log_every: int | None = None
     """Steps between two lines of metrics.jsonl."""
     keep_checkpoints: int | None = None
@@ -121,8 +134,16 @@ class ResumeOptions:
     """Number of processes that decode images."""
     micro_batch: Annotated[int | None, tyro.conf.arg(name="machine.micro_batch")] = None
     """Images per forward pass on a device."""
-    trust: bool = False
-    """Import the code that the run names. Read the code first: it runs with all your rights."""
+
+
+READ_FLAGS = ("test", "channels", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+
+
+@dataclass(frozen=True)
+class DataFlags:
+    """The flags --data.…."""
+
+    data: DataConfig = field(default_factory=DataConfig)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -153,7 +174,8 @@ def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, 
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
-    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]))
+    images = read_data_flags(arguments[1:])
+    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), images=images)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
@@ -179,6 +201,21 @@ def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
     optimizer = values.get("__optimizer.name")
     choices |= {"backbone": values.get("__backbone.name") or None, "optimizer": optimizer if optimizer in OPTIMIZERS else None}
     return {name: value for name, value in choices.items() if value is not None}
+
+
+def read_data_flags(arguments: Sequence[str]) -> DataConfig:
+    """Return how the flags say that images are read, which must be known before a general recipe can be chosen for them.
+
+    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
+    'photo'
+    """
+    found: list[str] = []
+    for i, argument in enumerate(arguments):
+        flag, equals, _ = argument.partition("=")
+        name = flag.removeprefix("--data.").replace("-", "_")
+        if flag.startswith("--data.") and name in READ_FLAGS:
+            found += [argument] if equals or name == "follow_links" else arguments[i : i + 2]
+    return parse(DataFlags, found, command="pretrain").data
 
 
 def whole_number(text: str) -> int | None:
@@ -223,7 +260,12 @@ class BaseRecipe:
 
 
 def resolve_recipe(
-    name: str, *, data: str | None = None, train: str | None = None, choices: Mapping[str, Any] = MappingProxyType({})
+    name: str,
+    *,
+    data: str | None = None,
+    train: str | None = None,
+    choices: Mapping[str, Any] = MappingProxyType({}),
+    images: DataConfig | None = None,
 ) -> BaseRecipe:
     """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
 
@@ -232,6 +274,7 @@ def resolve_recipe(
         data: the value of --data.
         train: name of the split to train on.
         choices: arguments of `with_choices`.
+        images: how the images are read.
 
     Raises:
         UserError: `name` is neither a recipe nor a source.
@@ -254,8 +297,15 @@ def resolve_recipe(
 
     from fullrank.images import dataset_info, train_and_test
 
-    info = dataset_info(train_and_test(name, train=train).train)
-    title = "A general recipe for these images; the flags in brackets change the recipe:"
+    images = images or DataConfig()
+    splits = train_and_test(name, train=train or images.train, test=images.test, **images.open_options)
+    info = dataset_info(splits.train)
+    if images.channels != DataConfig.channels:  # the number of channels decides which operations the views have
+        info = replace(info, channels=images.channels)
+    title = (
+        f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
+        "the flags in brackets change the recipe:"
+    )
     recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
     return BaseRecipe(recipe, lambda final: [title, *explain_photos_recipe(final, info)])
 
@@ -323,7 +373,7 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
         overwrite=options.overwrite,
         devices=options.devices,
         trust=options.trust,
-        wandb=options.wandb,
+        wandb=options.wandb_options,
         console=console,
     )
     finish_run(run.path, console)
@@ -333,22 +383,24 @@ def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     """Continue a run; a recipe passed with --resume must equal the stored one in what decides the weights."""
     from fullrank.pretraining import pretrain
 
+    data, epochs = None, None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
         if options.out or options.overwrite or options.preview or options.resume_or_start:
             raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview and --resume-or-start")
-        explicit = any(argument.partition("=")[0] == "--epochs" for argument in arguments)
-        flags = ResumeOptions(epochs=recipe.epochs if explicit else None, devices=options.devices, wandb=options.wandb, trust=options.trust)
+        if any(argument.partition("=")[0] == "--epochs" for argument in arguments):
+            epochs = recipe.epochs
     else:
-        recipe, flags = read_resume_options(path, arguments)
+        recipe, options = read_resume_options(path, arguments)
+        data, epochs = options.data, options.epochs
     run = pretrain(
         recipe,
-        data=flags.data,
-        epochs=flags.epochs,
+        data=data,
+        epochs=epochs,
         resume=path,
-        devices=flags.devices,
-        trust=flags.trust,
-        wandb=flags.wandb,
+        devices=options.devices,
+        trust=options.trust,
+        wandb=options.wandb_options,
         console=console,
     )
     finish_run(run.path, console)

@@ -27,7 +27,7 @@ class ReadOptions:
     """The image column of a table."""
     label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
     """The label column of a table."""
-    follow_links: Annotated[bool | None, tyro.conf.arg(name="data.follow_links")] = None
+    follow_links: Annotated[bool, tyro.conf.arg(name="data.follow_links")] = False
     """Follow symbolic links that lead out of a folder of images."""
     max_pixels: Annotated[int | None, tyro.conf.arg(name="data.max_pixels")] = None
     """Images with more pixels are not read."""
@@ -37,7 +37,7 @@ class ReadOptions:
     def images(self, model: Model) -> str | DataConfig | None:
         """Return the source, with how to read it if a flag says so; None: that of the run."""
         names = ("labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
         if not given or (self.data is None and model.recipe is None):
             return self.data
         config = DataConfig(source=self.data) if self.data is not None or model.recipe is None else model.recipe.data

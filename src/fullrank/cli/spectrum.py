@@ -24,7 +24,7 @@ from fullrank.judging import held_out_images, measure_spectrum
 from fullrank.loading import load
 from fullrank.run import Run, SpectrumHistory
 from fullrank.spectrum import METRICS, Spectrum, compute_metrics
-from fullrank.spectrum.metrics import CENTRED, SAMPLES_PER_DIMENSION
+from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 from fullrank.terminal import stderr
 
 LEADING = 10
@@ -83,7 +83,7 @@ def spectrum(
     show(measured, Console())
     console = stderr()
     n = next(iter(measured[0].spectra.values())).n
-    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}")
+    console.print(f"{n:,} images of {images.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}")
     if warning := sample_warning(list(labelled(measured).values())):
         console.print(warning, style="yellow")
     if out:
@@ -150,9 +150,10 @@ def metrics_table(spectra: dict[str, Spectrum]) -> Table:
     table = Table("")
     for label in spectra:
         table.add_column(label, no_wrap=True)
+    table.add_column("better", no_wrap=True)
     values = [compute_metrics(spectrum) for spectrum in spectra.values()]
     for key, metric in METRICS.items():
-        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values))
+        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values), metric.better.replace("none", "–"))
     table.add_row("dimensions", *(str(spectrum.D) for spectrum in spectra.values()))
     table.add_section()
     for j in range(min(LEADING, max(spectrum.D for spectrum in spectra.values()))):

@@ -1,7 +1,8 @@
 """Compare the loss and the gradient of every parameter on several processes with those of one process that has the whole batch.
 
 The objective gets the gathered embeddings, which is exact for any pure function. The comparison fails for a function that communicates
-with other processes, keeps state or draws random numbers. It also measures the error if each process uses only its part of the batch.
+with other processes, keeps state, or draws random numbers from another source than its `generator`. It also measures the error if each
+process uses only its part of the batch.
 """
 
 import math
@@ -151,7 +152,8 @@ def exactness_results(measured: Sequence[Exactness]) -> list[CheckResult]:
                 errors.exact,
                 measured=errors.exception or f"value off by {errors.value_error:.1e}, gradient by {errors.gradient_error:.1e}",
                 expected=f"value to {VALUE_TOLERANCE:.0e}, gradient to {GRADIENT_TOLERANCE:.0e}",
-                remedy="do not call torch.distributed in the objective; gather the embeddings before, with `fullrank.distributed.gather`",
+                remedy="call no torch.distributed in the objective, and draw random numbers from a keyword argument `generator` only; "
+                "gather the embeddings before, with `fullrank.distributed.gather`",
             )
         )
         if not math.isnan(errors.local_gradient_error):

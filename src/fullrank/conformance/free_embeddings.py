@@ -50,10 +50,10 @@ def optimize_free_embeddings(
     before = Spectrum.from_embeddings(X[0].detach())
     state = case.initial_state(D=D, size=N, seed=1)
     optimizer = torch.optim.Adam([X], lr=learning_rate)
-    for _ in range(steps):
+    for step in range(steps):
         tensors = case.tensors(X, X.detach(), state)
         optimizer.zero_grad()
-        loss_of(case, tensors).backward()
+        loss_of(case, tensors, seed=step).backward()
         optimizer.step()
         with torch.no_grad():
             state = case.next_state(tensors)

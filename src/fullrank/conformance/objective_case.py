@@ -13,7 +13,7 @@ from torch import Tensor
 from fullrank.errors import UserError, suggest
 from fullrank.objectives import OBJECTIVES, Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
-from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
+from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
 
 # Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines equal the normalised
 # embeddings.
@@ -155,20 +155,26 @@ class LossAndGradients(NamedTuple):
     """By the name of the tensor; zeros for a tensor without gradient."""
 
 
-def terms_of(case: ObjectiveCase, tensors: Mapping[str, Tensor]) -> Terms:
+def call(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Any:
+    """Return what the objective returns, with a new generator from `seed` if the objective draws random numbers."""
+    random = {GENERATOR: torch.Generator().manual_seed(seed)} if takes_generator(case.objective) else {}
+    return case.objective(**tensors, **random)
+
+
+def terms_of(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Terms:
     """Return the terms. A bare tensor, which `check_terms` reports, counts as a single term."""
-    terms = case.objective(**tensors)
+    terms = call(case, tensors, seed=seed)
     return {"loss": terms} if isinstance(terms, Tensor) else terms
 
 
-def loss_of(case: ObjectiveCase, tensors: Mapping[str, Tensor]) -> Tensor:
+def loss_of(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Tensor:
     """Return the sum of the terms.
 
     >>> from fullrank.objectives import vicreg
     >>> loss_of(objective_case(vicreg), {"Z": torch.zeros(2, 4, 3)})
     tensor(24.7500)
     """
-    return total(terms_of(case, tensors))
+    return total(terms_of(case, tensors, seed=seed))
 
 
 def value_and_grad(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, dtype: torch.dtype = torch.float64) -> LossAndGradients:

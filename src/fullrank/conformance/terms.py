@@ -1,25 +1,32 @@
 """Checks of the terms: their form, precision and purity, and the weights of terms."""
 
+import pickle
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.conformance.check_result import CheckResult, required
-from fullrank.conformance.objective_case import ObjectiveCase, terms_of
-from fullrank.objectives.signature import hyperparameters
+from fullrank.conformance.check_result import CheckResult, info, required
+from fullrank.conformance.objective_case import ObjectiveCase, call, terms_of
+from fullrank.objectives.signature import hyperparameters, takes_generator
 
 ROUNDING = 1e-12
 """Largest rounding difference of two calls, in units of the largest term; products round differently at other memory addresses."""
+TERM_NAME = r"\w(?:[\w -]*\w)?"
+"""Names of terms that can be columns of a table and scalars of TensorBoard."""
 RETURN_FORM = 'return {"name": weighted scalar, …}; the loss is their sum'
+
+TAKE_A_GENERATOR = "take random numbers from a keyword argument `generator: torch.Generator`, a function of (seed, step)"
 
 
 def check_terms(case: ObjectiveCase) -> list[CheckResult]:
     """Check that the objective returns named, finite, differentiable scalars in the precision of the embeddings, and that it is pure."""
     tensors = case.random_tensors(torch.Generator().manual_seed(0))
-    returned: Any = case.objective(**{name: t.clone().requires_grad_() for name, t in tensors.items()})
+    returned: Any = call(case, {name: t.clone().requires_grad_() for name, t in tensors.items()})
     error = form_error(returned)
     results = [required("returns terms", not error, measured=error or ", ".join(returned), expected="scalars by name", remedy=RETURN_FORM)]
     if error and not (isinstance(returned, Tensor) and returned.ndim == 0):  # the other checks accept a bare scalar
@@ -50,6 +57,7 @@ def check_terms(case: ObjectiveCase) -> list[CheckResult]:
             remedy="remove detach, no_grad, item, and numpy between the embeddings and the loss",
         ),
         _check_purity(case, tensors, torch.stack(values).detach()),
+        *([_compare_seeds(case, tensors)] if takes_generator(case.objective) else []),
     ]
 
 
@@ -64,21 +72,26 @@ def form_error(returned: object) -> str:
     if not isinstance(returned, dict):
         return f"a {type(returned).__name__}"
     for name, value in returned.items():
+        if not (isinstance(name, str) and re.fullmatch(TERM_NAME, name)):
+            return f"a term with the name {name!r}; letters, digits, spaces, - and _ are possible"
         if not isinstance(value, Tensor):
             return f"'{name}' is a {type(value).__name__}"
         if value.shape:
             return f"'{name}' has the shape {tuple(value.shape)}"
+        if not value.is_floating_point():
+            return f"'{name}' has the type {str(value.dtype).removeprefix('torch.')}"
     return "" if returned else "no term"
 
 
 def _check_purity(case: ObjectiveCase, tensors: dict[str, Tensor], first: Tensor) -> CheckResult:
     """Check that a second call gives the same terms, draws no random numbers, and changes no argument."""
     copies = {name: t.clone() for name, t in tensors.items()}
-    before = torch.get_rng_state()
+    state = GlobalRandomState()
     second = torch.stack(list(terms_of(case, copies).values()))
     changed = [name for name, t in tensors.items() if not torch.equal(t, copies[name])]
     difference = (second - first).abs().max().item()
-    errors = [] if torch.equal(before, torch.get_rng_state()) else ["draws random numbers"]
+    drawn = state.changed()
+    errors = [f"draws from the global generator of {' and '.join(drawn)}"] if drawn else []
     errors += [f"changes {', '.join(changed)} in place"] if changed else []
     errors += [] if difference <= ROUNDING * first.abs().max().item() else [f"differs by {difference:.2g} at the second call"]
     return required(
@@ -86,8 +99,37 @@ def _check_purity(case: ObjectiveCase, tensors: dict[str, Tensor], first: Tensor
         not errors,
         measured="; ".join(errors) or "the same value twice",
         expected="a function only of its tensors",
-        remedy="take state and random numbers as arguments, and change no argument in place",
+        remedy=f"take state as an argument, {TAKE_A_GENERATOR}, and change no argument in place",
     )
+
+
+def _compare_seeds(case: ObjectiveCase, tensors: dict[str, Tensor]) -> CheckResult:
+    """Report how much the loss changes with the seed of the generator."""
+    losses = torch.stack([torch.stack(list(terms_of(case, tensors, seed=seed).values())).sum().detach() for seed in range(8)])
+    return info("random numbers", f"from `generator`: the loss is {losses.mean().item():.4g} ± {losses.std().item():.2g} over eight seeds")
+
+
+class GlobalRandomState:
+    """The state of the global random generators of torch and NumPy, to find functions that draw from them.
+
+    >>> state = GlobalRandomState()
+    >>> state.changed()
+    []
+    """
+
+    def __init__(self) -> None:
+        self.before = self._read()
+
+    @staticmethod
+    def _read() -> dict[str, bytes]:
+        return {
+            "torch": torch.get_rng_state().numpy().tobytes(),
+            "NumPy": pickle.dumps(np.random.get_state()),  # noqa: NPY002 (the global generator is meant)
+        }
+
+    def changed(self) -> list[str]:
+        """Return the names of the generators from which something has been drawn."""
+        return [name for name, state in self._read().items() if state != self.before[name]]
 
 
 def check_weights(case: ObjectiveCase) -> list[CheckResult]:

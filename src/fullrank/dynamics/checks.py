@@ -36,12 +36,23 @@ def check_steps(steps: Sequence[int]) -> None:
         raise UserError(f"steps must ascend from 0 or later, received {list(steps)}; sort them and remove duplicates")
 
 
+def rounding_tolerance(dtype: torch.dtype) -> float:
+    """Return how far from 1 the length of an output can be by rounding alone.
+
+    >>> rounding_tolerance(torch.float64)
+    1e-12
+    """
+    return 1e-12 if dtype == torch.float64 else 1e-6
+
+
 def check_output_length(q: Tensor, tolerance: float = 1e-9) -> None:
     """Check that q = VᵀW1ᵀW2 can come from orthonormal weights: its spectral norm is at most 1.
 
     Raises:
-        UserError: the norm is above 1.
+        UserError: the norm is above 1, or an output is not finite.
     """
+    if not q.isfinite().all():
+        raise UserError("q0 has NaN or infinite entries, expected outputs of at most length 1; compute q0 = VᵀW1ᵀW2")
     length = torch.linalg.matrix_norm(q, 2).item()
-    if length > 1 + tolerance:
+    if length > 1 + max(tolerance, rounding_tolerance(q.dtype)):
         raise UserError(f"q0 has length {length:g}, but outputs of orthonormal weights have at most 1; compute q0 = VᵀW1ᵀW2")

@@ -8,8 +8,8 @@ in `two_view`. Small means s(0)² ≪ the limits.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
-import scipy.linalg
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,7 +18,11 @@ from fullrank.dynamics.two_view_modes import LogisticModes
 from fullrank.errors import UserError
 
 CANDIDATES = 5
-"""How many leading eigenvectors are candidates for the next mode, the first to reach its limit. For weights → 0 it is the leading one."""
+"""How many leading eigenvectors, at least, are candidates for the next mode, the first to reach its limit. For weights → 0 it is the leading
+one."""
+
+NEAR = 1.5
+"""Growth rates form a block if, until a mode is learned, they separate its directions by less than a factor e^1.5."""
 
 
 def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
@@ -55,7 +59,8 @@ class SmallInitialization:
     """The predicted trajectory of small weights: W_v(t) = U diag(s(t)) A_vᵀ, modes in the order of learning.
 
     s_j(0) is the length, and column j of U the direction, of W(0) along mode j, after a projection orthogonal to the columns of earlier
-    modes.
+    modes. Where growth rates are equal, or so near that the modes do not separate before they are learned, mode j is the leading singular
+    vector of what W(0) has become in the block by then.
 
     Exact as W(0) → 0 under the Barlow Twins loss of two networks, and under FroSSL if the modes are aligned in both views with λ = γ.
     Otherwise directions turn while a mode is learned, and they turn more if the views correlate less. FroSSL's learning times differ
@@ -98,7 +103,7 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
     with constant directions a and b.
 
     Raises:
-        UserError: fewer than D modes grow.
+        UserError: fewer than D modes grow, or W is zero.
 
     Source: not in the papers; Skean et al. 2024, FroSSL, proposition D.2 states only that small weights behave as aligned ones.
 
@@ -124,7 +129,7 @@ def barlow_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
     A shared network has the eigenvectors of (G₁₂ + G₂₁)/2 instead, and twice the rate.
 
     Raises:
-        UserError: fewer than D modes grow.
+        UserError: fewer than D modes grow, or W is zero.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, small initialisation (shared), for two networks.
 
@@ -147,16 +152,21 @@ def _saddle_to_saddle(
     W: Tensor, G: Tensor, growth_matrix: Callable, compute_limit: Callable, learned_moments: Callable
 ) -> SmallInitialization:
     """Find one mode after the other, each among the growing directions, in the remaining part of the embedding space."""
+    if not bool(W.any() and W.isfinite().all()):
+        raise UserError("W is zero or not finite, so no mode grows; give small random weights")
     networks, dimensions, inputs = W.shape
-    remaining_W, remaining_G, found = W.transpose(0, 1).flatten(1), G, []
+    remaining_W, remaining_G, found, largest = W.transpose(0, 1).flatten(1), G, [], None
     for _ in range(dimensions):
-        mu, A = _leading_eigenvectors(growth_matrix(remaining_G, shared=networks == 1), networks=networks, count=CANDIDATES)
-        grows = mu > 1e-9 * (found[0][0] if found else 0)  # smaller ones are rounding errors
+        mu, A = _leading_eigenvectors(growth_matrix(remaining_G, shared=networks == 1), networks=networks)
+        if not found and mu[0] > 0:
+            largest = mu[0]
+        grows = mu > (1e-9 * largest if largest is not None else 0)  # smaller ones are rounding errors
         if not bool(grows.any()):
             raise UserError(f"W has {dimensions} dimensions, but only {len(found)} modes grow; choose at most {len(found)} dimensions")
-        limit, Y = compute_limit(mu, A), remaining_W @ A.flatten(0, 1) / networks
-        s0 = Y.norm(dim=0)
-        k = torch.where(grows, (limit / s0**2).log() / mu, torch.inf).argmin()
+        mu, A = mu[grows], A[..., grows]
+        mu, A, Y = _turn_blocks(mu, A, remaining_W, torch.stack([G[0, 0], G[1, 1]]), compute_limit)
+        limit, s0 = compute_limit(mu, A), Y.norm(dim=0)
+        k = ((limit / s0**2).log() / mu).argmin()
         u, a = Y[:, k] / s0[k], A[:, :, k]
         remaining_W = remaining_W - torch.outer(u, u @ remaining_W)
         remaining_G = remaining_G - learned_moments(limit[k], a.expand(2, inputs)[..., None])
@@ -166,9 +176,51 @@ def _saddle_to_saddle(
     return SmallInitialization(modes=LogisticModes(limit=limit, rate=4 * mu), s0=s0, U=U, A=A, covariances=covariances)
 
 
-def _leading_eigenvectors(M: Tensor, *, networks: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return the leading eigenvalues of M in descending order, and the eigenvectors as directions (B, M, count) of each network."""
-    count = min(count, len(M))
-    mu, E = scipy.linalg.eigh(M.cpu().numpy(), subset_by_index=(len(M) - count, len(M) - 1))
-    mu, E = torch.from_numpy(mu).to(M), torch.from_numpy(E).to(M)
-    return mu.flip(0), networks**0.5 * E.flip(1).unflatten(0, (networks, -1))
+def _leading_eigenvectors(M: Tensor, *, networks: int) -> tuple[Tensor, Tensor]:
+    """Return the leading eigenvalues of M in descending order, and the eigenvectors as directions (B, M, count) of each network.
+
+    They are those above half the first one, which can form a block with it, and `CANDIDATES` at least.
+    """
+    mu, E = torch.linalg.eigh(M)
+    count = max(min(CANDIDATES, len(M)), int((mu > mu[-1] / 2).sum()))
+    return mu[-count:].flip(0), networks**0.5 * E[:, -count:].flip(1).unflatten(0, (networks, -1))
+
+
+def _turn_blocks(mu: Tensor, A: Tensor, W: Tensor, variances: Tensor, compute_limit: Callable) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn the directions within each block of near μ to the singular vectors of the weights when the first mode is learned.
+
+    Return μ, the directions and the weights along them, all at t = 0 such that they grow at the rate μ.
+    """
+    Y = W @ A.flatten(0, 1) / len(A)
+    t = ((compute_limit(mu, A) / Y.square().sum(0)).log() / (4 * mu)).clamp(min=0).min()
+    for block in _blocks(2 * t * mu, A, variances):
+        growth = 2 * t * (mu[block] - mu[block.start])
+        U, S, Vh = torch.linalg.svd(Y[:, block] * growth.exp(), full_matrices=False)
+        R = torch.linalg.qr(Vh.mT, mode="complete")[0] if len(Vh) < Vh.shape[1] else Vh.mT  # the rest of the block has no weights
+        R[:, : len(Vh)] = Vh.mT
+        turned = R.square().mT @ mu[block]
+        S = torch.cat([S, S.new_zeros(len(R) - len(S))]) * (2 * t * (mu[block.start] - turned)).exp()
+        A[..., block], mu[block] = A[..., block] @ R, turned
+        Y[:, block] = 0
+        Y[:, block.start : block.start + U.shape[1]] = U * S[: U.shape[1]]
+    return mu, A, Y
+
+
+def _blocks(growth: Tensor, A: Tensor, variances: Tensor) -> list[slice]:
+    """Return the blocks of two modes or more with near growth that turn into each other.
+
+    Those are modes with the same variance in each view that do not suppress each other. v_j of equal and of opposite signs in the two
+    networks suppress each other, and the modes of uncorrelated views belong to one network each: the loss is not invariant under their
+    rotation, even if both grow equally.
+    """
+    covariances = A.mT @ variances @ A
+    own = covariances.diagonal(dim1=-2, dim2=-1)
+    tiny = torch.finfo(A.dtype).tiny
+    shared = (covariances.square() / (own[..., None] * own[..., None, :]).clamp(min=tiny)).amax(0)
+    starts = [0]
+    for k in range(1, len(growth)):
+        block = slice(starts[-1], k)
+        unlike = (own[:, block] - own[:, k, None]).abs() > 0.5 * own[:, block].maximum(own[:, k, None])
+        if growth[k - 1] - growth[k] > NEAR or shared[k, block].sum() > 0.25 or bool(unlike.any()):
+            starts.append(k)
+    return [slice(start, end) for start, end in pairwise([*starts, len(growth)]) if end - start > 1]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.dynamics.checks import check_output_length, check_symmetric
+from fullrank.dynamics.checks import check_output_length, check_symmetric, rounding_tolerance
 from fullrank.dynamics.flow import Params, check_float64, gradient_descent_iterates, parameter_tensors, solve_ode
 from fullrank.dynamics.optimum import forced_rank
 from fullrank.errors import UserError, pick
@@ -199,10 +199,11 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
         q(t) = E q₀ (I − q₀ᵀq₀ + q₀ᵀE²q₀)^{−½}
 
     It is exact for one output. For more it is exact up to a rotation of the outputs, which changes neither qqᵀ nor the loss. Singular
-    values of q₀ are at most 1, as those of all W1ᵀW2 with orthonormal columns. Ascending λ keep small rows exact for large t.
+    values of q₀ are at most 1, as those of all W1ᵀW2 with orthonormal columns; those that are 1 stay 1.
 
     Raises:
-        UserError: times so late that fewer directions than outputs are above the smallest float.
+        UserError: outputs longer than 1; eigenvalues that do not match q₀; times so late that fewer directions than outputs are above the
+            smallest float.
 
     Source: the matrix Riccati equation of qqᵀ, as in Yan, Helmke and Moore 1994.
 
@@ -210,39 +211,59 @@ def canonical_outputs(q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"]
     tensor([[0.9841],
             [0.1776]])
     """
-    values, R = torch.linalg.eigh(torch.eye(q0.shape[1], dtype=q0.dtype, device=q0.device) - q0.mT @ q0)
-    root = (R * values.clamp(min=0).sqrt()) @ R.mT
-    nonzero = (q0 != 0).any(-1)
-    lowest = eigenvalues.where(nonzero, torch.inf).min()
-    shift = lowest.clamp(max=0) if root.any() else lowest  # a common factor of both blocks, which the polar factor removes
-    E = torch.exp(-4 * (eigenvalues - shift).where(nonzero, 0) * t[..., None])[..., None]
-    stacked = torch.cat([E * q0, torch.exp(4 * shift.clamp(max=0) * t)[..., None, None] * root], -2)
+    start = _lift(q0)
+    spectrum = torch.cat([eigenvalues, eigenvalues.new_zeros(len(start) - len(q0))])
+    nonzero = (start != 0).any(-1)
+    lowest = spectrum.where(nonzero, torch.inf).min()
+    E = torch.exp(-4 * (spectrum - lowest).where(nonzero, 0) * t[..., None])[..., None]
+    order = spectrum.argsort()  # in descending order of size, the rows of a polar factor keep their digits
+    stacked = (E * start)[..., order, :]
     if ((stacked != 0).any(-1).sum(-1) < q0.shape[1]).any():
         raise UserError(
             f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `output_limit_projector` for the limit"
         )
-    return polar_factor(stacked)[..., : len(q0), :]
+    return polar_factor(stacked)[..., order.argsort(), :][..., : len(q0), :]
 
 
-def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, flow: str = "horizontal") -> float:
+def stability_limit(eigenvalues: Float[Tensor, " d"], *, outputs: int, hidden: int | None = None, flow: str = "horizontal") -> float:
     """Return the learning rate below which `euler_outputs` converges to the minimum: 2 over the fastest rate around it, the smallest of
 
-        1 / (4|λ₁|)         if λ₁ < 0: the radial rate 8|λ₁|
+        1 / (4|λ₁|)         if λ₁ < 0 and an output can be shorter than 1: the radial rate 8|λ₁|
         2 / (b(λ_d − λ₁))   if outputs can turn, with b of the flow: 1 / (λ_d − λ₁) for the horizontal one
-        1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues than outputs
+        1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues, and fewer forced singular values, than outputs
 
     Up to 1 / (8|λ₁|) the length of an output grows without overshoot. If C is a sum over n samples, the limit is ~ 1/n.
+
+    Args:
+        eigenvalues: λ, of C.
+        outputs: z.
+        hidden: width h. A network with h < d + z has k = d + z − h singular values that are forced to 1 (`forced_rank`): they cannot vanish
+            or be too short. By default the network is wide and has none.
+        flow: a name in `FLOWS`.
+
+    Raises:
+        UserError: an unknown flow, no outputs, h < d or h < z.
 
     Source: linearisation of Esser et al. 2023, eq. 12 (the paper gives no bound).
 
     >>> stability_limit(torch.tensor([-1.0, 4.0]), outputs=1)
     0.2
+    >>> [stability_limit(torch.tensor([1.0, 4.0]), outputs=1, hidden=h) for h in (2, 3)]  # on the sphere, and in the ball
+    [0.3333333333333333, 0.125]
     """
+    if outputs < 1:
+        raise UserError(f"outputs = {outputs}, expected at least 1; give the number z of outputs")
+    forced = 0 if hidden is None else forced_rank(len(eigenvalues), hidden=hidden, outputs=outputs)
+    return _stability_limit(eigenvalues, outputs=outputs, forced=forced, flow=flow)
+
+
+def _stability_limit(eigenvalues: Tensor, *, outputs: int, forced: int, flow: str) -> float:
     _, b = pick(flow, FLOWS, "flow")
     low, high = eigenvalues.min().item(), eigenvalues.max().item()
-    nonzero = min(outputs, int((eigenvalues < 0).sum()))  # how many outputs do not vanish
-    turning = b * (high - low) if 0 < nonzero < len(eigenvalues) else 0.0
-    fastest = max(-8 * low if nonzero else 0.0, turning, 4 * high if nonzero < outputs else 0.0)
+    rank = max(min(outputs, int((eigenvalues < 0).sum())), forced)  # how many outputs do not vanish
+    radial = -8 * low if rank > forced else 0.0
+    turning = b * (high - low) if 0 < rank < len(eigenvalues) else 0.0
+    fastest = max(radial, turning, 4 * high if rank < outputs else 0.0)
     return 2 / fastest if fastest > 0 else float("inf")
 
 
@@ -251,24 +272,33 @@ def euler_outputs(
 ) -> Float[Tensor, "T d z"]:
     """Return the outputs at steps 0, 1, …, T − 1 of q ← q + η q′, q′ as in `output_vector_field`: Euler's method, at a cost without h.
 
+    Singular values of q₀ that are 1, as orthonormal weights of a width h < d + z force them to be, are 1 at every step: each step is
+    projected back. Without the projection, Euler's method leaves them along a positive λ, and diverges.
+
     Raises:
-        UserError: a learning rate at or above `stability_limit`, outputs longer than 1.
+        UserError: a learning rate at or above the `stability_limit` of these outputs, outputs longer than 1, an unknown flow, or
+            eigenvalues that do not match q₀.
 
     Source: Esser et al. 2023, eq. 12.
 
     >>> euler_outputs(torch.tensor([[0.5]]), torch.tensor([-1.0]), learning_rate=0.1, steps=1).flatten()
     tensor([0.5000, 0.6500])
     """
-    check_output_length(q0)
-    limit = stability_limit(eigenvalues, outputs=q0.shape[1], flow=flow)
+    start = _lift(q0)
+    forced = len(q0) + q0.shape[1] - len(start)
+    limit = _stability_limit(eigenvalues, outputs=q0.shape[1], forced=forced, flow=flow)
     if not 0 < learning_rate < limit:
         raise UserError(
             f"learning rate {learning_rate:g} is not between 0 and the stability limit {limit:g} of this C; lower it, or average C"
         )
-    q = [q0]
+    path = [start if forced else q0]
     for _ in range(steps):
-        q.append(q[-1] + learning_rate * output_vector_field(q[-1], eigenvalues, flow=flow))
-    return torch.stack(q)
+        now = path[-1]
+        if forced:
+            path.append(polar_factor(now + learning_rate * _lifted_vector_field(now, eigenvalues, flow=flow)))
+        else:
+            path.append(now + learning_rate * output_vector_field(now, eigenvalues, flow=flow))
+    return torch.stack(path)[:, : len(q0)]
 
 
 def integrate_outputs(
@@ -282,6 +312,8 @@ def integrate_outputs(
 ) -> Float[Tensor, "T d z"]:
     """Integrate q′ = `output_vector_field`, q(0) = q₀, with `flow.solve_ode`, and return the outputs at the times t.
 
+    Singular values of q₀ that are 1 stay 1, as the flow has it: along a positive λ a rounding error of them would grow at the rate 8λ.
+
     Raises:
         UserError: outputs longer than 1, which can diverge; times that do not ascend from 0 on; an unknown flow; eigenvalues that do not
             match q.
@@ -293,8 +325,32 @@ def integrate_outputs(
     tensor([[[0.9841],
              [0.1776]]], dtype=torch.float64)
     """
-    check_output_length(q0)
-    return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
+    start = _lift(q0)
+    if len(start) == len(q0) + q0.shape[1]:  # all singular values are below 1
+        return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
+
+    def velocity(Y: Tensor) -> Tensor:
+        return _lifted_vector_field(polar_factor(Y), eigenvalues, flow=flow)
+
+    return polar_factor(solve_ode(velocity, start, t, rtol=rtol, atol=atol))[:, : len(q0)]
+
+
+def _lift(q: Float[Tensor, "d z"]) -> Float[Tensor, "r z"]:
+    """Return Y = [q; R], r = d + z − k, with orthonormal columns: RᵀR = I − qᵀq, and R has no rows for the k singular values 1 of q."""
+    check_output_length(q)
+    squares, V = torch.linalg.eigh(q.mT @ q)
+    below = squares < 1 - rounding_tolerance(q.dtype)
+    return torch.cat([q, (1 - squares[below]).sqrt()[:, None] * V[:, below].mT])
+
+
+def _lifted_vector_field(Y: Float[Tensor, "r z"], eigenvalues: Float[Tensor, " d"], *, flow: str) -> Float[Tensor, "r z"]:
+    """Return the velocity of Y = [q; R]: q′ = `output_vector_field`, and R′ = 4R qᵀΛq for every flow.
+
+    It keeps YᵀY = I, since I − qᵀq obeys N′ = 4(NM + MN) with M = qᵀΛq; and as R keeps its number of rows, N keeps its rank.
+    """
+    d = len(eigenvalues)
+    q, R = Y[:d], Y[d:]
+    return torch.cat([output_vector_field(q, eigenvalues, flow=flow), 4 * R @ (q.mT @ (eigenvalues[:, None] * q))])
 
 
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:

@@ -218,21 +218,39 @@ def steps_to_fraction(modes: LogisticModes, s0: Float[Tensor, " K"], *, learning
 
 
 def frossl_barlow_step_ratio(
-    lam: Float[Tensor, " D"], kappa: Float[Tensor, " D"], *, share: float, shared: bool = False
+    lam: Float[Tensor, " D"],
+    kappa: Float[Tensor, " D"],
+    *,
+    share: float,
+    s0: Float[Tensor, " D"] | None = None,
+    fraction: float = 0.5,
+    shared: bool = False,
 ) -> Float[Tensor, " D"]:
-    """Return FroSSL's number of steps divided by Barlow Twins', from small weights, each at the same share of its stability limit.
+    """Return FroSSL's number of steps divided by Barlow Twins', each at the same share of its own stability limit.
 
-    It is the ratio of log(1 + η · rate/2), Barlow Twins' over FroSSL's, with η = 2 · share / curvature. With one ρ for all modes it tends,
-    as the share tends to 0, to
+    Steps are counted from s₀ to the same fraction f of each loss's own limit (`steps_to_fraction`). The ratio is the product of
 
-        (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down to 1;   1 for shared weights
+        log(1 + η · rate/2) of Barlow Twins over that of FroSSL, with η = 2 · share / curvature
+        log[(limit/s₀² − 1) f/(1 − f)] of FroSSL over that of Barlow Twins
 
-    and is never below 1, although at equal learning rate FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps. Where ρ differs from mode to
-    mode, it can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns it at κ, with a limit set by the
-    largest κ.
+    With one ρ for all modes, the first factor tends, as the share tends to 0, to (1 + 2ρ)/(1 + ρ) for two networks, from 3/2 at ρ = 1 down
+    to 1, and to 1 for shared weights; it is never below 1. The second factor is 1 at ρ = 1. At ρ < 1 it is below 1, since FroSSL's limit of
+    s² is the lower one, and it tends to 1 only as s₀ → 0, like 1/log(1/s₀). So *with ρ < 1 FroSSL can need fewer steps*. At equal learning
+    rate, as s₀ → 0, FroSSL needs 1/(1 + 1/ρ) of Barlow Twins' steps.
+
+    Where ρ differs from mode to mode, the ratio can be far below 1 for a mode that is less correlated than the others: Barlow Twins learns
+    it at κ, with a limit set by the largest κ.
+
+    Args:
+        lam: λ.
+        kappa: κ, above 0 and at most λ.
+        share: learning rate divided by the stability limit, between 0 and 1.
+        s0: s at t = 0; by default the limit s₀ → 0, where the second factor is 1.
+        fraction: f.
+        shared: whether both views have one network.
 
     Raises:
-        UserError: the share is not between 0 and 1; not 0 < κ ≤ λ.
+        UserError: the share or the fraction is not between 0 and 1; not 0 < κ ≤ λ; s₀ is not below the fixed points.
 
     Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
 
@@ -240,14 +258,19 @@ def frossl_barlow_step_ratio(
     tensor([1.5000])
     >>> frossl_barlow_step_ratio(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
     tensor([1.5000, 0.2727])
+    >>> frossl_barlow_step_ratio(torch.ones(1), torch.full((1,), 0.05), share=0.1, s0=torch.full((1,), 1e-3), shared=True)
+    tensor([0.7835])
     """
     if not 0 < share < 1:
         raise UserError(f"share is {share}, expected a number between 0 and 1, since gradient descent diverges above the stability limit")
+    limits = {
+        "frossl": (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
+        "barlow": (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
+    }
     frossl, barlow = (
-        torch.log1p(share / top * modes.rate)
-        for top, modes in (
-            (frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared), frossl_modes(lam, kappa, shared=shared)),
-            (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
-        )
+        1 / torch.log1p(share / top * modes.rate)
+        if s0 is None
+        else steps_to_fraction(modes, s0, learning_rate=2 * share / top, fraction=fraction)
+        for top, modes in limits.values()
     )
-    return barlow / frossl
+    return frossl / barlow

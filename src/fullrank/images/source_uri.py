@@ -116,7 +116,7 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
         raise UserError(f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files")
     found = walk(root, EXTENSIONS | {".parquet", ".arrow"}, follow_links=follow_links)
     notes = (
-        (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links True follows them)",)
+        (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",)
         if found.links_out
         else ()
     )

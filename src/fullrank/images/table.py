@@ -109,9 +109,8 @@ def label_column(features: Mapping[str, Any], source: str, requested: str | None
 def _is_image(feature: Any) -> bool:
     if not isinstance(feature, dict):
         return isinstance(feature, datasets.Image)
-    return (
-        {"bytes", "path"} <= feature.keys() and _is_bytes(feature["bytes"]) and _has_type(feature["path"], "string", "large_string", "null")
-    )
+    data, path = feature.get("bytes"), feature.get("path")
+    return (_is_bytes(data) or _has_type(data, "null")) and _has_type(path, "string", "large_string", "null")
 
 
 def _is_bytes(feature: Any) -> bool:

@@ -32,7 +32,7 @@ class ProcessSpec:
     overwrite: bool
     trust: list[str] = field(default_factory=list)
     """The names of the functions that the processes may import."""
-    wandb: bool
+    wandb: bool | dict[str, Any]
     quiet: bool
     """Whether the processes print nothing."""
     argv: list[str]

@@ -180,8 +180,8 @@ class Grouped(StepModule):
         """Choose the groups."""
         self.step = step
 
-    def forward(self, *tensors: Tensor) -> Terms:
-        """Return the sum of each term over the groups.
+    def forward(self, *tensors: Tensor, **random: torch.Generator) -> Terms:
+        """Return the sum of each term over the groups; an objective that draws random numbers draws others for each group.
 
         Raises:
             UserError: there are more groups than dimensions.
@@ -192,7 +192,7 @@ class Grouped(StepModule):
         axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
         axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
         groups = permutation(self.seed, self.step, D).to(tensors[0].device).tensor_split(self.groups)
-        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False))) for group in groups]
+        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **random) for group in groups]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 
 

@@ -9,7 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
+from fullrank.views.augmentation_params import mix
+
+OBJECTIVE_STREAM = 2
+"""Extra hash input that separates the random numbers of the objective from those of the views and of dropout."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ class Method(nn.Module):
 
     training_length: TrainingLength = TrainingLength()
     """Set by the training loop before the first step."""
+    seed: int = 0
+    """The recipe's seed."""
+    current_step: int = 0
+    """The number of optimizer steps taken; set by the training loop before each step."""
 
     def __init__(
         self,
@@ -117,7 +125,17 @@ class Method(nn.Module):
         """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any autocast."""
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             tensors = {name: at_least_float32(embeddings[name]) for name in self.input_names} | self.state_tensors()
-            return self.objective(*(tensors[name] for name in tensor_names(self.objective)))
+            random = {GENERATOR: self.generator()} if takes_generator(self.objective) else {}
+            return self.objective(*(tensors[name] for name in tensor_names(self.objective)), **random)
+
+    def generator(self) -> torch.Generator:
+        """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw the same numbers.
+
+        >>> method = Method(nn.Identity(), nn.Identity(), dict)
+        >>> torch.equal(torch.rand(3, generator=method.generator()), torch.rand(3, generator=method.generator()))
+        True
+        """
+        return torch.Generator().manual_seed(mix(self.seed, self.current_step, OBJECTIVE_STREAM))
 
     def before_step(self, step: int) -> None:
         """Prepare for optimizer step `step` (from 0). A hook; the default prepares each `StepModule`, also those of a teacher."""

@@ -22,14 +22,19 @@ CAUSES = {
     "dominant term": "because the loss term {terms} was {ratio:,.0f} times as large as all other terms at the first logged step",
     "no projector": "because there is no projector, so the objective acts directly on the backbone",
     "augmentation": "because the augmentation is too strong, or the last feature map of the backbone is too small",
-    "large steps": "because the steps are too large{or_teacher}{or_no_projector}",
-    "objective or views": "because of the objective or the views (no step was taken before)",
+    "large steps": "because {bfloat16}the steps are too large{or_teacher}{or_no_projector}",
+    "objective or views": "because of {precision}the objective or the views (no step was taken before)",
+    "views": "because the images have no contrast, or a transform removes it",
+    "network": "because the network gives all images the same output; no earlier output differed between images",
 }
 
+EXACT = "--machine.precision 32-true"
 ADD_PROJECTOR = "add a projector (--projector.kind mlp, --projector.widths)"
 WEAKEN_VIEWS = (
     "weaken the views (--views.0.crop.scale, noise, affine, jitter), or reduce the strides of the backbone (--backbone.arguments)"
 )
+CHECK_VIEWS = "look at views.png; check the images, custom_transforms, and the settings of the views (--views)"
+CHECK_NETWORK = "look at views.png; check the network (--backbone, --projector) and its initial weights"
 CHECK_OBJECTIVE = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
 
 
@@ -61,21 +66,34 @@ def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
                 f"{observed:.1%} of the {resolved} dimensions that {images} can measure are collapsed",
                 f"at most {threshold:.1%}",
             )
+        case "batch_variance":
+            return f"all {details['images']} have the same output (relative variance {observed:.1g})", f"more than {threshold:g}"
+        case "image_deviation":
+            return f"all images give the same view (standard deviation {observed:.1g} over the images)", f"{threshold:g} or more"
+        case "pixel_deviation":
+            return f"each view has a single colour (standard deviation {observed:.1g} over the pixels)", f"{threshold:g} or more"
         case _:
             return f"views of one image share {max(observed, 0):.1%} of the variance", f"{threshold:.0%} or more"
 
 
 def describe_cause(alarm: AlarmRow) -> str:
     """Return the probable cause as a clause that begins with "because"."""
-    details = alarm.details
+    details, bfloat16 = alarm.details, uses_bfloat16(alarm)
     terms = " and ".join(map(repr, details.get("terms", ())))
     return CAUSES[alarm.cause].format(
         terms=terms,
         terms_have=f"terms {terms} have" if len(details.get("terms", ())) > 1 else f"term {terms} has",
         ratio=details.get("ratio", 0.0),
+        bfloat16="of the precision bfloat16, or because " if bfloat16 else "",
+        precision="the precision bfloat16, " if bfloat16 else "",
         or_teacher=", or the EMA momentum of the teacher is too low" if details.get("momentum") else "",
         or_no_projector=", or there is no projector" if details.get("no_projector") else "",
     )
+
+
+def uses_bfloat16(alarm: AlarmRow) -> bool:
+    """Return whether numbers that are not finite come from a run in bfloat16; its backward pass can overflow where float32 does not."""
+    return alarm.alarm == "not finite" and alarm.details.get("precision", "").startswith("bf16")
 
 
 def alarm_remedy(alarm: AlarmRow) -> str:
@@ -89,12 +107,16 @@ def alarm_remedy(alarm: AlarmRow) -> str:
             return ADD_PROJECTOR
         case "augmentation":
             return WEAKEN_VIEWS
+        case "views":
+            return CHECK_VIEWS
+        case "network":
+            return CHECK_NETWORK
         case "objective or views":
-            return CHECK_OBJECTIVE + fix
+            return (f"start a new run with {EXACT}, or " if uses_bfloat16(alarm) else "") + CHECK_OBJECTIVE + fix
         case _ if alarm.alarm == "not finite":
             lr, warmup = f"--optimizer.lr (now {details['lr']:g})", f"--schedule.warmup (now {details['warmup']:g} epochs)"
-            exact = ", or --machine.precision 32-true" if details["precision"] == "bf16-mixed" else ""
-            return f"start a new run with a lower {lr} or a longer {warmup}{exact}{fix}"
+            exact = f"{EXACT}, " if uses_bfloat16(alarm) else ""
+            return f"start a new run with {exact}a lower {lr} or a longer {warmup}{fix}"
         case _:
             changes = ["lower --optimizer.lr" + (f" (now {details['lr']:g})" if "lr" in details else ""), "lengthen --schedule.warmup"]
             if momentum := details.get("momentum"):

@@ -1,11 +1,11 @@
-"""Detect divergence, collapse and uncorrelated views in the log of a run, without labels.
+"""Detect divergence, collapse, uncorrelated views and constant views in the log of a run, without labels.
 
 `CollapseDetector` returns alarms as data (`AlarmRow`); `fullrank.monitoring.alarm_messages` formats them. `docs/alarm.md` lists the
 runs on which the thresholds were measured.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from fullrank.run.directory import Run
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 MIN_RELATIVE_VARIANCE = 1e-3  # minimum; untrained networks start at 10⁻², and training increases the relative variance
+ROUNDING_VARIANCE = 1e-10  # maximum relative variance of embeddings that are equal up to float32 rounding, (10⁻⁵)²
+MIN_DEVIATION = 1e-3  # minimum standard deviation of the pixels of views; 1 is that of the data, and views of real images are above 0.1
 MIN_EFFECTIVE_RANK = 2.0  # minimum; with a lower effective rank, the embeddings are close to a line
 MIN_RANK_SHARE = 1 / 2  # minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4
 MAX_COLLAPSED_SHARE = 1 / 6  # maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension
@@ -54,21 +56,34 @@ class CollapseDetector:
     diagonal projector is the identity at step 0, so one row is not enough to decide."""
     highest_rank: dict[str, float] = field(default_factory=dict)
     """The highest effective rank of each location since the end of burn-in."""
+    varied: bool = False
+    """Whether embeddings differed between images in any row so far."""
     raised: set[tuple[str, str]] = field(default_factory=set)
     """Kind and location of each alarm so far."""
 
     def update(self, row: Row) -> list[AlarmRow]:
         """Return the alarms that this row raises for the first time."""
-        alarms: list[AlarmRow] = []
+        new = []
+        for alarm in self.evaluate(row):
+            if (alarm.alarm, alarm.where) not in self.raised:
+                self.raised.add((alarm.alarm, alarm.where))
+                new.append(alarm)
+        return new
+
+    def evaluate(self, row: Row) -> Iterator[AlarmRow]:
+        """Yield the alarms of a row, also those that were raised before."""
         if isinstance(row, TrainRow):
             self.first_row = self.first_row or row
-            alarms = self.evaluate_loss(row, self.first_row)
+            yield from self.evaluate_loss(row, self.first_row)
+            yield from self.evaluate_variance(row, row.relative_variance or {}, "training images")
         elif isinstance(row, SpectrumRow):
             self.no_projector &= row.backbone == row.projector
-            alarms = self.evaluate_spectra(row) if row.step >= self.burn_in_end else []
-        new = [alarm for alarm in alarms if (alarm.alarm, alarm.where) not in self.raised]
-        self.raised |= {(alarm.alarm, alarm.where) for alarm in new}
-        return new
+            yield from self.evaluate_views(row)
+            if row.step >= self.burn_in_end:
+                yield from self.evaluate_spectra(row)
+            parts = {"backbone": row.backbone, "projector": row.projector}
+            variance = {where: part.relative_variance for where, part in parts.items() if part.samples >= 2 * MIN_DIMENSIONS}
+            yield from self.evaluate_variance(row, variance, "held-out images")
 
     def evaluate_loss(self, row: TrainRow, first: TrainRow) -> list[AlarmRow]:
         """Return an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
@@ -77,6 +92,27 @@ class CollapseDetector:
             return []
         observation = Observation("divergence", "loss", row.loss, threshold, {"first_loss": first.loss})
         return [_alarm(row, "loss", observation, "large steps", self.step_settings())]
+
+    def evaluate_views(self, row: SpectrumRow) -> list[AlarmRow]:
+        """Return an alarm if the views of all images are equal, or if each view has a single colour; also during burn-in."""
+        for metric, deviation in (("image_deviation", row.image_deviation), ("pixel_deviation", row.pixel_deviation)):
+            if deviation is not None and deviation < MIN_DEVIATION:
+                return [_alarm(row, "views", Observation("constant views", metric, deviation, MIN_DEVIATION, {}), "views", {})]
+        return []
+
+    def evaluate_variance(self, row: TrainRow | SpectrumRow, variance: Mapping[str, float | None], images: str) -> list[AlarmRow]:
+        """Return an alarm if all images have the same representation or the same embedding; whatever the loss, also during burn-in."""
+        equal = [where for where, value in variance.items() if value is not None and value <= ROUNDING_VARIANCE]
+        if not equal:
+            self.varied |= bool(variance)
+            return []
+        if ("constant views", "views") in self.raised:
+            cause = "views", {}
+        else:
+            cause = self.find_cause(uncorrelated=False) if self.varied else ("network", {})
+        # If all representations are equal, so are all embeddings.
+        observation = Observation("complete collapse", "batch_variance", variance[equal[0]] or 0.0, ROUNDING_VARIANCE, {"images": images})
+        return [_alarm(row, equal[0], observation, *cause)]
 
     def evaluate_spectra(self, row: SpectrumRow) -> list[AlarmRow]:
         """Return the most severe collapse of each location, and an alarm if the views are uncorrelated."""

@@ -34,11 +34,15 @@ class RunCost:
     """Cost of a forward pass of one image."""
     dimensions: tuple[int, ...]
     """Dimensions of the evaluated spectra: representation and embedding."""
+    views: float = 0.0
+    """Cost of a forward pass of the views of a batch of held-out images, for the held-out loss."""
 
     def evaluation(self, n: int) -> float:
-        """Return the cost of a spectrum evaluation on n images: forward passes, the smaller of Gram and covariance matrix, eigenvalues."""
+        """Return the cost of a spectrum evaluation on n images: forward passes, the smaller of Gram and covariance matrix, eigenvalues, and
+        the held-out loss.
+        """
         smaller = ((D, min(n, D)) for D in self.dimensions)
-        return n * self.image + sum(MATMUL_COST * n * D * m + EIGVALS_COST * m**3 for D, m in smaller)
+        return self.views + n * self.image + sum(MATMUL_COST * n * D * m + EIGVALS_COST * m**3 for D, m in smaller)
 
     def affordable(self, steps: int, n: int) -> float:
         """Return the number of spectrum evaluations on n images that together cost 1.5 % of `steps` training steps."""
@@ -96,10 +100,12 @@ def count_cost(method: Method, recipe: Recipe) -> RunCost:
     """
     sizes, D_b = view_sizes(recipe), feature_dim(method.backbone)
     images = {size: forward_flops(method, recipe.data.channels, size, recipe.batch_size) for size in sizes}
+    batch = sum(V * images[size] for size, V in sizes.items()) * recipe.batch_size
     return RunCost(
-        step=3 * sum(V * images[size] for size, V in sizes.items()) * recipe.batch_size / world_size(),
+        step=3 * batch / world_size(),
         image=images[build_preprocess(recipe).size],
         dimensions=(D_b, recipe.projector.dimensions(D_b)),
+        views=batch,
     )
 
 

@@ -1,5 +1,6 @@
-"""Show the progress of a run: a progress bar in a terminal, otherwise about twenty plain lines."""
+"""Show the progress of a run: a progress bar in a terminal, otherwise at most twenty plain lines."""
 
+import math
 import resource
 import sys
 import time
@@ -10,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-PLAIN_LINES = 20  # number of lines per run without a terminal
+PLAIN_LINES = 20  # maximum number of lines of a run without a terminal
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
@@ -40,7 +41,7 @@ class ProgressBar:
         self._console = console
         self._steps_per_epoch, self._batch_size, self._total = steps_per_epoch, batch_size, total
         self._start, self._started = start, time.perf_counter()
-        self._every = max(total // PLAIN_LINES, 1)
+        self._every = max(math.ceil(total / PLAIN_LINES), 1)
         self._progress = CaptionedProgress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=20),
@@ -59,13 +60,14 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def set_caption(self, terms: dict[str, float], effective_rank: float | None) -> None:
-        """Show the terms of the loss and the effective rank of the training batch."""
+    def set_caption(self, terms: dict[str, float], effective_rank: tuple[int, float] | None) -> None:
+        """Show the terms of the loss and, with the step at which it was measured, the effective rank of a training batch."""
         parts = [f"loss {sum(terms.values()):.3f}"]
         if len(terms) > 1:
             parts.append("= " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items()))
         if effective_rank is not None:
-            parts.append(f"· effective rank of the batch {effective_rank:.1f}")
+            measured_at, rank = effective_rank
+            parts.append(f"· effective rank of the batch {rank:.1f} at step {measured_at}")
         self._progress.caption = " ".join(parts)
 
     def advance(self, step: int) -> None:

@@ -21,8 +21,9 @@ from fullrank.launch.devices import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.monitoring.held_out_views import evaluate_held_out_views
 from fullrank.monitoring.progress import ProgressBar, forecast
-from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation
+from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.recipes import Recipe, build_preprocess, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.files import read_json, read_jsonl, write_json
@@ -31,8 +32,10 @@ from fullrank.run.replacement import discard
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.run.wandb_log import WandbOptions
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, save_checkpoint
+from fullrank.views import MultiViewTransform
 
 FORECAST_STEPS = 20  # number of steps before the forecast is printed
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
@@ -51,6 +54,7 @@ class TrainingRun:
     """The optimizer without Fabric's wrapper."""
     probe: OnlineProbe
     data: TrainingData
+    views: MultiViewTransform
     start: int
     """Number of steps already taken when the run was started or resumed."""
     total: int
@@ -97,11 +101,11 @@ class RunLogger:
 
     Args:
         run: the run in progress.
-        wandb: log to W&B too.
+        wandb: log to W&B too; a dict gives arguments of `wandb.init`.
         console: where to print.
     """
 
-    def __init__(self, run: TrainingRun, *, wandb: bool, console: Console) -> None:
+    def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
@@ -111,7 +115,7 @@ class RunLogger:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
         self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_step)
-        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, name=recipe.name)
+        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
         for row in Metrics.read(path / "metrics.jsonl"):
@@ -120,7 +124,7 @@ class RunLogger:
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
-        self.effective_rank: float | None = None
+        self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
         self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.spectrum_seconds = 0.0
@@ -189,6 +193,10 @@ class RunLogger:
                 images_per_second=round(self.progress.speed(step.step), 1),
                 probe_loss=float(probed["loss"]) if labelled else None,
                 probe_train_accuracy=accuracy if labelled else None,
+                relative_variance={
+                    "backbone": variance_within_views(step.R),
+                    "projector": variance_within_views(step.embeddings["Z"]),
+                },
                 **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
             )
         )
@@ -199,16 +207,17 @@ class RunLogger:
         started = time.perf_counter()
         with self.require_finite_embeddings(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
-        self.effective_rank = spectrum.effective_rank()
+        rank = spectrum.effective_rank()
+        self.effective_rank = step.step, rank
         self.spectrum_seconds += time.perf_counter() - started
         return {
-            "effective_rank": self.effective_rank,
+            "effective_rank": rank,
             "max_rank": min(spectrum.n - 1, spectrum.D),
             "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in spectrum.eigenvalues[:NUM_LEADING].tolist()),
         }
 
     def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
-        """Evaluate the spectra of the held-out images, and the intraclass correlation of the last batch's views.
+        """Evaluate the spectra of the held-out images, the loss on their views, and the intraclass correlation of the last batch's views.
 
         Args:
             step: number of steps so far.
@@ -217,15 +226,30 @@ class RunLogger:
         started, run = time.perf_counter(), self.run
         with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
             evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
+            views = evaluate_held_out_views(
+                run.method,
+                run.data.held_out,
+                run.views,
+                seed=run.recipe.seed,
+                batch_size=run.recipe.batch_size,
+                with_loss=step > 0,  # before the first step, BatchNorm has no running statistics
+            )
         self.spectrum_file.append(step, evaluation.spectra)
         labels = run.data.held_out_labels.to(evaluation.features.device)
+        counts = labels[labels >= 0].bincount()
+        labelled = int(counts.sum())
         self.log_row(
             SpectrumRow(
                 step=step,
                 epoch=self.epoch(step),
                 **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in evaluation.spectra.items()},
                 intraclass_correlation=None if R is None else intraclass_correlation(R),
-                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if bool((labels >= 0).any()) else None,
+                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if labelled else None,
+                probe_images=labelled or None,
+                probe_majority=int(counts.max()) / labelled if labelled else None,
+                held_out_loss=views.loss,
+                image_deviation=views.image_deviation,
+                pixel_deviation=views.pixel_deviation,
             )
         )
         self.spectrum_seconds += time.perf_counter() - started
@@ -238,8 +262,9 @@ class RunLogger:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
         for alarm in self.detector.update(row):
-            self.writer.write(alarm)
-            self.console.print(f"warning at step {row.step}: {alarm_message(alarm)}; {alarm_remedy(alarm)}", style="yellow")
+            text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+            self.writer.write(alarm, text)
+            self.console.print(f"warning at step {row.step}: {text}", style="yellow")
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the last step.
@@ -278,10 +303,11 @@ class RunLogger:
         """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before the step."""
         recipe = self.run.recipe
         alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
-        self.writer.write(alarm)
+        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+        self.writer.write(alarm, text)
         checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
         saved = f"the checkpoint of step {checkpoints[-1]} is complete" if checkpoints else "no checkpoint has been written yet"
-        return UserError(f"{alarm_message(alarm)}; {alarm_remedy(alarm)}; {saved}")
+        return UserError(f"{text}; {saved}")
 
     def save_checkpoint(self, step: int) -> None:
         """Check loss and weights, flush the log to the disk, and write a checkpoint.

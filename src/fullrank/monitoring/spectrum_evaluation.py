@@ -68,3 +68,16 @@ def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
     A = A - A.mean((0, 1))
     V, square = len(A), A.square().sum()
     return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()
+
+
+def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
+    """Return the share of the mean square of X that is variance between the images of a view: 0 if all images have the same output.
+
+    Σ_v Σ_i ‖x_vi − mean_v‖² / Σ_v Σ_i ‖x_vi‖², and 0 if X is zero.
+
+    >>> variance_within_views(torch.randn(2, 1, 3).expand(2, 8, 3)) < 1e-14, variance_within_views(torch.zeros(2, 8, 3))
+    (True, 0.0)
+    """
+    A = to_float64(X)
+    square = A.square().sum()
+    return ((A - A.mean(1, keepdim=True)).square().sum() / square).item() if square > 0 else 0.0

@@ -1,4 +1,4 @@
-"""The check of an objective's tensors at each call, from the axes of its signature, so that a wrong call is one line and not a wrong number."""
+"""The check of an objective's tensors at each call, from the axes in its signature; a wrong call is an error, never a number."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the signature of an objective declares: its tensors, its number of views, and its hyperparameters."""
+"""What the signature of an objective declares: its tensors, number of views, hyperparameters, and whether it draws random numbers."""
 
 import inspect
 from collections.abc import Callable
@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 from fullrank.objectives.terms import Terms
 
 T = TypeVar("T")
+
+GENERATOR = "generator"
+"""Name of the argument through which an objective gets its random numbers."""
 
 
 def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
@@ -24,12 +27,27 @@ def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
 def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     """Return the keyword-only arguments of an objective with their defaults, or with the values that a `functools.partial` binds.
 
+    `generator` is not among them, because the training loop supplies it.
+
     >>> from functools import partial
     >>> from fullrank.objectives import vicreg
     >>> hyperparameters(partial(vicreg, covariance=4.0))
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
-    return {p.name: p.default for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    keyword_only = (p for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY)
+    return {p.name: p.default for p in keyword_only if p.name != GENERATOR}
+
+
+def takes_generator(function: Callable[..., Any]) -> bool:
+    """Return whether a function draws random numbers from a keyword-only argument `generator: torch.Generator`.
+
+    >>> def sliced(Z, *, generator):
+    ...     return {}
+    >>> takes_generator(sliced), hyperparameters(sliced)
+    (True, {})
+    """
+    parameter = inspect.signature(function).parameters.get(GENERATOR)
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
 
 
 def bind_shared_hyperparameters(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:

@@ -66,6 +66,7 @@ def build_method(recipe: Recipe) -> Method:
         method = build(partial(_make_encoder, recipe), objective, views, **recipe.method)
     if not isinstance(method, Method):
         raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
+    method.seed = recipe.seed
     return method
 
 

@@ -1,21 +1,26 @@
 """A dry run: one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.conformance.check_result import exception_line
-from fullrank.conformance.terms import RETURN_FORM, form_error
+from fullrank.conformance.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
 from fullrank.recipes.assemble import view_sizes
 from fullrank.recipes.recipe import Recipe
 
 
-def dry_run(method: Method, recipe: Recipe) -> None:
+def dry_run(method: Method, recipe: Recipe) -> str:
     """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random tensors for a user's.
+
+    Returns:
+        A warning if the user's objective is no function of its tensors and its generator, else an empty string.
 
     Raises:
         UserError: the objective rejects the shapes, or the user's objective raises an exception or returns no valid loss.
@@ -28,7 +33,8 @@ def dry_run(method: Method, recipe: Recipe) -> None:
             method.terms(embeddings)
         method.train()
     if ":" in recipe.objective:
-        _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
+        return _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
+    return ""
 
 
 def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Tensor]:
@@ -43,14 +49,22 @@ def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Te
         raise UserError(f"{network} fails on views of {sizes} px ({exception_line(error)}); {remedy}") from error
 
 
-def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> None:
+def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> str:
     """Check the loss of a user's objective on random tensors, which are not fake, so the objective may use `.item()` and `.numpy()`."""
     rng = torch.Generator().manual_seed(0)
     tensors: dict[str, Tensor] = {key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()}
+
+    def evaluate() -> Any:
+        arguments = tensors | method.state_tensors()
+        random = {GENERATOR: method.generator()} if takes_generator(method.objective) else {}
+        return method.objective(*(arguments[key] for key in tensor_names(method.objective)), **random)
+
     try:
         with torch.random.fork_rng(devices=()):
-            arguments = tensors | method.state_tensors()
-            terms = method.objective(*(arguments[key] for key in tensor_names(method.objective)))
+            state = GlobalRandomState()
+            terms = evaluate()
+            drawn = state.changed()
+            again = evaluate()
     except UserError:
         raise
     except Exception as error:
@@ -60,3 +74,11 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
         raise UserError(f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation")
+    if not isinstance(again, dict) or list(again) != list(terms):
+        raise UserError(f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}")
+    if drawn:
+        cause = f"objective '{name}' draws from the global generator of {' and '.join(drawn)}"
+        return f"warning: {cause}, so each number of processes trains other weights; {TAKE_A_GENERATOR}"
+    if any(not torch.allclose(terms[key], again[key], rtol=1e-4, equal_nan=True) for key in terms):
+        return f"warning: objective '{name}' returns another loss at a second call with equal tensors; a resumed run would differ"
+    return ""

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from fullrank.errors import UserError, pick, suggest
 from fullrank.methods import Builder, method_builder
 from fullrank.objectives import OBJECTIVES, Objective
+from fullrank.objectives.signature import GENERATOR
 from fullrank.structure import FINITE, structure
 
 _imported: dict[str, Callable[..., Any]] = {}
@@ -178,7 +179,12 @@ def fill_defaults(function: Callable[..., Any], values: Mapping[str, Any], what:
 def _keyword_arguments(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return the type and the default of each keyword-only argument; without an annotation, the type is that of the default."""
     hints = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__, include_extras=True)
-    keyword_only = (p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY)
+    keyword_only = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != GENERATOR]
+    for parameter in keyword_only:
+        if type(parameter.default) in (list, dict, set):
+            name = getattr(function, "__name__", type(function).__name__)
+            kind = type(parameter.default).__name__
+            raise UserError(f"'{name}' has a {kind} as the default of {parameter.name}, expected a value that cannot change; give a tuple")
     return {p.name: (hints.get(p.name, type(p.default)), p.default) for p in keyword_only}
 
 

@@ -53,7 +53,7 @@ def photos_recipe(
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:
-        raise UserError(f"{source} has {n} images, expected at least 32 for training; to try fullrank, run `fullrank pretrain digits`")
+        raise UserError(f"{source} has {n} training images, expected at least 32; to try fullrank, run `fullrank pretrain digits`")
     size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
     if batch_size is None:
         batch_size = 256

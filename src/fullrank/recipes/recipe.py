@@ -26,7 +26,6 @@ from fullrank.views import ViewConfig
 RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
 Count = Annotated[int, between(0, 1_000_000_000)]
 Every = Annotated[int, between(1, 1_000_000_000)]
-KeptCheckpoints = Annotated[int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)]
 
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
 """Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D × D covariance of N
@@ -171,7 +170,7 @@ class Recipe:
     """Seed of the weights, the order of the images and the views."""
     checkpoints: Annotated[int, between(1, 10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
-    keep_checkpoints: KeptCheckpoints = 2
+    keep_checkpoints: Annotated[int, Requirement("of at least 1, or -1 for all", lambda count: count == -1 or 1 <= count <= 10_000)] = 2
     """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
@@ -205,6 +204,7 @@ class Recipe:
 FREE_FIELDS = (
     *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
+    *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in

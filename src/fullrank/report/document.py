@@ -71,7 +71,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     Args:
         head: names of the columns, as text.
         rows: cells, as HTML.
-        caption: as text.
+        caption: as text; may be empty.
         stacks: on a phone, show each row as a card.
         wide: in a wide window, let the table be wider than the text.
     """
@@ -84,7 +84,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     )
     table_class = ' class="stacks"' if stacks else ""
     scroll_class = "scroll wide" if wide else "scroll"
-    content = f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    content = f"{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="{scroll_class}"><table{table_class}>{content}</table></div>'
 
 

@@ -3,17 +3,16 @@
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from math import isinf, isnan
 
 import numpy as np
 import torch
 
 from fullrank.report.document import html_table
+from fullrank.report.number_format import number
 from fullrank.report.run_summary import RunSummary
-from fullrank.report.text import format_count
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, MetricValue, Spectrum, compute_metrics
-from fullrank.spectrum.metrics import CENTRED
+from fullrank.spectrum.metrics import BETTER, CENTRED
 
 WARNING_MARK = "†"
 """The mark of a value that has a warning."""
@@ -51,10 +50,12 @@ def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
         metric = METRICS[key]
         convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
         name = f"{escape(metric.name)}<br><small>{_formula(metric.formula + convention)}</small>"
-        rows.append([name, *(cell(values[key]) for values in columns.values()), f"<small>{escape(metric.small_sample_bias)}</small>"])
+        better, bias = (f"<small>{escape(text)}</small>" for text in (metric.better.replace("none", "–"), metric.small_sample_bias))
+        rows.append([name, *(cell(values[key]) for values in columns.values()), better, bias])
     notes = footnotes(value for values in columns.values() for value in values.values())
-    head = [f"metric of the {subject}", *columns, f"{WARNING_MARK}: bias with few samples"]
-    return html_table(head, rows, caption=f"The last spectra of the {subject}. λ: {CENTRED}.", stacks=True, wide=len(columns) > 2) + notes
+    head = [f"metric of the {subject}", *columns, "better", f"{WARNING_MARK}: bias with few samples"]
+    caption = f"The last spectra of the {subject}. λ: {CENTRED}. Better: {BETTER}."
+    return html_table(head, rows, caption=caption, stacks=True, wide=len(columns) > 2) + notes
 
 
 def _formula(text: str) -> str:
@@ -81,16 +82,3 @@ def footnotes(metrics: Iterable[MetricValue]) -> str:
     """Return the warnings as HTML, one footnote per number of samples; empty without warnings."""
     texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
     return f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""
-
-
-def number(value: float) -> str:
-    """Return a number with three or four digits.
-
-    >>> number(0.98765), number(45.25), number(3.0), number(float("inf")), number(2.5e9)
-    ('0.988', '45.2', '3', '∞', '2.5e+09')
-    """
-    if isinf(value) or isnan(value):
-        return "∞" if isinf(value) else "–"
-    if 1000 <= abs(value) < 1e6:
-        return format_count(value)
-    return f"{value:.3g}"

@@ -16,6 +16,7 @@ from fullrank.report.document import figure_block, html_document, json_details, 
 from fullrank.report.metrics import metrics_table
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
+from fullrank.report.scores import evaluation_table
 from fullrank.report.spectrum import slider_positions, spectrum_figure
 from fullrank.report.training_curves import eigenvalue_figure, loss_figure, progress_figure
 from fullrank.run.spectrum_history import LOCATIONS
@@ -24,9 +25,12 @@ PICTURE_BYTES = 400_000
 """Size of all pictures together; larger pictures are reduced."""
 
 CAPTIONS = {
-    "losses": "The weighted terms of the objective. Their sum is the loss that is minimised.",
-    "progress": "Effective rank: exp(−Σ p log p), where p are the singular values of the centred embeddings divided by their sum (Roy and "
-    "Vetterli 2007). Faint: the same on the training batch, where it cannot exceed the number of samples.",
+    "losses": "The weighted terms of the objective. Their sum is the loss that is minimised (faint). The curve with points is the same "
+    "objective in eval mode, on views of held-out images that are the same at every evaluation.",
+    "progress": "Agreement of the views: share of the variance of a batch's representations that is between images, not between views of "
+    "one image; higher is better. Effective rank: exp(−Σ p log p), where p are the singular values of the centred embeddings divided by "
+    "their sum (Roy and Vetterli 2007). The rank often rises first and falls while features improve: it finds collapse, but a higher rank "
+    "does not mean better features. Faint: the same on the training batch, where the rank cannot exceed the number of samples.",
     "backbone": "Eigenvalues of the centred covariance of the representations (output of the backbone). Faint: the first spectrum of the "
     "run. A collapsed dimension falls below the frame; n images have at most n − 1 eigenvalues above zero.",
     "projector": "Eigenvalues of the centred covariance of the embeddings (output of the projector), which the objective receives. Faint: "
@@ -89,12 +93,12 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     sections = {
         "Summary": tables.summary_table(runs) + tables.notes_list(runs),
         "Comparison": tables.comparison_table(runs),
-        "Accuracy and rank": blocks.get("progress", ""),
+        "Accuracy, agreement and rank": blocks.get("progress", ""),
         "Alarms": tables.alarm_table(runs),
         "Spectrum": (_slider(len(positions)) if positions else "") + spectra,
         "Metrics": metrics_table(runs),
         "Loss": blocks.get("losses", ""),
-        "Evaluation": tables.evaluation_table(runs) + tables.evaluation_notes(runs),
+        "Evaluation": evaluation_table(runs) + tables.evaluation_list(runs),
         "Images": _pictures(runs) if images else "",
         "Recipe": tables.recipe_table(runs) + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
         "Environment": "".join(json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment),

@@ -1,6 +1,7 @@
 """The content of a run directory that a report shows, with notes on files that are missing or damaged."""
 
 import io
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -33,6 +34,8 @@ class RunSummary:
     spectra: SpectrumHistory | None = None
     evaluations: tuple[Evaluation, ...] = ()
     views: bytes | None = None
+    last_checkpoint: int | None = None
+    """The step of the newest checkpoint."""
     decode_errors: int = 0
     """Number of files that could not be read as images."""
     file_notes: tuple[str, ...] = ()
@@ -78,7 +81,7 @@ def read_run_summary(path: Path) -> RunSummary:
     Traceback (most recent call last):
     fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
     """
-    if not (path / "recipe.json").is_file():
+    if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
         raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
     run, notes = Run(path), []
 
@@ -97,23 +100,52 @@ def read_run_summary(path: Path) -> RunSummary:
     if not metrics:
         state = "is empty" if (path / "metrics.jsonl").exists() else "is missing"
         notes.append(f"metrics.jsonl {state}: there are no curves over training.")
+    spectra = read("spectrum.npz", "spectra", "there is no spectrum figure")
     if metrics.incomplete_line is not None:
         notes.append(
             f"The last line of metrics.jsonl (line {metrics.incomplete_line}) is incomplete and was skipped; killed runs leave such lines."
         )
+    recipe = read_json(path / "recipe.json")  # as JSON, so that recipes of older versions can be shown too
+    checkpoints = [checkpoint.step for checkpoint in run.checkpoints]
+    notes += _gaps(metrics, spectra, log_every=recipe.get("log_every"), checkpoints=checkpoints)
     return RunSummary(
         label=path.resolve().name,
-        recipe=read_json(path / "recipe.json"),  # as JSON, so that recipes of older versions can be shown too
+        recipe=recipe,
         environment=read("environment.json", "environment", "versions, hardware and duration are unknown") or {},
         train=metrics.train,
         spectrum=metrics.spectrum,
         alarms=metrics.alarms,
-        spectra=read("spectrum.npz", "spectra", "there is no spectrum figure"),
+        spectra=spectra,
         evaluations=read("evaluation.json", "evaluations", "the run was not evaluated (fullrank evaluate)") or (),
         views=_read_picture(path / "views.png", notes),
+        last_checkpoint=checkpoints[-1] if checkpoints else None,
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
         file_notes=tuple(notes),
     )
+
+
+def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, checkpoints: Sequence[int]) -> list[str]:
+    """Return one sentence for each part of the training that the log or the spectra do not cover.
+
+    Every run evaluates its spectrum at step 0 and logs its last step, so rows that are missing there were removed.
+    """
+    notes, steps = [], [row.step for row in metrics]
+    lost = "were lost, for example because the file was emptied"
+    if steps and min(steps) > (log_every if isinstance(log_every, int) else 0):
+        notes.append(f"There are no metrics before step {min(steps)}: earlier rows of metrics.jsonl {lost}.")
+    if steps and checkpoints and max(steps) < max(checkpoints):
+        notes.append(
+            f"There are no metrics after step {max(steps)}, but a checkpoint of step {max(checkpoints)}: rows of metrics.jsonl {lost}."
+        )
+    if spectra is not None:
+        logged = {row.step for row in metrics.spectrum}
+        missing = sorted(logged - set(spectra.steps.tolist()))
+        if missing:
+            span = f"step {missing[0]}" if len(missing) == 1 else f"steps {missing[0]} to {missing[-1]}"
+            notes.append(f"spectrum.npz lacks {len(missing)} of {len(logged)} spectra ({span}): they {lost}.")
+        elif not logged and spectra.steps[0] > 0:
+            notes.append(f"There are no spectra before step {spectra.steps[0]}: earlier spectra of spectrum.npz {lost}.")
+    return notes
 
 
 def _read_picture(path: Path, notes: list[str]) -> bytes | None:

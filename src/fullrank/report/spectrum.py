@@ -18,8 +18,8 @@ from fullrank.report.figures import (
     round_significant,
     spread_indices,
 )
+from fullrank.report.number_format import format_count
 from fullrank.report.run_summary import RunSummary
-from fullrank.report.text import format_count
 from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
 
 # Limits that keep the page small: positions of the slider, eigenvalues of one spectrum, eigenvalues of all runs together.

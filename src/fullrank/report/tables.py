@@ -2,67 +2,75 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from html import escape
 
-from fullrank.evaluation.result import ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.report.document import html_table, label_html
+from fullrank.report.measures import MEASURES, Measure, differing_conditions
 from fullrank.report.metrics import WARNING_MARK, cell, footnotes, last_metrics
+from fullrank.report.number_format import format_count
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 from fullrank.report.run_summary import RunSummary
-from fullrank.report.text import (
-    NOT_MEASURED,
-    format_count,
-    format_percent,
-    judge_run,
-    last_accuracy,
-    last_measurements,
-    list_notes,
-    run_facts,
-)
+from fullrank.report.scores import MAJORITY, evaluation_notes, score_columns
+from fullrank.report.text import judge_run, list_notes, run_facts, training_length
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS
 
-COMPARED_METRICS = ("effective_rank", "collapsed_dimensions")
-"""The metrics of each location in the comparison."""
-
 
 def summary_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table with a row per run: what was trained and, for a single run, the last metrics (see `comparison_table`)."""
-    facts = [run_facts(run) | (last_measurements(run) if len(runs) == 1 else {}) for run in runs]
+    """Return what was trained: a row for each fact of a single run, or a row for each of several runs."""
+    facts = [run_facts(run) for run in runs]
+    if len(runs) == 1:
+        rows = [[escape(name), escape(value)] for name, value in facts[0].items()]
+        return html_table(["run", runs[0].label], rows, caption="") + measures_table(runs[0])
     rows = [[label_html(i, run.label), *map(escape, facts[i].values())] for i, run in enumerate(runs)]
-    caption = (
-        "Recipe and length of each run." if len(runs) > 1 else "Recipe, length, last online accuracy and last effective rank of the run."
-    )
-    return html_table(["run", *facts[0]], rows, caption=caption, stacks=True, wide=True)
+    return html_table(["run", *facts[0]], rows, caption="", stacks=True)
+
+
+def measures_table(run: RunSummary) -> str:
+    """Return a row for each measure at the end of the run: value, what is better, and meaning; empty if the run has none."""
+    rows = [
+        [escape(measure.name), _measure_cell(measure, run), measure.better.replace("none", "–"), escape(measure.meaning)]
+        for measure in MEASURES
+        if measure.value(run)
+    ]
+    return html_table(["measure", "at the end", "better", "meaning"], rows, caption="", stacks=True) if rows else ""
+
+
+def _measure_cell(measure: Measure, run: RunSummary) -> str:
+    detail = escape(measure.detail(run)).replace(", ", "<br>")
+    return (escape(measure.value(run)) or "–") + (f"<br><small>{detail}</small>" if detail else "")
 
 
 def comparison_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table with a row per run: the differences of its recipe, its last metrics and accuracies; empty for a single run."""
+    """Return a table with a row per run: differences of its recipe, measures at the end, accuracies; empty for a single run.
+
+    A measure has no column if the recipes of the runs differ in a setting that it depends on.
+    """
     if len(runs) < 2:
         return ""
-    metrics = [{location: last_metrics(run, location) for location in LOCATIONS} for run in runs]
     descriptions = describe_differences([run.recipe for run in runs])
     columns = {"difference": ["" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)]}
-    values = {
-        f"{METRICS[name].name}, {location}": [run_metrics[location].get(name) for run_metrics in metrics]
-        for name in COMPARED_METRICS
-        for location in LOCATIONS
+    columns["training"] = [training_length(run) for run in runs]
+    left_out = {measure.name: entries for measure in MEASURES if (entries := differing_conditions(measure, runs))}
+    columns |= {measure.head: [_measure_cell(measure, run) for run in runs] for measure in MEASURES if measure.name not in left_out}
+    columns |= {f"{name} ↑" if name.partition(",")[0] != MAJORITY else name: cells for name, cells in score_columns(runs).items()}
+    values = [last_metrics(run, location).get("collapsed_dimensions") for location in LOCATIONS for run in runs]
+    # Healthy projectors have collapsed dimensions too.
+    collapsed = {
+        f"collapsed dimensions, {where}{' ↓' if where == 'backbone' else ''}": values[k * len(runs) :][: len(runs)]
+        for k, where in enumerate(LOCATIONS)
     }
-    columns |= {name: [cell(value) if value else "–" for value in column] for name, column in values.items()}
-    columns["online accuracy"] = [last_accuracy(run) for run in runs]
-    scores = [[score for score in _scores(run) if score.features == "backbone"] for run in runs]
-    for probe in dict.fromkeys(score.probe for run_scores in scores for score in run_scores):
-        columns[probe] = ["".join(_score_cell(score) for score in run_scores if score.probe == probe) or "–" for run_scores in scores]
-    shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–", NOT_MEASURED) for text in cells)}
+    columns |= {name: [cell(value) if value else "–" for value in column] for name, column in collapsed.items()}
+    shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–") for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    warnings = footnotes(value for column in values.values() for value in column if value)
-    caption = "Metrics of the last spectrum, and accuracies of the backbone."
+    caption = "At the end of each run; accuracies of the backbone. ↑: higher is better, ↓: lower is better. "
+    caption += "A higher effective rank does not mean better features. "
+    caption += " ".join(f"No {name}: it depends on settings that differ ({', '.join(entries)})." for name, entries in left_out.items())
+    warnings = footnotes(value for value in values if value)
     if warnings:
-        biases = ", ".join(f"{METRICS[name].name}: {METRICS[name].small_sample_bias}" for name in COMPARED_METRICS)
-        caption += f" {WARNING_MARK}: biased by the small number of samples ({biases})."
-    return html_table(["run", *shown], rows, caption=caption, stacks=True, wide=True) + warnings
+        caption += f" {WARNING_MARK}: biased by the small number of samples ({METRICS['collapsed_dimensions'].small_sample_bias})."
+    return html_table(["run", *shown], rows, caption=caption.strip(), stacks=True, wide=True) + warnings
 
 
 def verdict_paragraphs(runs: Sequence[RunSummary]) -> str:
@@ -75,48 +83,9 @@ def verdict_paragraphs(runs: Sequence[RunSummary]) -> str:
     return "\n".join(lines)
 
 
-def evaluation_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table of accuracies, probes in rows and feature sets in columns; empty if no run was evaluated."""
-    cells = {(score.probe, i, score.features): _score_cell(score) for i, run in enumerate(runs) for score in _scores(run)}
-    if not cells:
-        return ""
-    features = dict.fromkeys(name for *_, name in cells)
-    rows = [
-        [
-            escape(probe),
-            *([label_html(i, runs[i].label)] if len(runs) > 1 else []),
-            *(cells.get((probe, i, name), "–") for name in features),
-        ]
-        for probe in dict.fromkeys(probe for probe, *_ in cells)
-        for i in sorted({i for name, i, _ in cells if name == probe})
-    ]
-    head = ["probe", *(["run"] if len(runs) > 1 else []), *features]
-    return html_table(head, rows, caption="Accuracy on the test images: mean ± standard deviation over n repetitions.", stacks=True)
-
-
-def _scores(run: RunSummary) -> tuple[ProbeScore, ...]:
-    """Return all scores of a run; with several data sets, the name of a probe ends with its data set."""
-    if len(run.evaluations) < 2:
-        return tuple(score for evaluation in run.evaluations for score in evaluation.scores)
-    return tuple(replace(score, probe=f"{score.probe}, {evaluation.data}") for evaluation in run.evaluations for score in evaluation.scores)
-
-
-def _score_cell(score: ProbeScore) -> str:
-    """Return an accuracy with its standard deviation and its number of repetitions, if it has them."""
-    mean = format_percent(score.accuracy)
-    if score.sd is not None:
-        mean = mean.replace("%", f"± {100 * score.sd:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
-    return mean + (f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else "")
-
-
-def evaluation_notes(runs: Sequence[RunSummary]) -> str:
+def evaluation_list(runs: Sequence[RunSummary]) -> str:
     """Return a list of the images that were used and of the scores that were not computed."""
-    notes = []
-    for i, run in enumerate(runs):
-        for evaluation in run.evaluations:
-            notes += [(i, f"{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images.")]
-            notes += [(i, text) for text in (evaluation.statement, *(f"Not computed: {text}" for text in evaluation.left_out)) if text]
-    return _html_list(runs, notes)
+    return _html_list(runs, [(i, text) for i, run in enumerate(runs) for text in evaluation_notes(run)])
 
 
 def recipe_table(runs: Sequence[RunSummary]) -> str:

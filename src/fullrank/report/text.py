@@ -1,16 +1,15 @@
-"""The text about a run: its verdict, its facts and its notes; and number formatting."""
+"""The text about a run: its verdict, its facts and its notes."""
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from fullrank.monitoring.alarm_messages import alarm_message
+from fullrank.report.measures import held_out_loss, last_quarter_share, still_improving, view_agreement
+from fullrank.report.number_format import NOT_RECORDED, format_count, format_duration, format_percent
 from fullrank.report.recipe_differences import describe_projector
 from fullrank.report.run_summary import RunSummary, look_up, series
+from fullrank.report.scores import headline_score
 from fullrank.run.spectrum_history import LOCATIONS
-
-NOT_RECORDED = "not recorded"
-NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,30 +17,69 @@ class Verdict:
     """Whether a run is healthy."""
 
     level: str
-    """`good`, `warning`, `failed` or `unknown`."""
+    """`good`, `unfinished`, `warning`, `failed` or `unknown`."""
     text: str
 
 
 def judge_run(run: RunSummary) -> Verdict:
-    """Return the verdict on a run from its log: first whether the loss is finite, then the alarms, then the last spectrum."""
+    """Return the verdict on a run from its log: whether it failed, whether it raised an alarm, whether it is finished.
+
+    Only a finished run without alarm and without collapsed dimensions is good. The text then says what can tell a better run from a worse
+    one: the agreement of the views, the held-out loss and the accuracies, but not the rank.
+    """
     if not run.train and not run.spectrum:
         return Verdict(level="unknown", text="There is no log, so the run cannot be judged.")
     steps, losses = series(run.train, lambda row: row.loss)
     if losses and losses[-1] is None:
         return Verdict(level="failed", text=f"Failed: the loss is not finite at step {format_count(steps[-1])}, the last logged step.")
-    ranks, collapsed = _rank_sentence(run), _collapsed_sentence(run)
     if run.alarms:
-        last, n = run.alarms[-1], len(run.alarms)
+        last = run.alarms[-1]
         if last.alarm == "not finite" and not (steps and steps[-1] > last.step):  # the run ended there
             return Verdict(level="failed", text=f"Failed at step {format_count(last.step)}: {alarm_message(last)}.")
+    collapsed, unfinished = _collapsed_sentence(run), unfinished_sentence(run)
+    end = " ".join(filter(None, (_measures_sentence(run), _improvement_sentence(run) if not unfinished else "", headline_score(run))))
+    if run.alarms:
+        n = len(run.alarms)
         count = f"{n} alarms were raised, the last" if n > 1 else "An alarm was raised"
         sentence = f"{count} at step {format_count(last.step)}: {alarm_message(last)}."
-        return Verdict(level="warning", text=" ".join(filter(None, (sentence, collapsed, ranks))))
+        return Verdict(level="warning", text=" ".join(filter(None, (sentence, unfinished, collapsed, end))))
     if collapsed:
-        return Verdict(level="warning", text=f"No alarm was raised, but dimensions have collapsed. {collapsed}")
-    if not ranks:
+        text = f"No alarm was raised, but dimensions have collapsed. {collapsed}"
+        return Verdict(level="warning", text=" ".join(filter(None, (text, unfinished, end))))
+    if unfinished:
+        return Verdict(level="unfinished", text=" ".join(filter(None, (unfinished, "No alarm was raised so far.", end))))
+    if not run.spectrum:
         return Verdict(level="unknown", text="No alarm was raised, but the run has no spectrum.")
-    return Verdict(level="good", text=f"No alarm was raised. {ranks}")
+    return Verdict(level="good", text=" ".join(filter(None, ("Finished without an alarm.", end))))
+
+
+def unfinished_sentence(run: RunSummary) -> str:
+    """Return where the log of an unfinished run ends; empty if the run is finished or its length is unknown."""
+    epochs = look_up(run.recipe, "epochs")
+    rows = run.train or run.spectrum
+    if not isinstance(epochs, int | float) or not rows or rows[-1].epoch >= epochs:
+        return ""
+    where = f"the log ends in epoch {rows[-1].epoch:.4g} of {epochs}"
+    if run.last_checkpoint is not None and run.last_checkpoint > rows[-1].step:
+        return f"Incomplete log: {where}, but there is a checkpoint of step {format_count(run.last_checkpoint)}."
+    return f"Unfinished: {where}; the run was interrupted or is still running (continue with fullrank pretrain --resume)."
+
+
+def _measures_sentence(run: RunSummary) -> str:
+    """Return the agreement of the views and the held-out loss at the end; empty if the log has neither."""
+    agreement, loss = view_agreement(run), held_out_loss(run)
+    parts = [f"the views of one image share {format_percent(agreement)} of the variance"] if agreement is not None else []
+    parts += [f"the held-out loss is {loss:.4g}"] if loss is not None else []
+    return f"At the end, {' and '.join(parts)}." if parts else ""
+
+
+def _improvement_sentence(run: RunSummary) -> str:
+    """Return a sentence if a finished run still improved at its end; otherwise an empty text."""
+    share = last_quarter_share(run)
+    if share is None or not still_improving(run):
+        return ""
+    percent = f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
+    return f"Still improving at the end: the last quarter made {percent} of the decrease of the held-out loss, so more epochs may help."
 
 
 def run_facts(run: RunSummary) -> dict[str, str]:
@@ -51,27 +89,17 @@ def run_facts(run: RunSummary) -> dict[str, str]:
         "backbone": _backbone(run),
         "projector": describe_projector(run.recipe) or NOT_RECORDED,
         "data": str(look_up(run.recipe, "data", "source") or NOT_RECORDED),
-        "training": f"{format_count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g} epochs" if run.train else NOT_RECORDED,
+        "training": training_length(run),
         "duration": format_duration(run.environment.get("duration_seconds")),
     }
 
 
-def last_measurements(run: RunSummary) -> dict[str, str]:
-    """Return the last online accuracy and the last effective ranks."""
-    ranks = {f"effective rank, {location}": last_effective_rank(run, location) or NOT_RECORDED for location in LOCATIONS}
-    return {"online accuracy": last_accuracy(run)} | ranks
-
-
-def last_accuracy(run: RunSummary) -> str:
-    """Return the last accuracy of the online probe on held-out images."""
-    _, values = series(run.spectrum, lambda row: row.probe_accuracy)
-    return format_percent(values[-1]) if values and values[-1] is not None else NOT_MEASURED
-
-
-def last_effective_rank(run: RunSummary, location: str) -> str:
-    """Return the last effective rank, for example `45.2 of 512`; empty if there is none."""
-    metrics = run.logged_metrics(location)
-    return f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}" if metrics and isfinite(metrics.effective_rank) else ""
+def training_length(run: RunSummary) -> str:
+    """Return the steps and the epochs of the log, and how many epochs were planned if there were more."""
+    if not run.train:
+        return NOT_RECORDED
+    planned = f" of {look_up(run.recipe, 'epochs')}" if unfinished_sentence(run) else ""
+    return f"{format_count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g}{planned} epochs"
 
 
 def list_notes(run: RunSummary) -> list[str]:
@@ -83,21 +111,12 @@ def list_notes(run: RunSummary) -> list[str]:
     if not_finite:
         steps = f"{len(not_finite)} logged steps, first at step" if len(not_finite) > 1 else "logged step"
         notes.append(f"The loss is not finite at {steps} {format_count(not_finite[0])}; the curves have gaps there.")
-    epochs = look_up(run.recipe, "epochs")
-    if run.train and epochs is not None and epochs - run.train[-1].epoch >= 1:
-        notes.append(f"The log ends in epoch {run.train[-1].epoch:.4g} of {epochs}: the run was stopped or is still running.")
     if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
         notes.append(f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the effective rank "
                      "is too small.")  # fmt: skip
     if run.decode_errors:
         notes.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
     return notes
-
-
-def _rank_sentence(run: RunSummary) -> str:
-    """Return the effective ranks of the last spectrum in a sentence; empty if there is none."""
-    ranks = [f"{rank} dimensions ({location})" for location in LOCATIONS if (rank := last_effective_rank(run, location))]
-    return f"The last effective rank is {' and '.join(ranks)}." if ranks else ""
 
 
 def _collapsed_sentence(run: RunSummary) -> str:
@@ -124,35 +143,3 @@ def _backbone(run: RunSummary) -> str:
         return str(config or NOT_RECORDED)
     arguments = ", ".join(f"{key}={value}" for key, value in (config.get("arguments") or {}).items())
     return f"{config.get('name', NOT_RECORDED)}" + (f" ({arguments})" if arguments else "")
-
-
-def format_count(n: int | float) -> str:
-    """Return an integer with thin spaces between its thousands.
-
-    >>> format_count(1234567).split("\N{NARROW NO-BREAK SPACE}")
-    ['1', '234', '567']
-    """
-    return f"{n:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def format_percent(fraction: int | float) -> str:
-    """Return a fraction in percent.
-
-    >>> format_percent(0.9123).split()
-    ['91.2', '%']
-    """
-    return f"{100 * fraction:.1f}\N{NO-BREAK SPACE}%"
-
-
-def format_duration(seconds: int | float | None) -> str:
-    """Return a duration in its two largest units.
-
-    >>> format_duration(7384), format_duration(42.3), format_duration(100_000), format_duration(None)
-    ('2 h 3 min', '42 s', '1 d 3 h', 'not recorded')
-    """
-    if not isinstance(seconds, int | float) or not isfinite(seconds):
-        return NOT_RECORDED
-    days, hours, minutes, rest = (int(seconds // 86400), int(seconds // 3600 % 24), int(seconds // 60 % 60), int(seconds % 60))
-    parts = [f"{value} {unit}" for value, unit in zip((days, hours, minutes, rest), ("d", "h", "min", "s"), strict=True)]
-    first = next((k for k, value in enumerate((days, hours, minutes, rest)) if value), 3)
-    return " ".join(parts[first : first + 2])

@@ -63,16 +63,21 @@ class Panel:
 
 def loss_figure(runs: Sequence[RunSummary]) -> Figure | None:
     """Return the loss and each of its weighted terms over the steps, one panel each; None if no run has a logged loss."""
-    curves = {"loss (the sum of its terms)": Curve(name="loss", series=[series(run.train, attrgetter("loss")) for run in runs])}
+    held_out = Curve(name="loss, held-out images", series=[series(run.spectrum, attrgetter("held_out_loss")) for run in runs], markers=True)
+    behind = any(steps for steps, _ in held_out.series)
+    trained = Curve(name="loss", series=[series(run.train, attrgetter("loss")) for run in runs], faint=behind)
+    curves = {"loss (the sum of its terms)": [held_out, trained]}
     for term in dict.fromkeys(term for run in runs for row in run.train for term in row.terms):
-        curves[term] = Curve(name=term, series=[series(run.train, lambda row, term=term: row.terms.get(term)) for run in runs])
+        curves[term] = [Curve(name=term, series=[series(run.train, lambda row, term=term: row.terms.get(term)) for run in runs])]
     axis = {"exponentformat": "power", "nticks": 5}
-    panels = [Panel(title=title, curves=[curve], number_format=f".{DIGITS}~g", axis=axis) for title, curve in curves.items()]
+    panels = [Panel(title=title, curves=drawn, number_format=f".{DIGITS}~g", axis=axis) for title, drawn in curves.items()]
     return _stack_panels(runs, panels)
 
 
 def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
-    """Return accuracy of the online probe, effective rank and collapsed dimensions over the steps; None if no run has any of them."""
+    """Return accuracy of the online probe, agreement of the views, effective rank and collapsed dimensions over the steps; None if no run
+    has any of them.
+    """
 
     def of_batch(name: str, field: str) -> Curve:
         return Curve(name=f"{name}, training batch", series=[series(run.train, attrgetter(field)) for run in runs], faint=True)
@@ -80,9 +85,14 @@ def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
     def of_held_out(name: str, field: str) -> Curve:
         return Curve(name=f"{name}, held-out images", series=[series(run.spectrum, attrgetter(field)) for run in runs], markers=True)
 
+    def of_views(name: str, field: str) -> Curve:
+        return Curve(name=f"{name}, training batch", series=[series(run.spectrum, attrgetter(field)) for run in runs], markers=True)
+
     accuracy = [of_held_out("accuracy", "probe_accuracy"), of_batch("accuracy", "probe_train_accuracy")]
     axis = {"tickformat": ".3~p", "nticks": 5}
     panels = [Panel(title="accuracy of the online linear probe", curves=accuracy, number_format=".1%", axis=axis)]
+    agreement = of_views("agreement of the views", "intraclass_correlation")
+    panels.append(Panel(title="agreement of the views", curves=[agreement], number_format=".1%", axis=axis))
     for metric in ("effective_rank", "collapsed_dimensions"):
         for location in LOCATIONS:
             title = f"{metric.replace('_', ' ')}, {location}"

@@ -198,13 +198,14 @@ def _not_writable(path: Path, error: OSError) -> UserError:
 
 
 def recover_run(path: Path) -> None:
-    """Bring back the run in `path` if a killed process had set it aside and had not yet begun the new run.
+    """Complete what a killed process has left unfinished: bring back a run that was set aside, and a checkpoint that was being replaced.
 
     Raises:
         UserError: the directory is in use, or cannot be written.
     """
+    first = os.environ.get("RANK", "0") == "0"  # of the processes that a launcher has started
     try:
-        if (path / ASIDE).exists():
+        if first and (os.path.exists(path / ASIDE) or any((path / "checkpoints").glob(".previous-*"))):
             with run_lock(path):
                 recover(path)
     except OSError as error:

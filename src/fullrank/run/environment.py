@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fullrank.distributed import world_size
-from fullrank.recipes import Recipe
+from fullrank.recipes import Recipe, code_names
 
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "datasets", "numpy")
 
@@ -22,10 +22,11 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
     """Return the content of environment.json at the start of a run.
 
     >>> sorted(describe_environment(Recipe()))[:4]
-    ['command', 'commit', 'datasets', 'duration_seconds']
+    ['code', 'command', 'commit', 'datasets']
     """
     return {
         **platform_info(),
+        "code": {name: commit(file) for name in code_names(recipe) if (file := source_file(name))},
         "processes": world_size(),
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -56,9 +57,10 @@ def rounding(recipe: Recipe) -> dict[str, Any]:
     """Return what decides the last bits of the weights: a run continues bit for bit if nothing of it has changed.
 
     >>> sorted(rounding(Recipe()))
-    ['cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
+    ['accelerator', 'channels_last', 'compile', 'cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
     """
-    return {"torch": version("torch"), "processes": world_size(), "micro_batch": recipe.machine.micro_batch} | hardware()
+    settings = {name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")}
+    return {"torch": version("torch"), "processes": world_size()} | settings | hardware()
 
 
 def hardware() -> dict[str, Any]:
@@ -80,12 +82,18 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def commit() -> str | None:
-    """Return the commit of the package's checkout, with "+changes" if files were modified; None without a checkout."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here)]
+def source_file(name: str) -> Path | None:
+    """Return the file of an imported function `package.module:function`, None if it is not imported or has no file."""
+    file = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
+    return Path(file) if file else None
+
+
+def commit(file: Path | None = None) -> str | None:
+    """Return the commit of the checkout that holds a file, by default this one, or None; "+changes" means that its folder was modified."""
+    file = file or Path(__file__)
+    git = ["git", "-C", str(file.parent)]
     try:
-        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=False)
+        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, check=False)
         if tracked.returncode:
             return None
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

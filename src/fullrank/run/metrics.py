@@ -3,15 +3,16 @@
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.run.files import read_jsonl, write_text
 from fullrank.run.rows import AlarmRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
+from fullrank.run.wandb_log import WandbLog, WandbOptions
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,13 @@ class MetricsWriter:
     Args:
         path: the run directory.
         after: remove the rows of later steps.
-        wandb: log to Weights & Biases too (`pip install wandb`).
-        name: the name of the run in W&B.
+        wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`.
+        config: the hyperparameters of the run, for W&B.
     """
 
-    def __init__(self, path: Path, *, after: int = 0, wandb: bool = False, name: str = "run") -> None:
+    def __init__(
+        self, path: Path, *, after: int = 0, wandb: WandbOptions | bool = False, config: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
         file = path / "metrics.jsonl"
@@ -127,17 +130,19 @@ class MetricsWriter:
         self._folder = path / "tensorboard"
         shutil.rmtree(self._folder, ignore_errors=True)
         self._events = SummaryWriter(str(self._folder))
-        self._wandb = start_wandb(path, name) if wandb else None
+        self._wandb = WandbLog(path, wandb, config=config) if wandb is not False else None
         self._stream = file.open("a")
         for row in remaining:
             self._write_events(row)
 
-    def write(self, row: Row) -> None:
-        """Append one row."""
+    def write(self, row: Row, text: str = "") -> None:
+        """Append one row; `text` is the message of an alarm, for W&B."""
         self._stream.write(json.dumps(row_to_json(row)) + "\n")
         self._stream.flush()
         self._write_events(row)
-        if self._wandb is not None:
+        if self._wandb is not None and isinstance(row, AlarmRow):
+            self._wandb.alert(row.alarm, text, step=row.step)
+        elif self._wandb is not None:
             self._wandb.log(scalars(row), step=row.step)
 
     def flush(self) -> None:
@@ -159,20 +164,3 @@ class MetricsWriter:
     def _write_events(self, row: Row) -> None:
         for name, value in scalars(row).items():
             self._events.add_scalar(name, value, row.step)
-
-
-def start_wandb(path: Path, name: str) -> Any:
-    """Start a W&B run that writes to the run directory, or continue the W&B run of this directory.
-
-    Raises:
-        UserError: wandb is not installed.
-    """
-    try:
-        import wandb  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
-    identity = path / "wandb" / "id"  # one W&B run per run directory, also for runs of equal name
-    if not identity.exists():
-        identity.parent.mkdir(exist_ok=True)
-        identity.write_text(uuid.uuid4().hex[:8])
-    return wandb.init(project="fullrank", name=name, dir=str(path), resume="allow", id=identity.read_text())

@@ -13,6 +13,7 @@ from pathlib import Path
 from fullrank.atomic import DRAFT
 from fullrank.errors import UserError
 from fullrank.training import list_checkpoints
+from fullrank.training.checkpoints import recover_checkpoints
 
 RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
 RUN_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
@@ -45,6 +46,7 @@ def set_aside(path: Path) -> None:
 def recover(path: Path) -> None:
     """Complete what a killed process has left unfinished in a run directory; the caller holds the lock."""
     aside = path / ASIDE
+    recover_checkpoints(path / "checkpoints")
     for draft in path.glob(f".*{DRAFT}"):
         if is_leftover(draft.name):
             draft.unlink(missing_ok=True)

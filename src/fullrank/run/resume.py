@@ -13,8 +13,8 @@ from typing import Any
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.source_uri import parse_uri
-from fullrank.recipes import FREE_FIELDS, Recipe, differences, read_recipe, to_dict, to_file
+from fullrank.images.source_uri import MEMORY, parse_uri
+from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, to_file
 from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
 from fullrank.run.files import read_jsonl, write_json
@@ -37,43 +37,24 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
     """
     recipe = read_recipe(path / "recipe.json")
     if given is not None:
-        streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
-        recipe = with_fields_of(given, recipe, (name for name in FREE_FIELDS if not (streaming and name == "data.storage")))
-        data = replace(
-            given.data,
-            mean=given.data.mean or recipe.data.mean,
-            std=given.data.std or recipe.data.std,
-            bits=given.data.bits or recipe.data.bits,
-        )
-        given = replace(given, data=data, epochs=given.epochs if epochs is None else recipe.epochs)
-        if changes := differences(recipe, given):
+        measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
+        epochs_given = given.epochs if epochs is None else recipe.epochs
+        given = replace(given, data=replace(given.data, **measured), epochs=epochs_given)
+        if changes := [line for line in differences(recipe, given) if decides_weights(line.partition(" ")[0])]:
             remedy = "resume without a recipe, or start a new run"
             if given.epochs != recipe.epochs:
                 remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); {remedy}")
+        recipe = given
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
     return recipe if epochs is None else replace(recipe, epochs=epochs)
 
 
-def with_fields_of(other: Recipe, recipe: Recipe, fields: Iterable[str]) -> Recipe:
-    """Return `recipe` with some fields of `other`.
-
-    >>> with_fields_of(Recipe(log_every=3, epochs=7), Recipe(epochs=5), ["log_every", "data.workers"]) == Recipe(log_every=3, epochs=5)
-    True
-    """
-    for name in fields:
-        section, _, field = name.rpartition(".")
-        if section:
-            value = getattr(getattr(other, section), field)
-            recipe = replace(recipe, **{section: replace(getattr(recipe, section), **{field: value})})
-        else:
-            recipe = replace(recipe, **{field: getattr(other, field)})
-    return recipe
-
-
 def with_absolute_source(recipe: Recipe) -> Recipe:
     """Return the recipe with an absolute path of its images, so that a run can be resumed in another working directory."""
+    if recipe.data.source == MEMORY:
+        return recipe
     scheme, rest = parse_uri(recipe.data.source)
     if scheme not in ("", "folder", "parquet") or not os.path.exists(path := Path(rest).expanduser().absolute()):
         return recipe
@@ -109,7 +90,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
                 f"{checkpoint.path / 'meta.json'} is damaged: {name} is {meta[name]!r}, expected {kind.__name__}; restore the file, "
                 "or remove this folder to use the previous checkpoint"
             )
-    if meta.get("recipe") not in (stored.fingerprint, replace(stored, epochs=meta.get("epochs", stored.epochs)).fingerprint):
+    made_with = replace(stored, epochs=meta.get("epochs", stored.epochs)).fingerprint
+    if meta.get("recipe") != made_with and "checksums" in meta:  # older versions hashed other fields
         raise UserError(
             f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, or start a new run"
         )

@@ -35,6 +35,9 @@ class TrainRow:
     """The upper bound of `effective_rank`, min(N − 1, D)."""
     leading_eigenvalues: tuple[float, ...] | None = None
     """The largest eigenvalues of the same embeddings."""
+    relative_variance: dict[str, float] | None = None
+    """Share of the mean square of this batch's "backbone" and "projector" outputs that is variance within a view: 0 if all images of
+    each view have the same output. None in older logs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,16 @@ class SpectrumRow:
     """Intraclass correlation of the representations of the last batch; None before the first step."""
     probe_accuracy: float | None = None
     """Accuracy of the online probe on the held-out images; None without labels."""
+    probe_images: int | None = None
+    """Number of held-out images with a label, which `probe_accuracy` rests on."""
+    probe_majority: float | None = None
+    """Share of the most frequent class among these images: the accuracy of always predicting this class."""
+    held_out_loss: float | None = None
+    """Loss in eval mode on views of held-out images, the same views at every evaluation; None before the first step."""
+    image_deviation: float | None = None
+    """Standard deviation of the pixels of these views over the images; 0 if all images give the same view."""
+    pixel_deviation: float | None = None
+    """Standard deviation over the pixels of a view; 0 if each view has a single colour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +95,16 @@ class AlarmRow:
     step: int
     epoch: float
     alarm: str
-    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views' or 'not finite'."""
+    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not finite'."""
     where: str
-    """'loss', 'weights', 'embeddings', 'backbone' or 'projector'."""
+    """'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'."""
     metric: str
-    """The observed quantity: 'loss', 'relative_variance', 'effective_rank', 'collapsed_share' or 'intraclass_correlation'."""
+    """The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank', 'collapsed_share', 'intraclass_correlation',
+    'image_deviation' or 'pixel_deviation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps' or 'objective or views'."""
+    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views', 'views' or 'network'."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from fullrank.spectrum.spectrum import Spectrum
 
 CENTRED = "eigenvalues of the centred covariance, divided by n"
 UNCENTRED = "singular values of the uncentred embeddings"
+
+BETTER = "farther from collapse, which does not mean better features"
+"""The meaning of `Metric.better` in tables."""
 
 SAMPLES_PER_DIMENSION = 10
 """With fewer samples per dimension, the small-sample bias of a metric is visible."""
@@ -34,6 +38,8 @@ class Metric:
     convention: str = CENTRED
     reference_values: str
     """The value for D equal eigenvalues, and the value for rank 1."""
+    better: Literal["higher", "lower", "none"] = "higher"
+    """Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean better features."""
     caveat: str
     """How the metric can mislead."""
     small_sample_bias: str = "too low"
@@ -125,6 +131,7 @@ METRICS = {
         function=Spectrum.condition_number,
         formula="λ₁/λ_D",
         reference_values="1, ∞",
+        better="lower",
         caveat="depends on the smallest eigenvalue alone; infinite as soon as one eigenvalue is zero",
         small_sample_bias="too high",
     ),
@@ -133,6 +140,7 @@ METRICS = {
         function=lambda spectrum: spectrum.condition_number(min(14, spectrum.D)),
         formula="λ₁/λ₁₄, or λ₁/λ_D if D < 14 (Skean et al. 2024)",
         reference_values="1, ∞",
+        better="lower",
         caveat="ignores all dimensions after the 14th",
         small_sample_bias="too high",
         min_samples=lambda spectrum: SAMPLES_PER_DIMENSION * min(14, spectrum.D),
@@ -142,6 +150,7 @@ METRICS = {
         function=lambda spectrum: spectrum.power_law().alpha,
         formula="−slope of log λ_j on log j, weights 1/j, j ≤ n/10 and λ_j > 0",
         reference_values="0, ∞",
+        better="none",
         caveat="depends on the range of the fit, which excludes collapsed dimensions; check R² too",
         small_sample_bias="uses only the first n/10 eigenvalues",
         settings=fit_range,
@@ -151,6 +160,7 @@ METRICS = {
         function=lambda spectrum: spectrum.power_law().r2,
         formula="share of the weighted variance of log λ_j that the line explains",
         reference_values="1, 1",
+        better="none",
         caveat="can be high for spectra that bend; well below 1 if there is no power law",
         small_sample_bias="uses only the first n/10 eigenvalues",
         settings=fit_range,
@@ -160,6 +170,7 @@ METRICS = {
         function=Spectrum.collapsed_dimensions,
         formula="number of the first min(D, n − 1) with λ_j ≤ 10⁻⁶ λ₁",
         reference_values="0, D − 1",
+        better="lower",
         caveat="does not count a dimension with λ_j = 10⁻⁵ λ₁, even if the dimension is useless",
         small_sample_bias="too high",
     ),

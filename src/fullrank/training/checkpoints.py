@@ -27,6 +27,7 @@ from fullrank.reading import parse_json, read_text
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 NUM_STATES = 2  # checkpoints with the state for resuming: two, in case the newest checkpoint is damaged
 KEEP_ALL = -1
+MAX_META_BYTES = 2**28  # the fingerprint has six bytes for each image in memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Checkpoint:
     def meta(self) -> dict[str, Any]:
         """Read the metadata: step, fingerprints of recipe and images, the machine, and the checksums of the other files."""
         try:
-            meta = parse_json(read_text(self.path / META))
+            meta = parse_json(read_text(self.path / META, max_bytes=MAX_META_BYTES))
         except (OSError, ValueError) as error:
             raise self._damaged(META, error) from error
         if not isinstance(meta, dict) or not isinstance(meta.get("checksums", {}), dict):

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.distributed import gather, require_equal_shapes
+from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.micro_batches import forward_micro_batches
@@ -60,6 +61,9 @@ def fit(
         micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always
             computed on the whole batch.
 
+    Raises:
+        UserError: the objective returns other terms than in the steps before, or the processes have unequal shares of the batch.
+
     >>> import torch
     >>> from lightning.fabric import Fabric
     >>> from torch import nn
@@ -73,17 +77,24 @@ def fit(
     [(1, 0.1, ['invariance', 'variance']), (2, 0.2, ['invariance', 'variance'])]
     """
     unwrapped: Method = method.module
+    names: list[str] = []
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.zero_grad()
+        unwrapped.current_step = index
         unwrapped.before_step(index)
         method.train()
         local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
         require_equal_shapes(*local.values(), labels)
         embeddings = {name: gather(local[name], checked=True) for name in unwrapped.input_names}
         terms = unwrapped.terms(embeddings)
+        names = names or list(terms)
+        if list(terms) != names:
+            raise UserError(
+                f"the objective returns {_join(terms)} in step {index + 1}, but {_join(names)} before; return the same in each step"
+            )
         loss = total(terms)
         backward(loss)
         optimizer.step()
@@ -98,3 +109,7 @@ def fit(
             embeddings={"Z": whole["Z"]} | embeddings,
             labels=gather(labels, dim=0, checked=True),
         )
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(map(str, names))

@@ -56,7 +56,7 @@ class MultiViewTransform:
         channels: Number of channels of the images.
         custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and
             a CPU generator. Each process draws only for its samples, so the random numbers of these transforms depend on the number of
-            processes.
+            processes; `draws_random_numbers` says whether they draw any.
         compile: Compile the operations with torch.compile; compilation takes time, so use this for long runs only.
 
     Raises:
@@ -111,6 +111,21 @@ class MultiViewTransform:
 
         return self._augment(images.device, params, make_crop_function)
 
+    def draws_random_numbers(self) -> bool:
+        """Return whether a custom transform draws from its generator; it is tried on views of two black images.
+
+        >>> noise = lambda x, generator: x + torch.randn(x.shape, generator=generator)
+        >>> MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1, custom_transforms=[noise]).draws_random_numbers()
+        True
+        """
+        generator = torch.Generator()
+        before = generator.get_state()
+        for group in self.groups:
+            views = torch.zeros(len(group.configs), 2, self.channels, group.size, group.size)
+            for custom_transform in self.custom_transforms:
+                views = _checked(custom_transform, custom_transform(views, generator), views)
+        return not torch.equal(before, generator.get_state())
+
     def get_crop_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
         """Return the crop boxes (V_k, 4) of one image for each view size; `params` must hold exactly one sample."""
         return [crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups]
@@ -153,10 +168,32 @@ class MultiViewTransform:
                 if self.custom_transforms:
                     generator = torch.Generator().manual_seed(mix(params.seed, params.offset, k, params.step))
                     for custom_transform in self.custom_transforms:
-                        views = custom_transform(views, generator)
+                        views = _checked(custom_transform, custom_transform(views, generator), views)
                     normalize_(views, mean, std)
                 out.append(views)
         return out
+
+
+def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tensor:
+    """Return the result of a custom transform, which has to have the form of its argument.
+
+    Raises:
+        UserError: the result is no tensor, or has another shape, type or device.
+    """
+    name = getattr(transform, "__name__", type(transform).__name__)
+    expected = f"a {str(views.dtype).removeprefix('torch.')} tensor {tuple(views.shape)} like its argument"
+    if not isinstance(result, Tensor):
+        raise UserError(f"the custom transform '{name}' returns a {type(result).__name__}, expected {expected}; add `return x`")
+    for what, received, wanted in (
+        ("shape", tuple(result.shape), tuple(views.shape)),
+        ("type", result.dtype, views.dtype),
+        ("device", result.device, views.device),
+    ):
+        if received != wanted:
+            raise UserError(
+                f"the custom transform '{name}' returns a tensor of {what} {received}, expected {expected}; convert it at the end"
+            )
+    return result
 
 
 def _chunks(x: Tensor) -> Iterator[Chunk]:

@@ -6,8 +6,9 @@ more random weights than the paper's 10, at no cost. The loss is averaged over s
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from statistics import median
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from fullrank.objectives import contrastive_linear, total
 from fullrank.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank.reproduce.dynamics.fig1 import half_moons
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.reproduce.numerics import log_slope, ratios
+from fullrank.reproduce.numerics import log_slope, median_interval, quantiles, ratios, spread
 from fullrank.reproduce.plotting import add_theory_legend
 
 INPUTS, OUTPUTS = 2, 2
@@ -40,6 +41,7 @@ class Size:
     learning_rate: float  # η of gradient descent on the mean loss over the samples
     steps: int
     every: int  # steps between two recorded points
+    late_rate: float  # η of a second training of as many steps, to later times
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
@@ -59,9 +61,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
             "our_bound": root_mean_square(curvature_bound(norm=norm, hidden=h, outputs=OUTPUTS, curvature=CURVATURE) for norm in norms),
         }
         for activation in ACTIVATIONS:
-            difference = rms(train(starts, X, activation, size) - linear)
+            trained = train(starts, X, activation, size) - linear
+            difference, last = rms(trained), trained[:, -1]
+            constant = last.mean(1, keepdim=True)  # over the anchors
             row[activation] = {
                 "difference": difference.tolist(),
+                "ends": rms_by_start(last).tolist(),
+                "constants": rms_by_start(constant).tolist(),
+                "rests": rms_by_start(last - constant).tolist(),
                 "start": rms(initial_outputs(starts, X, activation) - linear_start).item(),
                 "end": difference[-1].item(),
                 "theory_start": root_mean_square(initial_difference(activation, norm=norm, hidden=h, outputs=OUTPUTS) for norm in norms),
@@ -69,9 +76,12 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
             }
         equal_means = train(starts, X_equal_means, "sigmoid", size) - train(starts, X_equal_means, "linear", size)
         row["sigmoid"]["equal_means"] = rms(equal_means)[-1].item()
+        late_size = replace(size, learning_rate=size.late_rate, every=size.steps)
+        late = [train(starts, X, activation, late_size)[:, -1] for activation in ("tanh", "linear")]
+        row["tanh"]["late"] = rms_by_start(late[0] - late[1]).tolist()
         widths.append(row)
     t = [size.learning_rate * step for step in range(0, size.steps + 1, size.every)]
-    return {"t": t, "starts": size.starts, "draws": size.draws, "widths": widths}
+    return {"t": t, "late": size.late_rate * size.steps, "starts": size.starts, "draws": size.draws, "widths": widths}
 
 
 def initial_outputs(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str) -> Float[Tensor, "S n z"]:
@@ -83,12 +93,14 @@ def train(starts: list[Weights], X: Float[Tensor, "3 n d"], activation: str, siz
     """Return the anchors' outputs while both layers, with orthonormal columns, descend the contrastive loss."""
 
     def loss(W: Weights) -> Tensor:
-        terms = contrastive_linear(*outputs(W[0], W[1], X, activation=activation))
+        U = outputs(W[0][:, None], W[1][:, None], X, activation=activation)  # (S, 3, n, z), all starts at once
+        terms = contrastive_linear(*U.transpose(0, 1).flatten(1, 2))
         return total(terms) / X.shape[1]
 
-    paths = (projected_gradient_descent(loss, W, learning_rate=size.learning_rate) for W in starts[: size.starts])
-    recorded = [islice(path, 0, size.steps + 1, size.every) for path in paths]
-    return torch.stack([torch.stack([outputs(W1, W2, X[0], activation=activation) for W1, W2 in path]) for path in recorded])
+    weights = tuple(torch.stack(layers) for layers in zip(*starts[: size.starts], strict=True))
+    path = projected_gradient_descent(loss, weights, learning_rate=size.learning_rate)
+    recorded = islice(path, 0, size.steps + 1, size.every)
+    return torch.stack([outputs(W1, W2, X[0], activation=activation) for W1, W2 in recorded], 1)
 
 
 def rms(U: Float[Tensor, "S *T n z"]) -> Float[Tensor, "*T"]:
@@ -96,19 +108,43 @@ def rms(U: Float[Tensor, "S *T n z"]) -> Float[Tensor, "*T"]:
     return U.square().sum(-1).mean((0, -1)).sqrt()
 
 
+def rms_by_start(U: Float[Tensor, "S n z"]) -> Float[Tensor, " S"]:
+    """Return the root of the mean of |u|² over samples, for each start."""
+    return U.square().sum(-1).mean(-1).sqrt()
+
+
 def root_mean_square(values: Iterable[float]) -> float:
     """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(list(values)))))
 
 
-def values_by_width(rows: Rows, network: str, key: str) -> list[float]:
-    """Return one number for each width."""
+def values_by_width(rows: Rows, network: str, key: str) -> list:
+    """Return one number, or one for each start, for each width."""
     return [row[network][key] for row in rows["widths"]]
 
 
 def exponent(rows: Rows, network: str, key: str) -> float:
     """Return the exponent a of numbers that scale as width^a."""
     return log_slope([row["width"] for row in rows["widths"]], values_by_width(rows, network, key))
+
+
+def exponents_by_start(rows: Rows, network: str, key: str) -> list[float]:
+    """Return the exponent over all widths of each start."""
+    widths = [row["width"] for row in rows["widths"]]
+    return [log_slope(widths, values) for values in zip(*values_by_width(rows, network, key), strict=True)]
+
+
+def local_exponents(rows: Rows, network: str, key: str) -> list[float]:
+    """Return the exponents of the medians between neighbouring widths."""
+    widths = [row["width"] for row in rows["widths"]]
+    medians = [median(values) for values in values_by_width(rows, network, key)]
+    return [log_slope(widths[k : k + 2], medians[k : k + 2]) for k in range(len(widths) - 1)]
+
+
+def decide(values: list[float], *, above: float) -> bool | None:
+    """Return whether the median over starts is above a number, None if its 95 % interval contains the number."""
+    low, high = median_interval(values)
+    return True if low > above else False if high < above else None
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -136,42 +172,60 @@ def plot(rows: Rows) -> MplFigure:
 
 
 def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    slope = {(network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "end", "theory_start")}
-    tanh, relu = ([slope[network, key] for key in ("start", "end")] for network in ("tanh", "relu"))
+    slope = {(network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "theory_start")}
+    ends = {network: exponents_by_start(rows, network, "ends") for network in ACTIVATIONS}
+    constants, rests = (exponents_by_start(rows, "sigmoid", key) for key in ("constants", "rests"))
+    tanh, relu = slope["tanh", "start"], slope["relu", "start"]
     measured, theory = (", ".join(f"{slope[n, key]:.2f}" for n in ("tanh", "relu", "sigmoid")) for key in ("start", "theory_start"))
     shares = {key: ratios(values_by_width(rows, "relu", key), values_by_width(rows, "linear", key)) for key in ("start", "end")}
     to_theory = [ratios(values_by_width(rows, n, "start"), values_by_width(rows, n, "theory_start")) for n in ACTIVATIONS]
     error = max(abs(ratio - 1) for network in to_theory for ratio in network)
-    growth, equal_means = (values[-1] / values[0] for values in (values_by_width(rows, "sigmoid", key) for key in ("end", "equal_means")))
-    last = rows["widths"][-1]
+    equal_means = log_slope([row["width"] for row in rows["widths"]], values_by_width(rows, "sigmoid", "equal_means"))
+    local, late = local_exponents(rows, "tanh", "ends"), local_exponents(rows, "tanh", "late")
+    local_text, late_text = (", ".join(f"{x:.2f}" for x in values) for values in (local, late))
+    last, end, tanh_theory = rows["widths"][-1], rows["t"][-1], slope["tanh", "theory_start"]
     outputs_size = last["linear"]["start"]
-    widths = f"from h = {rows['widths'][0]['width']} to {last['width']}"
+    spreads = {network: f"{spread(values)} after training" for network, values in ends.items()}
+    decided = {network: decide([-x for x in ends[network]], above=least) for network, least in (("tanh", 0.5), ("relu", 0.25))}
     return {
         "tanh: the difference goes to zero with the width, at the start and after training": paper_claim(
-            "exponents < −0.5", f"{tanh[0]:.2f} and {tanh[1]:.2f}", max(tanh) < -0.5
+            "exponents < −0.5; after training the median over starts, with its 95 % interval",
+            f"{tanh:.2f} at the start, {spreads['tanh']}",
+            decided["tanh"] if tanh < -0.5 else False,
         ),
         "ReLU: the difference goes to zero as well, but more slowly": paper_claim(
-            "exponents < −0.25", f"{relu[0]:.2f} at the start and {relu[1]:.2f} after training", max(relu) < -0.25
+            "exponents < −0.25; after training the median over starts, with its 95 % interval",
+            f"{relu:.2f} at the start, {spreads['relu']}",
+            decided["relu"] if relu < -0.25 else False,
         ),
         "sigmoid: the difference grows with the width at the start": paper_claim(
             "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
         ),
         "sigmoid: the difference grows with the width after training": paper_claim(
-            "more than 1.1 times as large", f"{growth:.2f} times as large {widths}", growth > 1.1
+            "exponent over all widths > 0.1: the median over starts, with its 95 % interval",
+            f"{spreads['sigmoid']}, at t = {end:g}",
+            decide(ends["sigmoid"], above=0.1),
         ),
         "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, any d": our_correction(
             f"{theory} at these widths", f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"])
         ),
-        "after training, tanh has the exponent −1": our_correction("−1 ± 0.2", f"{tanh[1]:.2f}", abs(tanh[1] + 1) < 0.2),
+        "after training, tanh's exponent tends to −1, from above, only for widths far above the time": our_correction(
+            f"−1 ± 0.2 between the largest widths at t = {end:g}; at t = {rows['late']:g} nearer to 0 between the smallest",
+            f"from width to width {local_text}; {late_text}",
+            abs(local[-1] + 1) < 0.2 and late[0] > late[-1] and late[0] > tanh_theory / 2,
+        ),
         "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": our_correction(
             "0.71 ± 0.1, then > 0.4",
             ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
             max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
         ),
-        "sigmoid's growing part is the constant W2ᵀφ(0)1, driven by unequal means of positives and negatives": our_correction(
-            "less than half of that growth",
-            f"{equal_means:.2f} instead of {growth:.2f} times as large {widths}",
-            equal_means - 1 < (growth - 1) / 2,
+        "sigmoid's growth is that of the constant W2ᵀφ(0)1, the mean over the samples; the rest does not grow": our_correction(
+            "95 % of the starts: exponent of the rest < 0.1 and below that of the constant",
+            f"rest {spread(rests)}, constant {spread(constants)}",
+            quantiles(rests)[2] < 0.1 and quantiles([c - r for c, r in zip(constants, rests, strict=True)])[1] > 0,
+        ),
+        "unequal means of positives and negatives drive the constant": our_correction(
+            "with equal means less than half the exponent", f"{equal_means:.2f}", equal_means < median(ends["sigmoid"]) / 2
         ),
         "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": our_correction(
             "> 1 and < 1 times the outputs",
@@ -185,10 +239,19 @@ FIGURE = Figure(
     title="Fig. 2 of Esser et al. 2023, Representation Learning Dynamics",
     claim="With growing width, tanh networks approach the linear one, ReLU networks more slowly, and sigmoid networks move away.",
     sizes={
-        "smoke": Size(widths=(10, 40, 160), starts=2, draws=60, samples=40, learning_rate=0.1, steps=50, every=5),
-        "small": Size(widths=(10, 30, 100, 300, 1000), starts=4, draws=200, samples=100, learning_rate=0.01, steps=500, every=20),
+        "smoke": Size(widths=(10, 40, 160), starts=6, draws=60, samples=40, learning_rate=0.1, steps=50, every=5, late_rate=0.2),
+        "small": Size(
+            widths=(10, 30, 100, 300, 1000), starts=40, draws=200, samples=100, learning_rate=0.01, steps=500, every=20, late_rate=0.1
+        ),
         "paper": Size(
-            widths=(10, 20, 50, 100, 200, 500, 1000, 2000), starts=10, draws=200, samples=100, learning_rate=0.01, steps=500, every=20
+            widths=(10, 20, 50, 100, 200, 500, 1000, 2000),
+            starts=100,
+            draws=200,
+            samples=100,
+            learning_rate=0.01,
+            steps=500,
+            every=20,
+            late_rate=0.1,
         ),
     },
     compute=compute,

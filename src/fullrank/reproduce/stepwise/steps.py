@@ -69,27 +69,27 @@ def rbf_kernel(points: Float[Tensor, "m M"]) -> Float[Tensor, "m m"]:
 def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) -> dict[str, Any]:
     """Train from small weights; return eigenvalues, predicted and measured learning times, and the modes that are learned at the end."""
     gamma, V = stepwise.eigenmodes(G)
-    gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     rng = torch.Generator().manual_seed(seed)
     W = normal(size.dimensions, len(G), rng=rng) * start / (len(G) * gamma[0]).sqrt()
-    s = stepwise.aligned_initialization(W, V)[1]
-    predicted, rate = stepwise.learning_times(s, gamma), size.rate / gamma[0].item()
+    s, rates, _, _ = stepwise.aligned_initialization(W, gamma, V)
+    gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
+    predicted, rate = stepwise.learning_times(s, rates), size.rate / gamma[0].item()
     first, last = predicted.min().item() / rate / 2, predicted.max().item() / rate * 1.3
     steps = torch.logspace(math.log10(first), math.log10(last), 300, dtype=torch.float64).long().unique()
     path = stepwise.gradient_descent(W, G, learning_rate=rate, steps=steps.tolist())
-    t, in_time = rate * steps.double(), predicted.argsort()
+    t = rate * steps.double()
     values = torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1)
     by_mode = gamma * (path @ V).square().sum(1)  # γ_j‖Wv_j‖², the amount of each mode
     spanned = torch.linalg.qr(path[-1].mT)[0]
     return {
-        "gamma": gamma[in_time].tolist(),
-        "growth": (4 * rate * gamma[in_time]).tolist(),
+        "gamma": gamma.tolist(),
+        "growth": (4 * rate * rates).tolist(),
         "t": round_curve(t[::2]),
         "eigenvalues": round_curve(values[::2]),
-        "theory": round_curve(stepwise.eigenvalues(t[::2], s, gamma)),
-        "predicted": predicted[in_time].tolist(),
+        "theory": round_curve(stepwise.eigenvalues(t[::2], s, rates)),
+        "predicted": predicted.tolist(),
         "measured": stepwise.crossing_times(t, values).tolist(),
-        "measured by mode": stepwise.crossing_times(t, by_mode)[in_time].nan_to_num(posinf=t[-1].item()).tolist(),
+        "measured by mode": stepwise.crossing_times(t, by_mode).nan_to_num(posinf=t[-1].item()).tolist(),
         "cosines": torch.linalg.svdvals(spanned.mT @ V[:, :-LAST]).tolist(),
     }
 

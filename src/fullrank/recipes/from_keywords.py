@@ -1,0 +1,135 @@
+"""The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe or images, and fields by keyword."""
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fullrank.errors import UserError, suggest
+from fullrank.images import Images, dataset_info, hold_out_test, train_and_test
+from fullrank.recipes.choices import OPTIMIZERS, with_choices
+from fullrank.recipes.photos import photos_recipe
+from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict, with_objective
+
+PHOTOS = "photos"
+"""The name of the general recipe, for which `data` names the images."""
+SHORT = {"backbone": "backbone.name", "optimizer": "optimizer.name", "schedule": "schedule.name", "projector": "projector.widths"}
+"""Part of a recipe → the field that a plain value means: `backbone="resnet50"`."""
+
+
+def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a call, with fields set by keyword.
+
+    Some fields follow from others, as on the command line (`with_choices`): a larger batch has a larger learning rate.
+
+    Args:
+        recipe: a recipe, its name, a source of images, or 'photos' or None for the general recipe for `data`.
+        recipes: the named recipes.
+        data: a source of images, or opened images; only the general recipe reads them.
+        changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
+            dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`.
+
+    Raises:
+        UserError: the recipe or a field does not exist, or a value is wrong.
+
+    >>> recipe = recipe_from_keywords("digits", {"digits": Recipe(batch_size=64)}, None, {"epochs": 10, "optimizer.momentum": 0.8})
+    >>> recipe.epochs, recipe.schedule.warmup, recipe.optimizer.momentum
+    (10, 2.0, 0.8)
+    """
+    fields = {SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value for name, value in changes.items()}
+    objective, builder = fields.pop("objective", None), fields.pop("method_builder", "")
+    data_fields = {name: value for name, value in fields.items() if name.startswith("data.") or name == "data"}
+    base = _base(recipe, recipes, data, _choices(fields), with_changes(Recipe(), data_fields).data)
+    if objective is not None:
+        if not isinstance(objective, str) or not isinstance(builder, str):
+            raise UserError(
+                f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function"
+            )
+        base = with_objective(base, objective, method_builder=builder)
+    elif builder:
+        fields["method_builder"] = builder
+    return with_changes(base, fields)
+
+
+def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, choices: dict[str, Any], spec: DataConfig) -> Recipe:
+    """Return the recipe before the changes, with what follows from the choices; `spec` says how images are read."""
+    expected = f"a Recipe, a name ({', '.join(recipes)}) or a source of images"
+    if isinstance(recipe, Recipe):
+        return with_choices(recipe, **choices)
+    if not isinstance(recipe, str | Path | None):
+        raise UserError(f"recipe is {recipe!r:.60} ({type(recipe).__name__}), expected {expected}")
+    if isinstance(recipe, str) and recipe in recipes:
+        return with_choices(recipes[recipe], **choices)
+    source = data if recipe is None or (str(recipe) == PHOTOS and data is not None) else str(recipe)
+    if isinstance(source, str) and not (":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())):
+        raise UserError(f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}")
+    if source is None:
+        raise UserError(f"no recipe, expected {expected}; to continue a run, give resume=RUN")
+    if data is not None and source is not data:
+        raise UserError(f"'{source}' is a source of images, and data is another one; leave one of them out")
+    if isinstance(source, str):
+        images = train_and_test(source, train=spec.train, test=spec.test, **spec.open_options).train
+    else:
+        images = hold_out_test(source).train
+    name = source if isinstance(source, str) else source.source
+    return photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **choices)
+
+
+def _choices(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `with_choices` among the fields; a wrong value is no choice, and the recipe refuses it."""
+    numbers = {"epochs": "epochs", "batch_size": "batch_size", "size": "views.0.size"}
+    choices = {choice: fields[name] for choice, name in numbers.items() if type(fields.get(name)) is int and fields[name] > 0}
+    if isinstance(fields.get("backbone.name"), str):
+        choices["backbone"] = fields["backbone.name"]
+    if fields.get("optimizer.name") in OPTIMIZERS:
+        choices["optimizer"] = fields["optimizer.name"]
+    return choices
+
+
+def with_changes(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with other values of some fields, given by their names in Python (`views`) or as in the flags (`views.0.size`).
+
+    Raises:
+        UserError: a field does not exist, or a value is wrong.
+
+    >>> with_changes(Recipe(), {"optimizer.lr": 0.2, "seed": 3}).optimizer.lr
+    0.2
+    >>> with_changes(Recipe(), {"epoch": 3})
+    Traceback (most recent call last):
+    fullrank.errors.UserError: recipe: there is no field 'epoch'; did you mean 'epochs'?
+    """
+    parts = {name: value for name, value in fields.items() if _holds_dataclass(value)}
+    for name, value in parts.items():
+        if name not in vars(recipe):
+            raise UserError(f"recipe: there is no field '{name}'{suggest(name, vars(recipe))}")
+        recipe = replace(recipe, **{name: value})
+    values = to_dict(recipe)
+    for name, value in fields.items():
+        if name not in parts:
+            _set(values, name, value)
+    return from_dict(values) if len(parts) < len(fields) else recipe
+
+
+def _holds_dataclass(value: Any) -> bool:
+    return is_dataclass(value) or (isinstance(value, tuple | list) and any(map(is_dataclass, value)))
+
+
+def _set(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set one value in nested dicts and lists; `from_dict` finds a last name that does not exist."""
+    node: Any = values
+    *path, last = name.split(".")
+    for key in path:
+        node = node[_key(node, key, name)]
+    if not isinstance(node, dict):
+        last = _key(node, last, name)
+    node[last] = value
+
+
+def _key(node: Any, key: str, name: str) -> Any:
+    """Return the key of a dict or the index of a list."""
+    known = list(node) if isinstance(node, dict) else [str(i) for i in range(len(node))] if isinstance(node, list) else []
+    if key not in known:
+        raise UserError(f"recipe: there is no field '{name}'{suggest(key, known)}")
+    return key if isinstance(node, dict) else int(key)

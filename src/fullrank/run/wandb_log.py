@@ -1,0 +1,75 @@
+"""The log of a run at Weights & Biases: the rows of metrics.jsonl, the recipe as its configuration, and the alarms."""
+
+import importlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import UserError, pick
+from fullrank.run.files import read_json, write_text
+
+WandbOptions = Mapping[str, Any]
+"""Arguments of `wandb.init`: a selection of `ARGUMENTS`."""
+ARGUMENTS = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
+
+
+def check_wandb(options: WandbOptions | bool) -> None:
+    """Check that W&B can be used with these options, before a run begins.
+
+    Args:
+        options: False for no W&B, True for the default options.
+
+    Raises:
+        UserError: wandb is not installed, or an option is unknown.
+    """
+    if options is False or options is None:
+        return
+    for name in {} if options is True else options:
+        pick(name, ARGUMENTS, "option of wandb")
+    import_wandb()
+
+
+def import_wandb() -> Any:
+    """Return the module wandb.
+
+    Raises:
+        UserError: wandb is not installed.
+    """
+    try:
+        return importlib.import_module("wandb")
+    except ImportError:
+        raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
+
+
+class WandbLog:
+    """One W&B run for each run directory; a resumed run continues it, in the same project and with the same name.
+
+    Args:
+        path: the run directory.
+        options: arguments of `wandb.init`; True: the defaults, project "fullrank" and the name of the directory.
+        config: the hyperparameters of the run, as JSON.
+    """
+
+    def __init__(self, path: Path, options: WandbOptions | bool, *, config: Mapping[str, Any]) -> None:
+        wandb = import_wandb()
+        file = path / "wandb" / "run.json"
+        stored = read_json(file) if file.exists() else {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
+        chosen = stored | ({} if options is True else dict(options or {}))
+        file.parent.mkdir(exist_ok=True)
+        write_text(file, json.dumps(chosen))
+        self._run = wandb.init(**chosen, dir=str(path), resume="allow", config=dict(config))
+
+    def log(self, values: Mapping[str, float], *, step: int) -> None:
+        """Log the numbers of one row."""
+        self._run.log(dict(values), step=step)
+
+    def alert(self, title: str, text: str, *, step: int) -> None:
+        """Send an alert, which W&B forwards by mail or Slack if the user asked for it, and log its text at this step."""
+        self._run.log({"alarm": f"{title}: {text}"}, step=step)
+        self._run.alert(title=title, text=text, level="WARN")
+
+    def finish(self) -> None:
+        """Upload what is left."""
+        self._run.finish()

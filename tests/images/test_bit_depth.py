@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
+
+RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a function that writes 16-bit images with values up to each maximum."""
+
+    def write(*maxima, suffix=".png"):
+        for k, maximum in enumerate(maxima):
+            values = np.round(RAMP * maximum).astype(np.uint16)
+            if suffix == ".npy":
+                np.save(tmp_path / f"{k}.npy", values)
+            else:
+                Image.fromarray(values).save(tmp_path / f"{k}{suffix}")
+        return open_images(f"folder:{tmp_path}")["all"]
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".npy"])
+@pytest.mark.parametrize(("maximum", "bits"), [(255, 8), (1023, 10), (4095, 12), (9000, 14), (65535, 16)])
+def test_the_depth_is_that_of_the_largest_value_of_the_data_set(folder, maximum, bits, suffix):
+    images = folder(maximum // 3, maximum, suffix=suffix)
+    depth = find_bit_depth(images)
+    assert depth.bits == bits
+    assert f"{bits} bits" in depth.notes[0]
+    assert "--data.bits" in depth.notes[0]
+
+
+def test_a_12_bit_image_keeps_its_grey_levels_and_two_images_their_difference(folder):
+    images = folder(2000, 4095)
+    dark, bright = load_images(images, channels=1, bits=12).pixels
+    assert len(np.unique(bright)) == 256
+    assert (int(dark.max()), int(bright.max())) == (round(2000 / 4095 * 255), 255)
+    assert Preprocess(1, 48, (0.5,), (0.5,), bits=12).pixels(images.open(1)).max() == 255
+
+
+def test_few_levels_are_said(folder):
+    images = folder(4095)
+    notes = find_bit_depth(images, bits=16).notes
+    assert any("only 17 grey levels" in note for note in notes)
+    assert len(find_bit_depth(images, bits=12).notes) == 0
+
+
+def test_the_choice_of_the_user_counts(folder):
+    assert find_bit_depth(folder(255), bits=16).bits == 16
+
+
+def test_images_of_8_bits_have_nothing_to_decide(write):
+    assert find_bit_depth(open_images(write("a.png", "b.png"))["all"]).bits == 0
+
+
+def test_four_bands_with_a_transparent_one_are_said(tmp_path):
+    Image.new("RGBA", (8, 8)).save(tmp_path / "a.tif")
+    assert any("--data.channels 4" in note for note in find_bit_depth(open_images(tmp_path)["all"]).notes)

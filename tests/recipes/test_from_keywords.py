@@ -1,0 +1,85 @@
+"""The recipe of a call of `pretrain`: a name, a source, and fields by keyword."""
+
+import numpy as np
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import as_images
+from fullrank.recipes import RECIPES, Recipe
+from fullrank.recipes.choices import with_choices
+from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.training import OptimizerConfig
+
+
+def build(recipe, data=None, **changes):
+    return recipe_from_keywords(recipe, RECIPES, data, changes)
+
+
+def test_a_name_alone_is_the_recipe():
+    assert build("digits") == RECIPES["digits"]
+    assert build(RECIPES["digits"]) == RECIPES["digits"]
+
+
+def test_fields_follow_from_the_choices_as_on_the_command_line():
+    derived = build("digits", epochs=10, batch_size=64)
+    assert derived == with_choices(RECIPES["digits"], epochs=10, batch_size=64)
+    assert derived.optimizer.lr != RECIPES["digits"].optimizer.lr
+    assert build("digits", batch_size=64, **{"optimizer.lr": 0.5}).optimizer.lr == 0.5  # what is given wins
+
+
+def test_parts_and_dotted_names_are_fields():
+    changed = build("digits", optimizer=OptimizerConfig(lr=0.2), seed=4, **{"views.0.size": 16, "projector.widths": [64, 32]})
+    assert changed.optimizer == OptimizerConfig(lr=0.2)
+    assert (changed.seed, changed.views[0].size, changed.projector.widths) == (4, 16, (64, 32))
+
+
+def test_a_plain_value_means_the_name_of_a_part():
+    changed = build("digits", backbone="test_resnet", optimizer="adamw", objective="vicreg")
+    assert (changed.backbone.name, changed.backbone.arguments, changed.optimizer.name) == ("test_resnet", {}, "adamw")
+    assert changed.objective == "vicreg"
+    assert "covariance" in changed.hyper
+
+
+def test_a_folder_and_images_get_the_general_recipe(photos):
+    by_name, by_data = build(photos, epochs=3), build("photos", str(photos), epochs=3)
+    assert (by_name.name, by_name.data.source, by_name.epochs, by_name.schedule.warmup) == (
+        "photos",
+        str(photos),
+        3,
+        by_data.schedule.warmup,
+    )
+    assert by_name == by_data == build(None, str(photos), epochs=3)
+    images = as_images(np.zeros((64, 1, 8, 8), np.uint8))
+    assert build(None, images).data.channels == 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "words"),
+    [
+        ("digit", {}, "did you mean 'digits'"),
+        ("no/such/folder", {}, "neither a recipe nor a path"),
+        (3, {}, r"recipe is 3 \(int\)"),
+        (None, {}, "no recipe"),
+        ("digits", {"epoch": 3}, "did you mean 'epochs'"),
+        ("digits", {"epochs": "2"}, "epochs.*'2'"),
+        ("digits", {"epochs": None}, "epochs"),
+        ("digits", {"epochs": -1}, "epochs"),
+        ("digits", {"optimizer": 3}, "optimizer"),
+        ("digits", {"optimizer.rate": 3}, "rate"),
+        ("digits", {"views.7.size": 3}, "views.7.size"),
+        ("digits", {"seed.x": 3}, "seed.x"),
+        ("digits", {"objective": 3}, "objective is 3"),
+        ("digits", {"objective": "vicregg"}, "did you mean 'vicreg'"),
+        ("digits", {"backbone": "resnet81"}, "resnet81"),
+    ],
+)
+def test_a_wrong_call_is_an_error_of_one_line(recipe, changes, words):
+    with pytest.raises(UserError, match=words) as error:
+        build(recipe, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_two_sources_are_an_error(photos):
+    with pytest.raises(UserError, match="leave one"):
+        build(str(photos), "digits")
+    assert build("digits", "digits") == RECIPES["digits"] == Recipe(**vars(RECIPES["digits"]))
