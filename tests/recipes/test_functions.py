@@ -226,7 +226,6 @@ def test_code_that_is_not_trusted_is_not_imported(trust, field, transform_name):
     assert "my_transforms" not in sys.modules
     import_function(transform_name)
     assert import_code(replace(Recipe(), custom_transforms=(transform_name,)), trust).custom_transforms == (transform_name,)
-    sys.modules.pop("my_loss")
 
 
 def test_a_default_that_can_change_is_one_line():
