@@ -71,7 +71,7 @@ def tree(path):
         ("texts", "folder 'texts' contains no images (.avif"),
         ("texts", "give a folder with such files"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
-        ("digits --batch_size 5000", "there are only 1438 training images; set --batch_size 719, or add images"),
+        ("digits --batch_size 5000 --optimizer.lr 0.005", "there are only 1438 training images; set --batch_size 719, or add images"),
         ("digits --batch_size 1", "batch_size: got 1, expected int from 2"),
         ("digits --views.0.count 1", "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
         ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
@@ -164,7 +164,12 @@ def test_a_run_is_not_overwritten_by_default(refused, copy):
 
 def test_a_run_is_not_overwritten_for_a_recipe_that_cannot_run(refused, copy):
     before = tree(copy)
-    for mistake in (("--batch_size", "5000"), ("--backbone.name", "resnet81"), ("--data", "nowhere"), ("--machine.accelerator", "tpu9")):
+    for mistake in (
+        ("--batch_size", "5000", "--optimizer.lr", "0.005"),
+        ("--backbone.name", "resnet81"),
+        ("--data", "nowhere"),
+        ("--machine.accelerator", "tpu9"),
+    ):
         refused("pretrain", "digits", "--out", copy, "--overwrite", *mistake)
     assert tree(copy) == before
 
@@ -300,7 +305,7 @@ def test_too_many_decode_errors_stop_the_run_before_it_begins(fullrank, photos, 
         path.write_bytes(path.read_bytes()[:40])
     status, _, err = fullrank("pretrain", "cifar10-small", "--data", folder, "--data.size", "32", "--batch_size", "16")
     assert status == 2
-    _, line = err.splitlines()  # the first says which images are read
+    *_, line = err.splitlines()  # the others say which images are read, and what follows from the flags
     assert "images could not be read, expected at most 10%" in line
     assert "cat/" in line
     assert not (tmp_path / "runs").exists()

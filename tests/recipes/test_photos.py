@@ -155,5 +155,5 @@ def test_a_chosen_backbone_is_that_network_with_its_own_arguments(name):
 
 
 def test_too_few_images_are_an_error():
-    with pytest.raises(UserError, match="folder:cats has 31 images, expected at least 32"):
+    with pytest.raises(UserError, match="folder:cats has 31 training images, expected at least 32"):
         recipe(31)
