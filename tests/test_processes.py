@@ -106,9 +106,11 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     assert (path / "report.html").exists()
     lines = err.splitlines()
     assert lines[0].startswith("digits has no test split")
-    assert [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")] == list(range(1, STEPS + 1))
+    steps = [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")]
+    assert steps[-1] == STEPS
+    assert len({*steps}) == len(steps) <= 20
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
-    assert len(lines) == 1 + STEPS + 1 + 3, "a forecast, and no line of a launcher"
+    assert sum(not line.startswith("step ") for line in lines) == 1 + 1 + 3, "a forecast, and no line of a launcher"
 
 
 def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, start):
