@@ -228,3 +228,11 @@ def test_plain_stems_are_those_that_the_small_stem_can_replace():
             build_backbone(BackboneConfig(name=name, stem="small"))
     for name in ("resnet18d", "resnet10t", "resnetv2_50", "test_resnet", "vit_tiny_patch16_224", "no such network"):
         assert not has_plain_stem(name)
+
+
+def test_a_registered_network_names_its_number_of_features():
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+    with pytest.raises(UserError, match="num_features"):
+        feature_dim(network)
+    network.num_features = 3
+    assert feature_dim(network) == 3

@@ -241,10 +241,17 @@ def drop_last_shortcut(network: nn.Module, name: str) -> None:
 def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 
-    This is timm's `head_hidden_size`; timm's `num_features` ignores a layer between pooling and classifier.
+    This is timm's `head_hidden_size`; timm's `num_features` ignores a layer between pooling and classifier. A network of a user's may have
+    `num_features` only.
+
+    Raises:
+        UserError: the network has neither.
 
     >>> network = build_backbone(BackboneConfig(name="mobilenetv3_small_050"))
     >>> feature_dim(network), network.num_features
     (1024, 288)
     """
-    return int(network.head_hidden_size)  # pyright: ignore[reportArgumentType]  every timm model has it
+    features = getattr(network, "head_hidden_size", None) or getattr(network, "num_features", None)
+    if not isinstance(features, int):
+        raise UserError(f"{type(network).__name__} does not say how many features it has; set network.num_features in its function")
+    return features
