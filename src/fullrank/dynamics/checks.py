@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def tensor_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -44,9 +45,9 @@ def tensor_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 continue
             axes, is_sequence = annotated[name]
             for value in given if is_sequence and isinstance(given, (list, tuple)) else (given,):
-                _check_tensor(value, name, axes)
+                dtype = _check_tensor(value, name, axes)
                 if name != "t":
-                    dtypes[value.dtype] = name
+                    dtypes[dtype] = name
         if len(dtypes) > 1:
             (one, a), (other, b) = ((name, str(dtype).removeprefix("torch.")) for dtype, name in list(dtypes.items())[:2])
             raise UserError(f"{one} is {a} and {other} is {b}, expected one precision; convert them with .double()")
@@ -65,7 +66,8 @@ def _axes(annotation: Any) -> tuple[list[str], bool] | None:
     return (found[0][0], get_origin(annotation) is Sequence) if found else None
 
 
-def _check_tensor(value: object, name: str, axes: list[str]) -> None:
+def _check_tensor(value: object, name: str, axes: list[str]) -> torch.dtype:
+    """Check one argument, and return its dtype."""
     shape = f"({', '.join(axes)})"
     if not isinstance(value, Tensor) or value.dtype not in (torch.float32, torch.float64):
         what = f"a {str(value.dtype).removeprefix('torch.')} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -77,6 +79,7 @@ def _check_tensor(value: object, name: str, axes: list[str]) -> None:
         raise UserError(
             f"{name} has shape {tuple(value.shape)}, expected {shape}: {fixed} axes{' or more' if variadic else ''}; reshape it"
         )
+    return value.dtype
 
 
 def check_symmetric(A: Tensor, name: str, remedy: str) -> None:

@@ -149,10 +149,11 @@ def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Te
     Raises:
         UserError: the parameters are neither, or contain something else than tensors.
     """
-    values = list(params.values()) if isinstance(params, dict) else list(params) if isinstance(params, (tuple, list)) else [None]
-    if wrong := [type(x).__name__ for x in values if not isinstance(x, Tensor)]:
-        found = type(params).__name__ if values == [None] else wrong[0]
-        raise UserError(f"parameters contain a {found}, expected a dict or tuple of float64 tensors; wrap a single tensor as (W,)")
+    values = list(params.values()) if isinstance(params, dict) else list(params) if isinstance(params, (tuple, list)) else [params]
+    wrong = next((type(x).__name__ for x in values if not isinstance(x, Tensor)), None)
+    if wrong or not isinstance(params, (dict, tuple, list)):
+        found = wrong or "Tensor"
+        raise UserError(f"parameters are or contain a {found}, expected a dict or tuple of float64 tensors; wrap a single tensor as (W,)")
     return [x.detach() for x in values]
 
 

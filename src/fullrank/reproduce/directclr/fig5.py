@@ -85,7 +85,8 @@ def train_case(case: str, number: int, size: Size, seed: int) -> list[Float[Tens
 
 def linear_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Tensor]:
     """Return `linear_vector_field` of each start."""
-    return list(torch.vmap(lambda W1, W2, pairs: tuple(linear_vector_field([W1, W2], pairs)))(*weights, x))
+    W1, W2 = weights
+    return list(torch.vmap(lambda first, second, pairs: tuple(linear_vector_field([first, second], pairs)))(W1, W2, x))
 
 
 def released_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Tensor]:

@@ -5,7 +5,7 @@ more random weights than the paper's 10, at no cost. The loss is averaged over s
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
@@ -150,7 +150,7 @@ def local_exponents(rows: Rows, network: str, key: str) -> list[float]:
     return [log_slope(widths[k : k + 2], medians[k : k + 2]) for k in range(len(widths) - 1)]
 
 
-def decide(values: list[float], *, above: float) -> bool | None:
+def decide(values: Sequence[float | int], *, above: float) -> bool | None:
     """Return whether the median over starts is above a number, None if its 95 % interval contains the number."""
     low, high = median_interval(values)
     return True if low > above else False if high < above else None
@@ -243,7 +243,7 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         "unequal means of positives and negatives drive the constant": our_correction(
             "with equal means less than half the exponent, in the median over starts with its 95 % interval",
             f"{spread(equal_means)}",
-            decide([late / 2 - equal for late, equal in zip(late_sigmoid, equal_means, strict=True)], above=0),
+            decide([late / 2 - equal for late, equal in zip(late_sigmoid, equal_means, strict=True)], above=0.0),
         ),
         "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": our_correction(
             "> 1 and < 1 times the outputs",
