@@ -116,7 +116,9 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
     for name, path in paths.items():
         model = load_run(path)
         train, test = images_of(model)
-        scores = evaluate_backbone(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
+        scores = evaluate_backbone(
+            model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False
+        ).scores
         rest = {key: value for key, value in to_dict(model.recipe).items() if key not in ("epochs", "name")}
         last, summary = Run(path).metrics.spectrum[-1], read_run_summary(path)
         runs[name] = {
