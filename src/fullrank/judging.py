@@ -90,14 +90,13 @@ def evaluate(
     selected = parse_slice(dimensions) if isinstance(dimensions, str) else dimensions
     if not isinstance(selected, slice):
         raise UserError(f"dimensions is {dimensions!r}, expected a slice or a range such as ':360'")
-    loaded = load(model)
+    device, loaded = resolve_device(device), load(model)
     splits = choose_splits(loaded, data, train=train, test=test, seed=loaded.recipe.seed if loaded.recipe else _integer("seed", seed, 0))
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
     notify(splits.statement)
     with atomic_write(path, overwrite=True) if path else nullcontext() as draft:
-        device = resolve_device(device)
         evaluation = evaluate_backbone(
             loaded.backbone.to(device),
             loaded.untrained() if baselines else None,
@@ -159,13 +158,14 @@ def measure_spectrum(
     >>> measure_spectrum("timm-untrained:test_resnet", "digits")["backbone"].D
     96
     """
+    device = resolve_device(device)
     loaded = model if isinstance(model, EncoderModel) else load(model)
     images = held_out_images(loaded, data, split)
     return encoder_spectrum(
         loaded,
         images,
         batch_size=_integer("batch_size", batch_size, 1),
-        device=resolve_device(device),
+        device=device,
         workers=_integer("workers", workers, 0),
         decode_errors=decode_errors,
     )

@@ -53,13 +53,14 @@ def test_a_failed_check_ends_with_status_1_and_a_remedy(mine, fullrank):
     assert "fails the conformance check" in (mine / "page.html").read_text(encoding="utf-8")
 
 
-def test_an_objective_that_cannot_be_tested_is_refused(mine, refused):
+def test_an_objective_that_cannot_be_tested_is_refused(mine, refused, fullrank):
     assert "has no function nothing" in refused("check", "mine_of_check:nothing")
     assert "did you mean 'frossl'" in refused("check", "frosl")
     assert "--processes is 0" in refused("check", "frossl", "--processes", "0")
     assert "--hyper.invariance" in refused("check", "frossl", "--hyper.invarianc", "2")
     assert "the first argument must be the objective" in refused("check", "--processes", "2", "frossl")
-    assert refused("check", "mine_of_check:refuses") == "never"
+    status, _, err = fullrank("check", "mine_of_check:refuses")
+    assert (status, err.splitlines()[-1]) == (2, "fullrank: never")
 
 
 def test_an_existing_page_is_not_replaced(mine, refused):

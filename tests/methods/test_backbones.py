@@ -218,7 +218,6 @@ def test_given_arguments_win_over_the_size_of_the_views():
     config = BackboneConfig(name="test_vit", arguments={"img_size": 32})
     assert at_size(config, [96]) == config
     assert at_size(BackboneConfig(name="resnet18"), [96]) == BackboneConfig(name="resnet18")
-    assert at_size(BackboneConfig(name="no such network"), [96]) == BackboneConfig(name="no such network")
 
 
 def test_plain_stems_are_those_that_the_small_stem_can_replace():

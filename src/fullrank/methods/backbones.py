@@ -183,7 +183,7 @@ def at_size(config: BackboneConfig, sizes: Collection[int]) -> BackboneConfig:
     >>> at_size(BackboneConfig(name="vit_tiny_patch16_224"), [96]).arguments
     {'img_size': 96}
     """
-    cfg = timm.get_pretrained_cfg(config.name) if timm.is_model(config.name) else None
+    cfg = timm.get_pretrained_cfg(config.name)
     if cfg is None or not cfg.fixed_input_size:
         return config
     arguments: dict[str, Any] = {"img_size": max(sizes)}
