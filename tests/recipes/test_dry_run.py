@@ -106,7 +106,7 @@ def test_an_objective_with_a_generator_or_without_random_numbers_has_no_warning(
         "    A = torch.randn(Z.shape[-1], slices, generator=generator)\n    return {'x': (Z @ A).square().mean()}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    sliced = replace(TINY, objective="sliced_loss:loss", hyper={}, method={})
+    sliced = import_code(replace(TINY, objective="sliced_loss:loss", hyper={}, method={}), trust=True)
     for recipe in (sliced, custom("return {'x': Z.square().mean()}")):
         assert dry_run(build_method(recipe), recipe) == ""
     assert sliced.hyper == {"slices": 4}
