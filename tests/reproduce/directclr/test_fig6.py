@@ -11,7 +11,7 @@ def test_aligned_theory_needs_a_balanced_start(rows):
     assert not from_the_papers.holds
     assert from_balanced.holds
     assert conserved.holds
-    assert [claim.corrected for claim in (small, from_the_papers, from_balanced, conserved)] == [False, False, True, True]
+    assert [claim.kind for claim in (small, from_the_papers, from_balanced, conserved)] == ["claim", "claim", "correction", "correction"]
 
 
 def test_theory_starts_where_training_does(rows):

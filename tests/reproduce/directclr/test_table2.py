@@ -7,7 +7,7 @@ def test_one_seed_is_undecidable_but_shows_equal_losses(rows):
     *paper, same_loss = FIGURE.claims(rows)
     assert [claim.holds for claim in paper] == [None] * 9
     assert same_loss.holds
-    assert same_loss.corrected
+    assert same_loss.kind == "correction"
 
 
 def test_different_losses_refute_the_correction(rows):

@@ -11,7 +11,7 @@ from fullrank.reproduce.dynamics.remark3 import FIGURE
 def test_only_remark_2_is_refuted(rows):
     claims = FIGURE.claims(rows)
     assert [claim.holds for claim in claims] == [True, False] + [True] * 9
-    assert [claim.corrected for claim in claims] == [False] * 4 + [True] * 7
+    assert [claim.kind for claim in claims] == ["claim"] * 4 + ["correction"] * 7
     assert claims[1].statement.startswith("Remark 2")
 
 

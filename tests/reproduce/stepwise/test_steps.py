@@ -6,7 +6,7 @@ from fullrank.reproduce.stepwise.steps import FIGURE
 def test_all_claims_hold(rows):
     claims = FIGURE.claims(rows)
     assert [claim.holds for claim in claims] == [True] * 6
-    assert [claim.corrected for claim in claims] == [False] * 5 + [True]
+    assert [claim.kind for claim in claims] == ["claim from memory"] * 5 + ["correction"]
 
 
 def test_wrong_step_time_refutes_the_claim(rows):
