@@ -110,7 +110,8 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     assert steps[-1] == STEPS
     assert len({*steps}) == len(steps) <= 20
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
-    assert sum(not line.startswith("step ") for line in lines) == 1 + 1 + 3, "a forecast, and no line of a launcher"
+    others = [line for line in lines if not line.startswith("step ")]
+    assert len(set(others)) == len(others) == 1 + 4 + 3, "the split, the forecast, the end, and no line of a launcher"
 
 
 def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, start):

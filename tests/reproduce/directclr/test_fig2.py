@@ -27,7 +27,8 @@ def test_every_run_must_have_collapsed_dimensions():
         }
 
     assert [claim.holds for claim in FIGURE.claims(runs(30, 25))] == [True, True]
-    assert [claim.holds for claim in FIGURE.claims(runs(30, 0))] == [False, False]
+    assert [claim.holds for claim in FIGURE.claims(runs(30, 0))] == [None, None]
+    assert [claim.holds for claim in FIGURE.claims(runs(0, 0))] == [False, False]
 
 
 def test_plot(rows):
