@@ -61,10 +61,11 @@ def test_crop_boxes_lie_inside_the_image(height, width, seed):
 
 @pytest.mark.parametrize(("height", "width"), [(20, 200), (200, 20), (101, 100)])
 def test_the_fallback_box_equals_torchvision(height, width):
-    # No box of this scale fits, so all ten attempts fail.
-    transform = v2.RandomResizedCrop(8, scale=(1.5, 2.0))
+    # No box of this area and ratio fits, so all ten attempts fail.
+    shape = {"scale": (1.0, 1.0), "ratio": (3.0, 4.0)}
+    transform = v2.RandomResizedCrop(8, **shape)
     p = transform.make_params([Image(torch.zeros(1, height, width))])
-    box = crop_boxes(make_params(1, 3, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=(1.5, 2.0)))], height, width)
+    box = crop_boxes(make_params(1, 3, seed=0, step=0), [ViewConfig(crop=CropConfig(**shape))], height, width)
     assert (box == torch.tensor([p["top"], p["left"], p["height"], p["width"]])).all()
 
 
