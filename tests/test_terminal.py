@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from fullrank.terminal import LastingStream, is_rank_zero, lasting_streams, printable, stderr
+from fullrank.errors import printable
+from fullrank.terminal import LastingStream, is_rank_zero, lasting_streams, stderr
 
 
 @pytest.fixture
@@ -32,6 +33,11 @@ def test_the_console_outlives_its_reader(unread, monkeypatch):
     console = stderr()
     for _ in range(3):
         console.print("a line")
+
+
+def test_the_console_prints_no_control_characters(capsys):
+    stderr().print("first\nimages of a\x1b[2Jb \u202e")
+    assert capsys.readouterr().err == "first\nimages of a\\x1b[2Jb \\u202e\n"
 
 
 def test_a_lost_terminal_is_a_reader_that_has_gone(unread):

@@ -13,8 +13,10 @@ import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fullrank.errors import printable
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleRenderable
 
 READER_IS_GONE = {errno.EPIPE, errno.EIO}
 """Errors of a write to a closed pipe, and to a terminal whose connection is lost."""
@@ -26,7 +28,8 @@ ASCII = {"→": "->", "≥": ">=", "≤": "<=", "×": "x", "·": "-", "–": "-"
 def stderr() -> "Console":
     """Return a console without markup or wrapping: brackets in a path are printed, and a long line is not broken.
 
-    If a launcher started several processes, only the first process prints.
+    Control characters are printed as escape sequences, because a message may contain a text from a stranger's file. If a launcher started
+    several processes, only the first process prints.
 
     >>> stderr().soft_wrap
     True
@@ -34,7 +37,27 @@ def stderr() -> "Console":
     from rich.console import Console  # not at the top, because the help needs no rich
 
     file: Any = sys.stderr and LastingStream(sys.stderr)
-    return Console(file=file, stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero())
+    console = Console(file=file, stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero())
+    console.push_render_hook(PrintableText())
+    return console
+
+
+class PrintableText:
+    r"""A render hook of rich: texts are printed without control characters, line by line.
+
+    >>> from rich.text import Text
+    >>> PrintableText().process_renderables([Text("a\x1b[2J\nb")])
+    [<text 'a\\x1b[2J\nb' [] ''>]
+    """
+
+    def process_renderables(self, renderables: "list[ConsoleRenderable]") -> "list[ConsoleRenderable]":
+        """Return the renderables with printable texts."""
+        from rich.text import Text
+
+        for text in renderables:
+            if isinstance(text, Text) and not text.plain.replace("\n", "").isprintable():
+                text.plain = "\n".join(map(printable, text.plain.split("\n")))
+        return renderables
 
 
 def is_rank_zero() -> bool:

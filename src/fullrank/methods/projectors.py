@@ -17,9 +17,15 @@ from fullrank.methods.directclr_projectors import (
     orthogonal_linear,
     random_low_rank_matrix,
 )
-from fullrank.structure import between
+from fullrank.structure import Requirement, between
 
 Width = Annotated[int, between(1, 65536)]
+Widths = Annotated[
+    tuple[Width, ...],
+    Requirement("of at most 100 layers", lambda widths: len(widths) <= 100),
+    Requirement("with at most 1e9 weights", lambda widths: sum(inputs * outputs for inputs, outputs in pairwise(widths)) <= 1e9),
+]
+"""The widths of an mlp that fits into memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +38,7 @@ class ProjectorConfig:
     'low-rank-diagonal': r with its dimensions from d0 on set to zero. 'sub-vector': the first d0 dimensions of r.
     'dropout': r with all but d0 dimensions set to zero, chosen at random in each step.
     'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""
-    widths: tuple[Width, ...] = (2048, 2048, 1024)
+    widths: Widths = (2048, 2048, 1024)
     """Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector."""
     batchnorm: bool = True
     """BatchNorm in the hidden layers of an mlp."""

@@ -16,8 +16,6 @@ from fullrank.recipes.functions import imported_function, resolve_builder, resol
 from fullrank.recipes.recipe import Recipe
 from fullrank.views import MultiViewTransform
 
-MAX_PROJECTOR_WEIGHTS = 1_000_000_000
-
 
 @dataclass(frozen=True)
 class Assembly:
@@ -158,7 +156,6 @@ def check(recipe: Recipe) -> None:
     >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
-    _check_projector(recipe)
     for name in ("mean", "std"):
         if getattr(recipe.data, name):
             _check_statistics(recipe, name)
@@ -200,13 +197,3 @@ def _check_views(recipe: Recipe) -> None:
     if recipe.hyper.get("full", V_0) > V_0:
         received = f"hyper.full, the number of full-size views, is {recipe.hyper['full']}"
         raise UserError(f"{received}, but the recipe has {V_0} of them; give --hyper.full {V_0}")
-
-
-def _check_projector(recipe: Recipe) -> None:
-    """Check that the weights of the projector fit into memory."""
-    weights = sum(inputs * outputs for inputs, outputs in pairwise(recipe.projector.widths))
-    if weights > MAX_PROJECTOR_WEIGHTS:
-        raise UserError(
-            f"projector.widths {list(recipe.projector.widths)} make {weights:.1e} weights, expected at most {MAX_PROJECTOR_WEIGHTS:.0e}; "
-            "give smaller --projector.widths"
-        )

@@ -114,7 +114,7 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
         raise UserError(f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation")
-    if not isinstance(again, dict) or list(again) != list(terms):
+    if form_error(again) or list(again) != list(terms):
         raise UserError(f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}")
     if drawn:
         cause = f"objective '{name}' draws from the global generator of {' and '.join(drawn)}"

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fullrank.atomic import FULL, sync
 from fullrank.errors import UserError
-from fullrank.reading import parse_json, read_text
+from fullrank.reading import parse_json, read_text, require_regular
 
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 NUM_STATES = 2  # checkpoints with the state for resuming: two, in case the newest checkpoint is damaged
@@ -71,11 +71,12 @@ class Checkpoint:
         return state
 
     def _verify(self, name: str) -> None:
-        """Compare a file with its checksum; checkpoints of old versions have none."""
+        """Check that a file is a regular one, and compare it with its checksum; checkpoints of old versions have none."""
         expected = self.meta().get("checksums", {}).get(name)
-        if expected is None:
-            return
         try:
+            require_regular(self.path / name)
+            if expected is None:
+                return
             with (self.path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
@@ -146,7 +147,7 @@ def save_checkpoint(
         temporary.mkdir(parents=True)
         for name, content in files.items():
             (temporary / name).write_bytes(content)
-        for path in (*temporary.iterdir(), temporary):
+        for path in (*temporary.iterdir(), temporary, folder.parent):  # the parent, because `folder` may be new
             sync(path)
         if final.exists():
             os.replace(final, previous)  # os.replace cannot replace a folder that is not empty
