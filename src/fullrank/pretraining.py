@@ -75,8 +75,8 @@ def pretrain(
     Each device has one process, which torchrun or this function starts. Several processes take the same steps as one process.
 
     Args:
-        recipe: a `Recipe`, the name of one in `RECIPES`, or a source of images (a folder, hf:NAME …), for which a general recipe is chosen;
-            None for the general recipe for `data`, or with `resume`.
+        recipe: a `Recipe`, the name of one in `RECIPES`, a recipe.json, or a source of images (a folder, hf:NAME …), for which a general
+            recipe is chosen; None for the general recipe for `data`, or with `resume`.
         data: source of the images; it overrides the recipe, also with `resume` if the images have moved. Or the images themselves:
             `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
             `fullrank.images.as_images`.

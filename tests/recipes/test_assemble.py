@@ -98,7 +98,6 @@ def test_statistics_must_match_the_channels(data, expected):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"views": ()}, "the number of views per image is 0, expected at least 2; give --views.0.count 2"),
         ({"views": (ViewConfig(count=1),)}, "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
         ({"objective": "vicreg", "hyper": {}}, "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl"),
         ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),

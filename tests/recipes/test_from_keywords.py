@@ -1,11 +1,13 @@
 """The recipe of a call of `pretrain`: a name, a source, and fields by keyword."""
 
+import json
+
 import numpy as np
 import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import as_images
-from fullrank.recipes import RECIPES, Recipe
+from fullrank.recipes import RECIPES, Recipe, to_file
 from fullrank.recipes.choices import with_choices
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.training import OptimizerConfig
@@ -51,6 +53,19 @@ def test_a_folder_and_images_get_the_general_recipe(photos):
     assert by_name == by_data == build(None, str(photos), epochs=3)
     images = as_images(np.zeros((64, 1, 8, 8), np.uint8))
     assert build(None, images).data.channels == 1
+
+
+def test_a_recipe_file_is_a_recipe(tmp_path):
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps(to_file(RECIPES["digits"])))
+    assert build(file) == build(str(file)) == RECIPES["digits"]
+    assert build(file, epochs=10) == build("digits", epochs=10)
+
+
+def test_the_stem_follows_from_the_largest_view_not_from_the_one_that_changes():
+    """The recipe has two views of 224 px."""
+    assert build("imagenet", **{"views.1.size": 48}).backbone.stem == "standard"
+    assert build("imagenet", **{"views.0.size": 48, "views.1.size": 48}).backbone.stem == "small"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,9 @@ def test_defaults_of_the_objective_are_filled_in():
         (("hyper", "invarianc"), 1.0, "recipe: objective 'frossl' has no hyperparameter 'invarianc'"),
         (("views", 0, "size"), 0, r"recipe.views\[0\].size: got 0, expected int from 1 to 4096"),
         (("views",), 3, "recipe.views: got 3, expected a list"),
+        (("views",), [], "recipe.views: got .*, expected values with at least one view"),
+        (("projector", "widths"), [65536, 65536], "recipe.projector.widths: got .*, expected values of at most 100 layers and 1e9 weights"),
+        (("projector", "widths"), [1] * 101, "recipe.projector.widths: got .*, expected values of at most 100 layers"),
         (("projector", "kind"), "subvector", "recipe.projector.kind: got 'subvector', expected one of 'mlp', 'diagonal', 'orthogonal'"),
     ],
 )

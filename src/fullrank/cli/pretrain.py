@@ -32,7 +32,7 @@ from fullrank.recipes import (
     with_choices,
     with_objective,
 )
-from fullrank.recipes.choices import OPTIMIZERS, explain_choices
+from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
 from fullrank.terminal import stderr
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
@@ -184,7 +184,7 @@ def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, 
 
 
 def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of `with_choices` and `photos_recipe` that the flags choose.
+    """Return the arguments of `with_choices` and `photos_recipe` that the flags choose, and the sizes of views by the name of their flag.
 
     A value that the parser of the flags will reject is not a choice.
 
@@ -197,11 +197,20 @@ def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
         if flag.startswith("--"):
             values[flag.replace("-", "_")] = value if equals else "".join(arguments[i + 1 : i + 2])
     choices = {name: whole_number(values.get(flag, "")) for name, flag in (("epochs", "__epochs"), ("batch_size", "__batch_size"))}
-    sizes = [whole_number(value) for flag, value in values.items() if re.fullmatch(r"__views\.\d+\.size", flag)]
-    choices["size"] = max((size for size in sizes if size), default=None)
     optimizer = values.get("__optimizer.name")
     choices |= {"backbone": values.get("__backbone.name") or None, "optimizer": optimizer if optimizer in OPTIMIZERS else None}
+    choices |= {flag[2:]: whole_number(value) for flag, value in values.items() if flag.endswith(".size")}
     return {name: value for name, value in choices.items() if value is not None}
+
+
+def arguments_of_choices(choices: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return the choices with the size of the largest view in place of the sizes of single views.
+
+    >>> arguments_of_choices({"epochs": 3, "views.0.size": 48}, Recipe())
+    {'epochs': 3, 'size': 48}
+    """
+    sizes = {name: value for name, value in choices.items() if name.endswith(".size")}
+    return {name: value for name, value in choices.items() if name not in sizes} | {"size": largest_size(recipe, sizes)}
 
 
 def read_data_flags(arguments: Sequence[str]) -> DataConfig:
@@ -274,7 +283,7 @@ def resolve_recipe(
         name: a recipe, a JSON file or a source; "photos" means the general recipe for `data`.
         data: the value of --data.
         train: name of the split to train on.
-        choices: arguments of `with_choices`.
+        choices: what `read_choices` returns.
         reading: how the images are read.
 
     Raises:
@@ -307,13 +316,13 @@ def resolve_recipe(
         f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
         "the flags in brackets change the recipe:"
     )
-    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
+    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **arguments_of_choices(choices, Recipe()))
     return BaseRecipe(recipe, lambda final: [title, *explain_photos_recipe(final, info)])
 
 
 def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
     """Return a recipe with what follows from the choices."""
-    derived = with_choices(recipe, **choices)
+    derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
     return BaseRecipe(derived, partial(explain_choices, recipe, derived))
 
 

@@ -23,7 +23,7 @@ Width = Annotated[int, between(1, 65536)]
 Widths = Annotated[
     tuple[Width, ...],
     Requirement("of at most 100 layers", lambda widths: len(widths) <= 100),
-    Requirement("with at most 1e9 weights", lambda widths: sum(inputs * outputs for inputs, outputs in pairwise(widths)) <= 1e9),
+    Requirement("and 1e9 weights", lambda widths: sum(inputs * outputs for inputs, outputs in pairwise(widths)) <= 1e9),
 ]
 """The widths of an mlp that fits into memory."""
 

@@ -4,6 +4,8 @@ They hold for the recipes of the library, for a recipe.json and for the general 
 publication as long as none of these choices is made.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
@@ -88,6 +90,21 @@ def with_choices(
         stem = backbone_config(recipe.backbone.name, size).stem
         recipe = replace(recipe, backbone=replace(recipe.backbone, stem=stem))
     return replace(recipe, batch_size=batch_size or recipe.batch_size)
+
+
+def largest_size(recipe: Recipe, sizes: Mapping[str, int]) -> int | None:
+    """Return the side of the largest view after some views get other sizes, or None if none does: the `size` of `with_choices`.
+
+    Args:
+        recipe: the recipe whose other views keep their sizes.
+        sizes: name of a field, such as views.0.size, → its new value; other fields are ignored.
+
+    >>> from fullrank.views import ViewConfig
+    >>> largest_size(Recipe(views=(ViewConfig(size=224), ViewConfig(size=96))), {"views.1.size": 48}), largest_size(Recipe(), {})
+    (224, None)
+    """
+    chosen = {int(match[1]): size for name, size in sizes.items() if (match := re.fullmatch(r"views\.([0-9]{1,9})\.size", name))}
+    return max(chosen.get(number, view.size) for number, view in enumerate(recipe.views)) if chosen else None
 
 
 def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[str]:

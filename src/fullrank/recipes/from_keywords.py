@@ -1,5 +1,6 @@
-"""The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe or images, and fields by keyword."""
+"""The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe, its file or images, and fields by keyword."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from pathlib import Path
@@ -9,9 +10,10 @@ import torch
 
 from fullrank.errors import UserError, suggest
 from fullrank.images import Images, dataset_info, hold_out_test, train_and_test
-from fullrank.recipes.choices import OPTIMIZERS, with_choices
+from fullrank.recipes.choices import OPTIMIZERS, largest_size, with_choices
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict, with_objective
+from fullrank.recipes.recipe_file import read_recipe
 
 PHOTOS = "photos"
 """The name of the general recipe, for which `data` names the images."""
@@ -25,7 +27,7 @@ def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str |
     Some fields follow from others, as on the command line (`with_choices`): a larger batch has a larger learning rate.
 
     Args:
-        recipe: a recipe, its name, a source of images, or 'photos' or None for the general recipe for `data`.
+        recipe: a recipe, its name, a recipe.json, a source of images, or 'photos' or None for the general recipe for `data`.
         recipes: the named recipes.
         data: a source of images, or opened images; only the general recipe reads them.
         changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
@@ -41,7 +43,7 @@ def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str |
     fields = {SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value for name, value in changes.items()}
     objective, builder = fields.pop("objective", None), fields.pop("method_builder", "")
     data_fields = {name: value for name, value in fields.items() if name.startswith("data.") or name == "data"}
-    base = _base(recipe, recipes, data, _choices(fields), with_changes(Recipe(), data_fields).data)
+    base = _base(recipe, recipes, data, fields, with_changes(Recipe(), data_fields).data)
     if objective is not None:
         if not isinstance(objective, str) or not isinstance(builder, str):
             raise UserError(
@@ -53,15 +55,18 @@ def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str |
     return with_changes(base, fields)
 
 
-def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, choices: dict[str, Any], spec: DataConfig) -> Recipe:
-    """Return the recipe before the changes, with what follows from the choices; `spec` says how images are read."""
-    expected = f"a Recipe, a name ({', '.join(recipes)}) or a source of images"
+def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, fields: Mapping[str, Any], spec: DataConfig) -> Recipe:
+    """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images are read."""
+    expected = f"a Recipe, a name ({', '.join(recipes)}), a recipe.json or a source of images"
     if isinstance(recipe, Recipe):
-        return with_choices(recipe, **choices)
+        return with_choices(recipe, **_choices(fields, recipe))
     if not isinstance(recipe, str | Path | None):
         raise UserError(f"recipe is {recipe!r:.60} ({type(recipe).__name__}), expected {expected}")
     if isinstance(recipe, str) and recipe in recipes:
-        return with_choices(recipes[recipe], **choices)
+        return with_choices(recipes[recipe], **_choices(fields, recipes[recipe]))
+    if isinstance(recipe, str | Path) and Path(recipe).suffix == ".json" and os.path.isfile(recipe):
+        stored = read_recipe(Path(recipe))
+        return with_choices(stored, **_choices(fields, stored))
     source = data if recipe is None or (str(recipe) == PHOTOS and data is not None) else str(recipe)
     if isinstance(source, str) and not (":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())):
         raise UserError(f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}")
@@ -74,13 +79,14 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     else:
         images = hold_out_test(source).train
     name = source if isinstance(source, str) else source.source
-    return photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **choices)
+    return photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **_choices(fields, Recipe()))
 
 
-def _choices(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _choices(fields: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     """Return the arguments of `with_choices` among the fields; a wrong value is no choice, and the recipe refuses it."""
-    numbers = {"epochs": "epochs", "batch_size": "batch_size", "size": "views.0.size"}
-    choices = {choice: fields[name] for choice, name in numbers.items() if type(fields.get(name)) is int and fields[name] > 0}
+    numbers = {name: value for name, value in fields.items() if type(value) is int and value > 0}
+    choices: dict[str, Any] = {name: numbers[name] for name in ("epochs", "batch_size") if name in numbers}
+    choices["size"] = largest_size(recipe, numbers)
     if isinstance(fields.get("backbone.name"), str):
         choices["backbone"] = fields["backbone.name"]
     if fields.get("optimizer.name") in OPTIMIZERS:

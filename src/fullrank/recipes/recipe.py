@@ -154,7 +154,7 @@ class Recipe:
     method: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
-    views: tuple[ViewConfig, ...] = (ViewConfig(),)
+    views: Annotated[tuple[ViewConfig, ...], Requirement("with at least one view", bool)] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
     custom_transforms: tuple[Text, ...] = ()
     """User-defined transforms of the views before normalisation: package.module:function,
