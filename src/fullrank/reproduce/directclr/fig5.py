@@ -130,7 +130,7 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     below = max(f - a for case in CASES for run in rows[case] for a, f in zip(run["diagonal"], run["floor"], strict=True))
     means = [sum(run["diagonal"][: len(run["cosines"])]) / len(run["cosines"]) for run in rows["level"]]
     cosines = {case: [min(run["cosines"]) for run in rows[case]] for case in CASES}
-    grown = {case: [len(run["cosines"]) for run in rows[case]] for case in CASES}
+    mixed = sum(min(run["diagonal"][: len(run["cosines"])]) <= ALIGNED for run in rows["paper"])
     smallest = min(min(run["diagonal"]) for run in rows["balanced"])
     identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
     return {
@@ -146,10 +146,10 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": our_correction(
             "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
         ),
-        "from the paper's start the subspace of the modes that have grown aligns, and vectors of nearly equal modes mix": our_correction(
-            "smallest cosine of the subspaces > 0.95 for 95 % of the starts, fewer single vectors aligned than modes grown",
-            f"{spread(cosines['paper'], 3)}; {spread(counts['paper'], 0)} aligned of {spread(grown['paper'], 0)} grown",
-            quantiles(cosines["paper"])[1] > 0.95 and quantiles(counts["paper"])[1] < quantiles(grown["paper"])[0],
+        "from the paper's start the subspace of the modes that have grown aligns, also where single vectors of it mix": our_correction(
+            f"smallest cosine of the subspaces > 0.95 for 95 % of the starts; starts in which a grown mode has |A_kk| ≤ {ALIGNED}",
+            f"{spread(cosines['paper'], 3)}; {mixed} of {len(rows['paper'])} starts",
+            quantiles(cosines["paper"])[1] > 0.95 and mixed > 0,
         ),
         "if singular values are nearly equal, blocks align, single vectors do not": paper_claim(
             "for 95 % of the starts mean |A_kk| of the grown modes < 0.8, and cosines of the subspaces > 0.95",
