@@ -63,6 +63,15 @@ def test_more_devices_than_available_is_an_error(launched, monkeypatch):
         launch_fabric(with_devices(Recipe(), 2))
 
 
+@pytest.mark.parametrize("changes", [{"LOCAL_WORLD_SIZE": 0}, {"LOCAL_WORLD_SIZE": 3}, {"RANK": 4}, {"LOCAL_RANK": 9}])
+def test_variables_that_contradict_each_other_are_one_line(launched, monkeypatch, changes):
+    launched(4)
+    for name, value in changes.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(UserError, match="contradict each other"):
+        launched_world_size()
+
+
 def test_one_process_has_no_process_group():
     fabric = launch_fabric(replace(Recipe(), machine=MachineConfig(accelerator="cpu")))
     assert (fabric.world_size, fabric.global_rank, torch.distributed.is_initialized()) == (1, 0, False)

@@ -15,12 +15,19 @@ def launched_world_size() -> int:
     Tasks of srun get the environment variables of torchrun here, so that all other code knows only these.
 
     Raises:
-        UserError: a variable is missing or no number, or an unknown launcher started several processes.
+        UserError: a variable is missing or no number, the variables contradict each other, or an unknown launcher started several
+            processes.
     """
     _translate_srun()
     if dist.is_available() and dist.is_torchelastic_launched():
         sizes = {name: _integer(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
-        return sizes["WORLD_SIZE"]
+        world, local = sizes["WORLD_SIZE"], sizes["LOCAL_WORLD_SIZE"]
+        if not (0 < local <= world and world % local == 0 and sizes["RANK"] < world and sizes["LOCAL_RANK"] < local):
+            received = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+            raise UserError(
+                f"{received} contradict each other, expected the same number of processes on each machine; start them with torchrun"
+            )
+        return world
     if (world := _integer("WORLD_SIZE", "1")) > 1:
         raise UserError(
             f"WORLD_SIZE is {world}, but neither torchrun nor srun started this process; start it with torchrun, or give --devices {world}"
