@@ -38,7 +38,7 @@ def stderr() -> "Console":
 
     file: Any = sys.stderr and LastingStream(sys.stderr)
     console = Console(file=file, stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero())
-    console.push_render_hook(PrintableText())
+    console.push_render_hook(PrintableText())  # pyright: ignore[reportArgumentType]  no subclass of RenderHook, which is in rich
     return console
 
 
