@@ -318,13 +318,3 @@ def test_a_run_is_given_by_a_string_or_a_path(tmp_path):
     assert Run(str(tmp_path)).path == tmp_path
     with pytest.raises(UserError, match="run is 3, expected a path"):
         inspect.unwrap(Run.__init__)(Run.__new__(Run), 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "attribute"),
-    [("metrics.jsonl", "metrics"), ("spectrum.npz", "spectra"), ("evaluation.json", "evaluations"), ("environment.json", "environment")],
-)
-def test_a_fifo_in_place_of_a_file_is_an_error_and_never_waits(tmp_path, name, attribute):
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name} cannot be read.*FIFO"):
-        getattr(Run(tmp_path), attribute)

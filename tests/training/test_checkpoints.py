@@ -246,23 +246,6 @@ def test_one_flipped_byte_is_found(tmp_path, name):
     assert_complete(checkpoint)
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("checksums", [True, False])
-def test_a_fifo_or_a_device_in_place_of_a_file_is_an_error_and_never_waits(tmp_path, name, checksums):
-    checkpoint = save(tmp_path, 1)
-    if not checksums:
-        (checkpoint.path / "meta.json").write_text('{"step": 1}')
-    file = checkpoint.path / name
-    file.unlink()
-    os.mkfifo(file)
-    with pytest.raises(UserError, match="FIFO"):
-        getattr(checkpoint, READ[name])()
-    file.unlink()
-    file.symlink_to("/dev/zero")
-    with pytest.raises(UserError, match="device"):
-        getattr(checkpoint, READ[name])()
-
-
 def test_the_only_checkpoint_has_no_previous_one_to_use(tmp_path):
     checkpoint = save(tmp_path, 1)
     (checkpoint.path / "model.safetensors").write_bytes(b"")

@@ -12,7 +12,6 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
-from fullrank.reading import require_regular
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
@@ -151,7 +150,6 @@ def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, 
 
 def _read_picture(path: Path, notes: list[str]) -> bytes | None:
     try:
-        require_regular(path)
         picture = path.read_bytes()
         Image.open(io.BytesIO(picture)).load()
     except OSError as error:  # Pillow's UnidentifiedImageError too

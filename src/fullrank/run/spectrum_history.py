@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.reading import require_regular
 from fullrank.spectrum import Spectrum
 
 LOCATIONS = ("backbone", "projector")
@@ -43,7 +42,6 @@ class SpectrumHistory:
             return None
         remedy = "remove the file and measure with `fullrank spectrum`"
         try:
-            require_regular(path)
             with path.open("rb") as file, np.load(file) as arrays:  # np.load(path) would leave a damaged file open
                 found = {name: arrays[name] for name in ("steps", "samples", *LOCATIONS) if name in arrays.files}
             steps, samples = found.pop("steps"), found.pop("samples")
