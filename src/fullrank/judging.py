@@ -81,9 +81,13 @@ def evaluate(
     Raises:
         UserError: the model or the images do not exist, the images have no labels, or an argument is wrong. Nothing is written.
 
-    >>> result = evaluate("timm-untrained:test_resnet", "digits", probes=["knn"], baselines=False)
-    >>> result.data, result.test_images, [(score.features, score.probe) for score in result.scores]
-    ('digits (held out)', 359, [('backbone', 'kNN')])
+    >>> class Circles(torch.utils.data.Dataset):
+    ...     targets = [0, 1] * 20
+    ...     __len__ = lambda self: 40
+    ...     __getitem__ = lambda self, i: (torch.full((3, 8, 8), 200 * self.targets[i], dtype=torch.uint8), self.targets[i])
+    >>> result = evaluate("timm-untrained:test_resnet", Circles(), probes=["knn"], baselines=False)
+    >>> result.test_images, [(score.features, score.probe) for score in result.scores]
+    (8, [('backbone', 'kNN')])
     """
     if isinstance(probes, str):
         raise UserError(f"probes is '{probes}', expected a list of names: probes=['{probes}']")
@@ -155,7 +159,7 @@ def measure_spectrum(
         AssertionError: the backbone changed during the evaluation.
         UserError: the model or the images do not exist, too many images are unreadable, or an embedding is not finite.
 
-    >>> measure_spectrum("timm-untrained:test_resnet", "digits")["backbone"].D
+    >>> measure_spectrum("timm-untrained:test_resnet", torch.zeros(8, 3, 16, 16, dtype=torch.uint8))["backbone"].D
     96
     """
     device = resolve_device(device)

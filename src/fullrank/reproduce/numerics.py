@@ -59,7 +59,7 @@ def spread(values: Iterable[float | int], digits: int = 2) -> str:
     return f"{median} ({low} to {high})"
 
 
-def median_interval(values: Sequence[float | int]) -> tuple[float, float]:
+def median_interval(values: Sequence[float | int]) -> tuple[float | int, float | int]:
     """Return an interval that holds the median of the distribution with a probability of at least 95 %: two order statistics.
 
     For fewer than six values it is the whole line.
