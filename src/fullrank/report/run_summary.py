@@ -139,7 +139,8 @@ def _check_alarms(path: Path, alarms: Sequence[AlarmRow]) -> None:
     """
     for alarm in alarms:
         try:
-            alarm_message(alarm), alarm_remedy(alarm)
+            alarm_message(alarm)
+            alarm_remedy(alarm)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(f"{path}: the alarm of step {alarm.step} is damaged ({reason}); fix or remove the line") from error
