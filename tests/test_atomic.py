@@ -64,3 +64,12 @@ def test_a_full_disk_is_a_user_error(tmp_path):
 def test_other_errors_pass_through(tmp_path):
     with pytest.raises(ConnectionError), atomic_write(tmp_path / "a.txt"):
         raise ConnectionError("an error of the body")
+
+
+def test_a_strangers_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("kept")
+    (tmp_path / f".a.txt.{os.getpid()}.tmp").symlink_to(other)
+    with atomic_write(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+    assert (other.read_text(), (tmp_path / "a.txt").read_text()) == ("kept", "new")

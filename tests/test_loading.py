@@ -130,7 +130,7 @@ def test_a_folder_and_a_pipe_are_no_images(run, photos, tmp_path):
     with pytest.raises(UserError, match="is a folder"):
         model.features(photos)
     os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="regular file"):
         model.features(tmp_path / "pipe.png")
 
 
@@ -298,3 +298,9 @@ def test_a_run_is_loaded_without_the_users_objective(small, tmp_path, monkeypatc
         fullrank.pretrain(resume=run.path)
     with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
         fullrank.pretrain(resume=run.path, trust=True)
+
+
+def test_an_unreadable_image_of_a_source_is_named(tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"broken\.png.*cannot be read"):
+        fullrank.load("timm-untrained:test_resnet").features(open_images(tmp_path)["all"])

@@ -1,5 +1,6 @@
 """Weights that other libraries wrote, and the forms of a MODEL without a run."""
 
+import contextlib
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.outside_weights import read_weights
 
 SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)
@@ -169,3 +171,20 @@ def test_an_untrained_timm_model_is_equal_at_each_load():
     assert all(torch.equal(a, b) for a, b in zip(one.backbone.parameters(), two.backbone.parameters(), strict=True))
     with pytest.raises(UserError, match="did you mean 'resnet18'"):
         fullrank.load("timm-untrained:resnet81")
+
+
+def test_a_file_whose_objects_contain_themselves_is_refused(tmp_path):
+    content = {"a": 1}
+    content["model"] = content
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(UserError, match="no state dict"):
+        fullrank.load(f"file:{tmp_path / 'w.pt'}", backbone=CONFIG)
+
+
+def test_a_damaged_file_of_torch_is_an_error(tmp_path):
+    torch.save({"a": torch.ones(3)}, tmp_path / "w.pt", _use_new_zipfile_serialization=False)
+    whole = (tmp_path / "w.pt").read_bytes()
+    for i in range(0, len(whole), 3):
+        (tmp_path / "w.pt").write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
+        with contextlib.suppress(UserError):
+            read_weights(tmp_path / "w.pt")

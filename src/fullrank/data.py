@@ -306,7 +306,7 @@ def is_preview(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with Image.open(path) as picture:
+        with Image.open(path, formats=("PNG",)) as picture:
             return picture.info.get("Software") == PREVIEW_MARK
     except Exception:  # Pillow raises many types for a file that is not a picture
         return False

@@ -4,10 +4,9 @@ The commands of the same names call these functions. Without `data`, they take t
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from fullrank.evaluation.evaluate import name_data
 from fullrank.evaluation.result import Evaluation
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, hold_out, open_images, train_and_test
-from fullrank.images.source_uri import parse_uri
+from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.source_uri import MEMORY, absolute_source
 from fullrank.loading import Model, load, resolve_device
 from fullrank.recipes import DataConfig
 from fullrank.run import Run
@@ -122,13 +122,23 @@ def evaluate(
             progress=progress,
         )
         if path and draft:
-            evaluations, replaced = merge_evaluation(
-                read_evaluations(path), evaluation
-            )  # read again: another process may have added scores
+            _check_same_run(loaded)
+            stored = read_evaluations(path)  # again, because another process may have added scores
+            evaluations, replaced = merge_evaluation(stored, evaluation)
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
             if replaced:
                 notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
     return evaluation
+
+
+def _check_same_run(model: Model) -> None:
+    """Check that a run was not replaced by another one while it was evaluated.
+
+    Raises:
+        UserError: it was.
+    """
+    if model.run and model.recipe and replace(model.run.recipe, epochs=model.recipe.epochs).fingerprint != model.recipe.fingerprint:
+        raise UserError(f"{model.run.path} was replaced by another run during the evaluation, so its scores are not stored; evaluate again")
 
 
 def measure_spectrum(
@@ -189,12 +199,16 @@ class LabelledSplits:
 def choose_splits(model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int) -> LabelledSplits:
     """Return the training and the test images of a source, or of opened images, of which a fifth is held out."""
     source, config = resolve_source(model, data)
-    if isinstance(source, Images):
+    if isinstance(source, Images | MemoryImages):
+        source = as_images(source)
         if train is not None or test is not None:
             raise UserError(f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out")
         rest, held_out = hold_out(source, seed=seed)
         statement = f"{source.source}: 20 % of the images are held out, seed {seed} (train {len(rest)}, test {len(held_out)})"
-        return LabelledSplits(rest, held_out, name_data(rest, held_out), statement)
+        name = name_data(rest, held_out)
+        if source.source == MEMORY:  # the name of all images in memory; their scores must not replace each other
+            name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
+        return LabelledSplits(rest, held_out, name, statement)
     source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
     splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed, **config.open_options)
     return LabelledSplits(splits.train, splits.test, name_data(splits.train, splits.test), splits.statement)
@@ -221,18 +235,6 @@ def all_images(model: Model, data: Data | None, split: str | None) -> Images | M
         raise UserError(f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)")
     (images,) = splits.values()
     return images
-
-
-def absolute_source(source: str) -> str:
-    """Return a source with its path made absolute if the path exists, else unchanged.
-
-    >>> absolute_source("hf:uoft-cs/cifar10"), absolute_source("digits")
-    ('hf:uoft-cs/cifar10', 'digits')
-    """
-    scheme, path = parse_uri(source)
-    if scheme not in ("", "folder", "parquet") or not os.path.exists(path):
-        return source
-    return f"{scheme}:{os.path.abspath(path)}" if scheme else os.path.abspath(path)
 
 
 def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryImages:

@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
@@ -16,6 +16,9 @@ from fullrank.methods import BackboneConfig
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "student", "backbone", "network", "module")
 """Entries of a training checkpoint that hold a state dict, the preferred one first."""
+
+MAX_DEPTH = 8
+"""Limit for the nesting of `WRAPPERS`."""
 
 RESNET_CHILDREN = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
 """The parts of a ResNet in `nn.Sequential(*list(resnet.children())[:-1])`, the backbone of lightly's examples."""
@@ -46,13 +49,15 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"{path} holds Python objects besides tensors, which could execute code and are not loaded ({_summary(error)}); "
             "if you trust the file, save its tensors alone: torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
         ) from error
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+    except Exception as error:  # torch.load raises many types for a damaged file
         raise UserError(f"{path} is no readable file of weights ({_summary(error)}); expected {expected}") from error
 
 
 def _find_state_dict(path: Path, content: Any) -> dict[str, Tensor]:
     """Return the mapping of names to tensors in the content of a file."""
-    while isinstance(content, Mapping):
+    for _ in range(MAX_DEPTH):  # an object of a file may contain itself
+        if not isinstance(content, Mapping):
+            break
         inner = next((content[name] for name in WRAPPERS if isinstance(content.get(name), Mapping)), None)
         if inner is None:
             tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}

@@ -7,20 +7,34 @@ from typing import Any
 MAX_BYTES = 16 * 2**20
 
 
-def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """Read a text file.
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES, errors: str = "strict") -> str:
+    """Read a text file in UTF-8.
+
+    Args:
+        path: the file.
+        max_bytes: refuse a longer file.
+        errors: what to do with bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
         OSError: the file does not exist, is a folder or a device, or is larger than `max_bytes`.
         UnicodeDecodeError: the file is not UTF-8.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(f"it is a {'folder' if path.is_dir() else 'device'}, expected a file")
+    check_file(path)
     with path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise OSError(f"it has more than {max_bytes // 2**20} MiB")
-    return data.decode("utf-8")
+    return data.decode("utf-8", errors)
+
+
+def check_file(path: Path) -> None:
+    """Check that a path is not a folder, a FIFO or a device: to open a FIFO or to read a device may never end.
+
+    Raises:
+        OSError: it is.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"it is a {'folder' if path.is_dir() else 'device'}, expected a file")
 
 
 def parse_json(text: str) -> Any:

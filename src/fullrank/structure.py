@@ -38,6 +38,8 @@ def between(low: int | float, high: int | float) -> Requirement:
 
 Share = Annotated[float, between(0, 1)]
 """A probability or a fraction."""
+Count = Annotated[int, between(0, 10**15)]
+"""A number of steps, images or dimensions, which a float can represent."""
 Text = Annotated[str, Requirement("without control characters", lambda text: text.isprintable() or not text)]
 """A line that is safe to print."""
 PathText = Annotated[str, Requirement("without NUL characters", lambda text: "\0" not in text)]

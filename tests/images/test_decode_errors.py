@@ -74,3 +74,11 @@ def test_a_file_that_fails_in_every_epoch_is_written_once(tmp_path):
     decode_errors.write(tmp_path / "decode_errors.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "decode_errors.jsonl").read_text().splitlines()]
     assert rows == [{"name": "0.jpg", "reason": "empty file"}, {"name": "é\udcff.png", "reason": "x"}]
+
+
+def test_a_strangers_link_is_replaced_and_not_followed(tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("kept")
+    (tmp_path / "decode_errors.jsonl").symlink_to(other)
+    DecodeErrors().write(tmp_path / "decode_errors.jsonl")
+    assert (other.read_text(), (tmp_path / "decode_errors.jsonl").read_text()) == ("kept", "")

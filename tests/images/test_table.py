@@ -308,3 +308,14 @@ def test_the_first_line_of_other_errors_is_shown(monkeypatch, error):
     monkeypatch.setattr(datasets, "load_dataset", raising(error))
     with pytest.raises(UserError, match=r"cannot load 'hf:a/b': (Config name is missing|Dataset scripts are no longer supported); choose"):
         open_images("hf:a/b")
+
+
+def test_offsets_that_lead_out_of_an_arrow_file_are_an_error(tmp_path):
+    datasets.Dataset.from_dict({"image": [b"abc" * 50] * 4}).save_to_disk(tmp_path)
+    (file,) = tmp_path.glob("*.arrow")
+    offsets = np.arange(5, dtype="<i4") * 150
+    content = file.read_bytes()
+    assert offsets.tobytes() in content
+    file.write_bytes(content.replace(offsets.tobytes(), (offsets * 2**20).tobytes()))
+    with pytest.raises(UserError, match=r"\.arrow"):
+        open_images(tmp_path)

@@ -207,3 +207,17 @@ def test_an_existing_page_is_kept_unless_overwritten(make_run, tmp_path):
     assert out.read_text() == "mine"
     write_report([make_run()], out)
     assert "<h1>run</h1>" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"backbone": {"name": "x", "arguments": [1]}},
+        {"projector": {"kind": [1], "widths": [2]}},
+        {"objective": "\ud800"},
+        {"epochs": float("nan")},
+    ],
+)
+def test_a_strangers_recipe_is_shown_or_refused_without_a_crash(tmp_path, recipe):
+    (tmp_path / "recipe.json").write_text(json.dumps({"name": "x"} | recipe))
+    assert write_report([tmp_path], tmp_path / "report.html").stat().st_size > 0

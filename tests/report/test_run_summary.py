@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.report import read_run_summary
@@ -156,3 +157,27 @@ def test_numbers_that_are_not_finite_are_gaps_and_absent_numbers_have_no_point(m
     rows = [train_row(step, effective_rank=value) for step, value in enumerate(values)]
     (path / "metrics.jsonl").write_text("\n".join(json.dumps(row_to_json(row)) for row in rows))
     assert series(read_run_summary(path).train, lambda row: row.effective_rank) == ([0, 2, 3], [None, 0.5, None])
+
+
+@pytest.mark.parametrize("change", [{"cause": "other"}, {"metric": "loss"}, {"alarm": "not finite"}, {"details": {"terms": 3}}])
+def test_an_alarm_that_cannot_be_described_is_an_error(make_run, change):
+    path = make_run("damaged", alarms=1)
+    *rows, alarm = (path / "metrics.jsonl").read_text().splitlines()
+    alarm = next(row for row in map(json.loads, [*rows, alarm]) if row["kind"] == "alarm")
+    (path / "metrics.jsonl").write_text(json.dumps(alarm | {"cause": "missing term", "metric": "batch_variance", "details": {}} | change))
+    with pytest.raises(UserError, match=rf"the alarm of step {alarm['step']} is damaged"):
+        read_run_summary(path)
+
+
+@pytest.mark.parametrize("format", ["EPS", "JPEG"])
+def test_a_picture_in_another_format_is_not_opened(make_run, format):
+    path = make_run("other", T=2)
+    Image.new("RGB", (8, 8)).save(path / "views.png", format)
+    run = read_run_summary(path)
+    assert run.views is None
+    assert "views.png cannot be read" in run.file_notes[0]
+
+
+def test_a_picture_with_too_many_pixels_is_a_note(make_run, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    assert read_run_summary(make_run("huge")).views is None

@@ -318,3 +318,14 @@ def test_a_run_is_given_by_a_string_or_a_path(tmp_path):
     assert Run(str(tmp_path)).path == tmp_path
     with pytest.raises(UserError, match="run is 3, expected a path"):
         inspect.unwrap(Run.__init__)(Run.__new__(Run), 3)
+
+
+def test_a_link_in_place_of_the_run_that_was_set_aside_moves_no_files(tmp_path):
+    stranger, own = tmp_path / "stranger", tmp_path / "own"
+    for folder in (stranger, own):
+        folder.mkdir()
+    (own / "recipe.json").write_text("{}")
+    (stranger / ".replaced").symlink_to(own)
+    with pytest.raises(UserError, match="symbolic link"):
+        recover_run(stranger)
+    assert (own / "recipe.json").exists()

@@ -69,3 +69,10 @@ def test_json_is_written_atomically(tmp_path, monkeypatch):
     assert read_json(path) == {"a": 1}
     write_text(path, '{"a": 3}')
     assert read_json(path) == {"a": 3}
+
+
+@pytest.mark.parametrize("read", [read_json, read_jsonl])
+def test_a_device_is_never_read(tmp_path, read):
+    (tmp_path / "rows.json").symlink_to("/dev/null")  # of /dev/zero or a FIFO, reading would never end
+    with pytest.raises(UserError, match="device"):
+        read(tmp_path / "rows.json")

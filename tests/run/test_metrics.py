@@ -200,3 +200,19 @@ def test_an_unknown_option_of_wandb_is_refused(wandb):
     check_wandb({"project": "mine", "tags": ["a"]})
     with pytest.raises(UserError, match="did you mean 'project'"):
         check_wandb({"projct": "mine"})
+
+
+def test_settings_of_wandb_in_a_strangers_run_are_not_used(tmp_path, wandb):
+    (tmp_path / "wandb").mkdir()
+    stored = {"id": "abc", "project": "mine", "settings": {"base_url": "https://elsewhere.example"}, "dir": "/"}
+    (tmp_path / "wandb" / "run.json").write_text(json.dumps(stored))
+    write(tmp_path, [1], wandb=True)
+    (run,) = wandb.runs
+    assert (run["id"], run["project"], run["dir"]) == ("abc", "mine", str(tmp_path))
+    assert "settings" not in run
+
+
+@pytest.mark.parametrize("options", [None, 0, "mine"])
+def test_other_values_than_a_dict_or_a_bool_are_no_options_of_wandb(wandb, options):
+    with pytest.raises(UserError, match="expected True, False or a dict"):
+        check_wandb(options)

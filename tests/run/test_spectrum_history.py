@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.run import SpectrumHistory
+from fullrank.run import SpectrumHistory, spectrum_history
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.spectrum import Spectrum
 
@@ -62,4 +62,16 @@ def test_a_damaged_file_is_named(path, damage):
     np.savez_compressed(path, steps=np.arange(50), samples=np.full(50, 9), backbone=np.random.default_rng(0).random((50, 9), np.float32))
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=f"^{path} cannot be read .*remove the file and measure with `fullrank spectrum`$"):
+        SpectrumHistory.read(path)
+
+
+def test_a_device_and_a_file_that_expands_too_much_are_refused(path, monkeypatch):
+    path.symlink_to("/dev/null")
+    with pytest.raises(UserError, match="device"):
+        SpectrumHistory.read(path)
+    path.unlink()
+    np.savez_compressed(path, steps=np.arange(1000), samples=np.arange(1000), backbone=np.zeros((1000, 9)))
+    assert len(SpectrumHistory.read(path).steps) == 1000
+    monkeypatch.setattr(spectrum_history, "MAX_BYTES", 10_000)
+    with pytest.raises(UserError, match="more than"):
         SpectrumHistory.read(path)

@@ -301,3 +301,12 @@ def test_the_checkpoint_before_the_newest_can_be_resumed(tmp_path):
     shutil.rmtree(list_checkpoints(tmp_path)[-1].path)
     (left,) = list_checkpoints(tmp_path)
     assert left.state()["step"] == 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
+def test_a_device_in_place_of_a_file_is_never_read(tmp_path, name):
+    checkpoint = save(tmp_path, 1)
+    (checkpoint.path / name).unlink()
+    (checkpoint.path / name).symlink_to("/dev/null")
+    with pytest.raises(UserError, match="device"):
+        checkpoint.weights() if name == "model.safetensors" else checkpoint.state()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.structure import structure
+from fullrank.structure import Count, structure
 
 MANY_CLASSES = 10  # top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %
 
@@ -35,7 +35,7 @@ class ProbeScore:
     accuracy: float
     """Share of test images that are classified correctly, in [0, 1]."""
     sd: float | None = None
-    n: int = 1
+    n: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ class Evaluation:
     """The model argument of the command line."""
     data: str = ""
     """The source URI of the test images with their split: 'hf:uoft-cs/cifar10[test]', or 'digits (held out)'."""
-    step: int | None = None
+    step: Count | None = None
     """The step of the checkpoint, None if the model is not a run."""
-    train_images: int
-    test_images: int
+    train_images: Count
+    test_images: Count
     majority: float | None = None
     """The share of the most frequent class among the labelled test images: the accuracy of guessing this class every time."""
     statement: str

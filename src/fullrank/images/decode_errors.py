@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from fullrank.atomic import atomic_write
 from fullrank.distributed import all_gather_object
 from fullrank.errors import UserError, printable
 
@@ -102,6 +103,11 @@ class DecodeErrors:
             self.reasons |= reasons
 
     def write(self, path: Path | str) -> None:
-        """Write `decode_errors.jsonl`: one `{"name": …, "reason": …}` per line."""
+        """Write `decode_errors.jsonl` atomically: one `{"name": …, "reason": …}` per line.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
         lines = (json.dumps({"name": name, "reason": reason}) + "\n" for name, reason in self.reasons.items())
-        Path(path).write_text("".join(lines))
+        with atomic_write(Path(path), overwrite=True) as draft:
+            draft.write_text("".join(lines))

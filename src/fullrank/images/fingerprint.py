@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -59,6 +60,11 @@ class Fingerprint:
             classes=tuple(images.classes),
             contents=base64.b64encode(np.array(checksums, dtype="<u4").tobytes()).decode(),
         )
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that identify the images."""
+        return _hash([json.dumps(self.to_json()).encode()])[:8]
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""

@@ -79,6 +79,20 @@ def parse_uri(source: str) -> tuple[str, str]:
     return match["scheme"], match["rest"]
 
 
+def absolute_source(source: str) -> str:
+    """Return a source URI with its path made absolute if the path exists, else unchanged.
+
+    >>> absolute_source("hf:uoft-cs/cifar10"), absolute_source("digits")
+    ('hf:uoft-cs/cifar10', 'digits')
+    """
+    scheme, rest = parse_uri(source)
+    path = os.path.expanduser(rest)
+    if source == MEMORY or scheme not in ("", "folder", "parquet") or not os.path.exists(path):
+        return source
+    absolute = str(Path(path).absolute())  # not os.path.abspath, because `link/..` need not be the folder that contains the link
+    return f"{scheme}:{absolute}" if scheme else absolute
+
+
 def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
     found = find_files(path, scheme, follow_links=options.get("follow_links", False))
     if found.kind == "images":

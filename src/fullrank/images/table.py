@@ -242,9 +242,11 @@ def read_saved(files: list[str]) -> datasets.Dataset:
         for file in files:
             check_regular(os.stat(file))
             with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
-                # `save_to_disk` does not compress. Compressed batches could expand to any size.
-                if any(batch.nbytes > 2 * os.stat(file).st_size for batch in stream):
-                    raise ValueError("the file is compressed, which save_to_disk never does")
+                for batch in stream:
+                    # `save_to_disk` does not compress. Compressed batches could expand to any size.
+                    if batch.nbytes > 2 * os.stat(file).st_size:
+                        raise ValueError("the file is compressed, which save_to_disk never does")
+                    batch.validate(full=True)  # Arrow would read outside the file for offsets that lead there
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
     except Exception as error:  # Arrow and `datasets` raise many types for damaged files
         raise read_error(files[0], error) from error

@@ -12,9 +12,10 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.source import Images, RawImage
+from fullrank.images.source import MAX_PIXELS, Images, RawImage
 
 UserImage = str | os.PathLike | RawImage | Tensor
 """A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0, 1]."""
@@ -59,7 +60,11 @@ def read_pixels(image: Any, preprocess: Preprocess, *, number: int = 0) -> Tenso
     try:
         return preprocess.pixels(_open(image, name, preprocess.channels), name=str(name))
     except ImageDecodeError as error:
-        raise UserError(f"'{error.name}' cannot be read: {error.reason}; leave out or repair this image") from error
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: ImageDecodeError) -> UserError:
+    return UserError(f"'{error.name}' cannot be read: {error.reason}; leave out or repair this image")
 
 
 def _open(image: Any, name: Any, channels: int) -> RawImage:
@@ -84,9 +89,7 @@ def _read_file(path: Path) -> RawImage:
     try:
         if path.is_dir():
             raise UserError(f"'{path}' is a folder, expected image files; fullrank.embed(model, '{path}') embeds all images of a folder")
-        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
-            raise UserError(f"'{path}' is no regular file, expected an image file")
-        return open_bytes(path.read_bytes(), str(path))
+        return open_bytes(read_regular_file(path, max_bytes=BYTES_PER_PIXEL * MAX_PIXELS), str(path))
     except FileNotFoundError:
         raise UserError(f"no file '{path}', expected {EXPECTED}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL character
@@ -124,7 +127,13 @@ class _Opened(Sequence):
         return len(self.images)
 
     def __getitem__(self, index: Any) -> Any:
-        return [self.images.open(i) for i in range(len(self))[index]] if isinstance(index, slice) else self.images.open(index)
+        return [self._open(i) for i in range(len(self))[index]] if isinstance(index, slice) else self._open(index)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.images.open(i) for i in range(len(self)))
+        return map(self._open, range(len(self)))
+
+    def _open(self, index: int) -> RawImage:
+        try:
+            return self.images.open(index)
+        except ImageDecodeError as error:
+            raise _unreadable(error) from error

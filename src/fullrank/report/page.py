@@ -69,7 +69,9 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     if not runs:
         raise UserError("no run was given, expected at least one run directory; give a directory that `fullrank pretrain` wrote")
     with atomic_write(out, overwrite=overwrite) as draft:
-        draft.write_text(render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images), encoding="utf-8")
+        draft.write_text(
+            render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images), "utf-8", errors="backslashreplace"
+        )
     return out
 
 

@@ -61,7 +61,7 @@ def describe_projector(recipe: dict[str, Any]) -> str:
     config = recipe.get("projector")
     if not isinstance(config, dict) or not isinstance(widths := config.get("widths"), list):
         return ""
-    kind = config.get("kind", "mlp")
+    kind = str(config.get("kind", "mlp"))
     return ("-".join(map(str, widths)) or "none") if kind == "mlp" else f"{kind} {config.get(SIZE_ENTRIES.get(kind), '')}".strip()
 
 

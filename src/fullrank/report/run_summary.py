@@ -12,8 +12,14 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
+from fullrank.images import ImageDecodeError
+from fullrank.images.decode_errors import convert_errors
+from fullrank.images.files import read_regular_file
+from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+
+MAX_PICTURE_BYTES = 2**26
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 Series = tuple[list[int], list[float | None]]
@@ -97,6 +103,7 @@ def read_run_summary(path: Path) -> RunSummary:
         return value
 
     metrics = Metrics.read(path / "metrics.jsonl")
+    _check_alarms(path / "metrics.jsonl", metrics.alarms)
     if not metrics:
         state = "is empty" if (path / "metrics.jsonl").exists() else "is missing"
         notes.append(f"metrics.jsonl {state}: there are no curves over training.")
@@ -122,6 +129,21 @@ def read_run_summary(path: Path) -> RunSummary:
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
         file_notes=tuple(notes),
     )
+
+
+def _check_alarms(path: Path, alarms: Sequence[AlarmRow]) -> None:
+    """Check that each alarm has the details of which its message consists.
+
+    Raises:
+        UserError: an alarm has not.
+    """
+    for alarm in alarms:
+        try:
+            alarm_message(alarm)
+            alarm_remedy(alarm)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"{path}: the alarm of step {alarm.step} is damaged ({reason}); fix or remove the line") from error
 
 
 def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, checkpoints: Sequence[int]) -> list[str]:
@@ -150,10 +172,11 @@ def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, 
 
 def _read_picture(path: Path, notes: list[str]) -> bytes | None:
     try:
-        picture = path.read_bytes()
-        Image.open(io.BytesIO(picture)).load()
-    except OSError as error:  # Pillow's UnidentifiedImageError too
-        problem = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        with convert_errors(path.name):
+            picture = read_regular_file(path, max_bytes=MAX_PICTURE_BYTES)
+            Image.open(io.BytesIO(picture), formats=("PNG",)).load()  # of other formats, Pillow would run Ghostscript for EPS
+    except ImageDecodeError:
+        problem = "cannot be read" if os.path.lexists(path) else "is missing"
         notes.append(f"{path.name} {problem}: the images and their views are not shown.")
         return None
     return picture

@@ -141,5 +141,6 @@ def _backbone(run: RunSummary) -> str:
     config: Any = look_up(run.recipe, "backbone")
     if not isinstance(config, dict):
         return str(config or NOT_RECORDED)
-    arguments = ", ".join(f"{key}={value}" for key, value in (config.get("arguments") or {}).items())
-    return f"{config.get('name', NOT_RECORDED)}" + (f" ({arguments})" if arguments else "")
+    arguments = config.get("arguments")
+    listed = ", ".join(f"{key}={value}" for key, value in arguments.items()) if isinstance(arguments, dict) else ""
+    return f"{config.get('name', NOT_RECORDED)}" + (f" ({listed})" if listed else "")

@@ -6,7 +6,9 @@ from typing import Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.reading import parse_json
+from fullrank.reading import parse_json, read_text
+
+MAX_LOG_BYTES = 2**30
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -17,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     problem, remedy = f"{path} cannot be read", "restore it, or start a new run"
     try:
-        return _parse_object(path.read_text(encoding="utf-8"), problem, remedy)
+        return _parse_object(read_text(path), problem, remedy)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{problem} ({error}); {remedy}") from error
 
@@ -32,11 +34,11 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
         UserError: the file cannot be read, or any other line is not a JSON object.
     """
     try:
-        *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        *lines, last = read_text(path, max_bytes=MAX_LOG_BYTES, errors="replace").split("\n")
     except FileNotFoundError:
         return [], None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); restore it, or fix its permissions") from error
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); restore it, or fix its permissions") from error
     objects = [
         _parse_object(line, f"{path}, line {n}: not a JSON object", "fix or remove the line") for n, line in enumerate(lines, start=1)
     ]

@@ -44,8 +44,14 @@ def set_aside(path: Path) -> None:
 
 
 def recover(path: Path) -> None:
-    """Complete what a killed process has left unfinished in a run directory; the caller holds the lock."""
+    """Complete what a killed process has left unfinished in a run directory; the caller holds the lock.
+
+    Raises:
+        UserError: `.replaced` is a symbolic link, as in a stranger's folder: the files of another folder would be moved.
+    """
     aside = path / ASIDE
+    if aside.is_symlink():
+        raise UserError(f"{aside} is a symbolic link, expected a folder that fullrank wrote; remove the link")
     recover_checkpoints(path / "checkpoints")
     for draft in path.glob(f".*{DRAFT}"):
         if is_leftover(draft.name):

@@ -13,7 +13,7 @@ from typing import Any
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.source_uri import MEMORY, parse_uri
+from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_file
 from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
@@ -55,12 +55,7 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
 
 def with_absolute_source(recipe: Recipe) -> Recipe:
     """Return the recipe with an absolute path of its images, so that a run can be resumed in another working directory."""
-    if recipe.data.source == MEMORY:
-        return recipe
-    scheme, rest = parse_uri(recipe.data.source)
-    if scheme not in ("", "folder", "parquet") or not os.path.exists(path := Path(rest).expanduser().absolute()):
-        return recipe
-    return replace(recipe, data=replace(recipe.data, source=f"{scheme}:{path}" if scheme else str(path)))
+    return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)))
 
 
 def checkpoint_meta(recipe: Recipe, num_images: int, images: Fingerprint | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.errors import UserError
 from fullrank.spectrum import METRICS, Spectrum
-from fullrank.structure import structure
+from fullrank.structure import Count, structure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class TrainRow:
     """One logged training step."""
 
     kind: ClassVar[str] = "train"
-    step: int
+    step: Count
     epoch: float
     loss: float
     terms: dict[str, float]
@@ -31,7 +31,7 @@ class TrainRow:
     probe_train_accuracy: float | None = None
     effective_rank: float | None = None
     """Effective rank of the embeddings of this batch's first view; None if this step does not measure it."""
-    max_rank: int | None = None
+    max_rank: Count | None = None
     """The upper bound of `effective_rank`, min(N − 1, D)."""
     leading_eigenvalues: tuple[float, ...] | None = None
     """The largest eigenvalues of the same embeddings."""
@@ -48,9 +48,9 @@ class SpectrumMetrics:
     condition_number: float | None
     """None if the condition number is infinite."""
     entropy: float
-    collapsed_dimensions: int
-    dimensions: int
-    samples: int
+    collapsed_dimensions: Count
+    dimensions: Count
+    samples: Count
     relative_variance: float | None = None
     """Share of the mean square Σ‖z‖²/n that is variance: 0 if all embeddings are equal; None if the mean is unknown."""
 
@@ -67,7 +67,7 @@ class SpectrumRow:
     """One spectrum evaluation on held-out images."""
 
     kind: ClassVar[str] = "spectrum"
-    step: int
+    step: Count
     epoch: float
     backbone: SpectrumMetrics
     projector: SpectrumMetrics
@@ -75,7 +75,7 @@ class SpectrumRow:
     """Intraclass correlation of the representations of the last batch; None before the first step."""
     probe_accuracy: float | None = None
     """Accuracy of the online probe on the held-out images; None without labels."""
-    probe_images: int | None = None
+    probe_images: Count | None = None
     """Number of held-out images with a label, which `probe_accuracy` rests on."""
     probe_majority: float | None = None
     """Share of the most frequent class among these images: the accuracy of always predicting this class."""
@@ -92,7 +92,7 @@ class AlarmRow:
     """One alarm as data; `fullrank.monitoring.alarm_messages` turns it into a message and a remedy."""
 
     kind: ClassVar[str] = "alarm"
-    step: int
+    step: Count
     epoch: float
     alarm: str
     """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not finite'."""

@@ -13,11 +13,14 @@ from jaxtyping import Float, Int
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.reading import check_file
 from fullrank.spectrum import Spectrum
 
 LOCATIONS = ("backbone", "projector")
 """The two outputs whose spectra are measured."""
 
+MAX_BYTES = 2**31
+"""Limit for the expanded arrays of a file: a stranger's file of a few kilobytes may expand to any size."""
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
@@ -42,7 +45,10 @@ class SpectrumHistory:
             return None
         remedy = "remove the file and measure with `fullrank spectrum`"
         try:
+            check_file(path)
             with path.open("rb") as file, np.load(file) as arrays:  # np.load(path) would leave a damaged file open
+                if sum(member.file_size for member in arrays.zip.infolist()) > MAX_BYTES:
+                    raise ValueError(f"its arrays have more than {MAX_BYTES // 2**30} GiB")
                 found = {name: arrays[name] for name in ("steps", "samples", *LOCATIONS) if name in arrays.files}
             steps, samples = found.pop("steps"), found.pop("samples")
         except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, RuntimeError, SyntaxError, *ZIP_ERRORS) as error:

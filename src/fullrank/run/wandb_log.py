@@ -15,7 +15,7 @@ WandbOptions = dict[str, Any]
 ARGUMENTS: dict[str, None] = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
 
 
-def check_wandb(options: WandbOptions | bool) -> None:
+def check_wandb(options: object) -> None:
     """Check that W&B can be used with these options, before a run begins.
 
     Args:
@@ -24,9 +24,11 @@ def check_wandb(options: WandbOptions | bool) -> None:
     Raises:
         UserError: wandb is not installed, or an option is unknown.
     """
-    if options is False or options is None:
+    if options is False:
         return
-    for name in {} if options is True else options:
+    if not isinstance(options, bool | dict):
+        raise UserError(f"wandb is {options!r:.60}, expected True, False or a dict with arguments of wandb.init: {', '.join(ARGUMENTS)}")
+    for name in options if isinstance(options, dict) else ():
         pick(name, ARGUMENTS, "option of wandb")
     import_wandb()
 
@@ -55,8 +57,10 @@ class WandbLog:
     def __init__(self, path: Path, options: WandbOptions | bool, *, config: Mapping[str, Any]) -> None:
         wandb = import_wandb()
         file = path / "wandb" / "run.json"
-        stored = read_json(file) if file.exists() else {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
-        chosen = stored | ({} if options is True else dict(options or {}))
+        usual = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
+        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would receive the user's key.
+        stored = {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")} if file.exists() else {}
+        chosen = usual | stored | (options if isinstance(options, dict) else {})
         file.parent.mkdir(exist_ok=True)
         write_text(file, json.dumps(chosen))
         self._run = wandb.init(**chosen, dir=str(path), resume="allow", config=dict(config))

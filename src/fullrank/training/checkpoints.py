@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fullrank.atomic import FULL, sync
 from fullrank.errors import UserError
-from fullrank.reading import parse_json, read_text
+from fullrank.reading import check_file, parse_json, read_text
 
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 NUM_STATES = 2  # checkpoints with the state for resuming: two, in case the newest checkpoint is damaged
@@ -73,9 +73,10 @@ class Checkpoint:
     def _verify(self, name: str) -> None:
         """Compare a file with its checksum; checkpoints of old versions have none."""
         expected = self.meta().get("checksums", {}).get(name)
-        if expected is None:
-            return
         try:
+            check_file(self.path / name)
+            if expected is None:
+                return
             with (self.path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
