@@ -39,7 +39,7 @@ def test_a_forecast_names_size_length_time_memory_and_disk():
     for part in (
         "16 features",
         "embeddings of 24 dimensions",
-        "3 epochs of 7 steps, 21 steps",
+        "7 steps per epoch, epochs: 3, 21 steps",
         "memory",
         "disk",
         "estimated from a pass of",

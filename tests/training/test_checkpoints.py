@@ -310,3 +310,12 @@ def test_a_device_in_place_of_a_file_is_never_read(tmp_path, name):
     (checkpoint.path / name).symlink_to("/dev/null")
     with pytest.raises(UserError, match="device"):
         checkpoint.weights() if name == "model.safetensors" else checkpoint.state()
+
+
+def test_a_link_to_the_checkpoints_of_another_run_is_refused(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".tmp-00000001").mkdir()
+    (tmp_path / "checkpoints").symlink_to("other")
+    with pytest.raises(UserError, match="is a link to other"):
+        recover_checkpoints(tmp_path / "checkpoints")
+    assert (tmp_path / "other" / ".tmp-00000001").exists()

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from torch import nn
 
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError, pick, printable
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import few_shot
@@ -242,7 +242,7 @@ def table(evaluation: Evaluation) -> Table:
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
-    title = Text(evaluation.data) if evaluation.data else None
+    title = Text(printable(evaluation.data)) if evaluation.data else None
     grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)
     grid.title_justify = grid.caption_justify = "left"
     for probe in dict.fromkeys(probe for probe, _ in cells):

@@ -37,7 +37,7 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
     parameters = f"{count(method)} parameters, of which {count(method.backbone)} in the backbone {recipe.backbone.name}"
     return [
         f"networks: {parameters}; {D_b:,} features, embeddings of {D:,} dimensions",
-        f"length: {num_images:,} images, {recipe.epochs:,} epoch{"s" if recipe.epochs > 1 else ""} of {steps_per_epoch:,} steps, {steps:,} steps in total; "
+        f"length: {num_images:,} images, {steps_per_epoch:,} steps per epoch, epochs: {recipe.epochs:,}, {steps:,} steps in total; "
         f"{time_of(recipe, method, steps, images, device)}",
         f"memory: about {readable(memory)} for weights, gradients, optimizer and a step of {images} images (--machine.micro_batch), "
         f"beside the images · disk: about {readable(disk)} for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",

@@ -180,7 +180,15 @@ def _remove_old(folder: Path, keep: int) -> None:
 
 
 def recover_checkpoints(folder: Path) -> None:
-    """Restore a checkpoint that a killed process was replacing, and remove the temporary folders of killed processes."""
+    """Restore a checkpoint that a killed process was replacing, and remove the temporary folders of killed processes.
+
+    Raises:
+        UserError: `folder` is a link, so that the checkpoints may belong to another run.
+    """
+    if folder.is_symlink():
+        raise UserError(
+            f"{folder} is a link to {os.readlink(folder)}, expected a folder of this run; copy the checkpoints, or link the whole run"
+        )
     for path in folder.glob(".previous-*"):
         final = folder / path.name.replace(".previous", "step")
         if not final.exists():
