@@ -352,3 +352,10 @@ def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_
             replace(small, data=replace(small.data, source="no-such-folder")), out=tmp_path / "run", wandb={"project": "mine"}
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_overwrite_without_a_run_to_replace_is_an_error(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--overwrite needs --out"):
+        fullrank.pretrain(small, overwrite=True)
+    assert list(tmp_path.iterdir()) == []

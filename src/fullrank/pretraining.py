@@ -116,6 +116,8 @@ def pretrain(
     source = MEMORY if images is not None else data if data is None else str(data)
     if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
         raise UserError(f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder")
+    if overwrite and path is None and run_to_resume is None:
+        raise UserError("--overwrite needs --out RUN, the run to replace; without --out a run gets a new folder (in Python: out)")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
     if run_to_resume is not None:

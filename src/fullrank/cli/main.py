@@ -15,7 +15,7 @@ COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",
     "evaluate": "score the frozen backbone by linear probes and kNN, compared with raw pixels and the untrained network",
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
-    "embed": "write the embeddings of a set of images to Parquet",
+    "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "write one self-contained HTML page for one or several runs",
     "check": "test whether an objective meets the requirements; yours is package.module:function",
@@ -30,7 +30,7 @@ Self-supervised learning of images by joint embedding, with the spectrum of the 
 {commands}
 
 SOURCE of images: digits (embedded), a path (folder or Parquet), folder:PATH, parquet:PATH, hf:NAME
-MODEL: a run directory, RUN@STEP, timm:NAME, file:PATH
+MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, file:PATH
 
 Try it:                fullrank pretrain digits
 Use your photos:       fullrank pretrain path/to/folder

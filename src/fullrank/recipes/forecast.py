@@ -13,6 +13,7 @@ from fullrank.recipes.recipe import Recipe
 STATE_PER_WEIGHT = {"adamw": 2, "lars": 1, "sgd": 1}
 """Optimizer → numbers that it keeps for each weight."""
 
+MIN_IMAGES = 32  # images of a pass whose time is proportional to the number of images
 MEASURE_SECONDS = 0.3
 """The measurement of the time takes more images until a pass takes this long."""
 
@@ -50,7 +51,8 @@ def time_of(recipe: Recipe, method: Method, steps: int, images: int, device: tor
         return "the time is measured after the first steps"
     measured, seconds = measure_pass(method, recipe, images)
     total = steps * seconds * recipe.batch_size / recipe.machine.devices / measured
-    return f"about {duration(float(total))}, estimated from a pass of {measured} images; measured after the first steps"
+    about = "about" if measured >= MIN_IMAGES else "at most about"  # a pass of few images consists of fixed costs
+    return f"{about} {duration(float(total))}, estimated from a pass of {measured} images; measured after the first steps"
 
 
 def measure_pass(method: Method, recipe: Recipe, largest: int) -> tuple[int, float]:

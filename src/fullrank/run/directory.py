@@ -56,7 +56,8 @@ class Run:
         """
         found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
         if not found:
-            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again")
+            aside = f"; the run that it replaces is in {self.path / ASIDE}" if (self.path / ASIDE / "recipe.json").exists() else ""
+            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again{aside}")
         if step is None:
             return found[max(found)]
         if step not in found:

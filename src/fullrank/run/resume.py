@@ -19,6 +19,7 @@ from fullrank.run.directory import Run
 from fullrank.run.environment import describe_environment, rounding
 from fullrank.run.files import read_jsonl, write_json
 from fullrank.run.metrics import Metrics
+from fullrank.run.replacement import ASIDE, is_run
 from fullrank.structure import structure
 from fullrank.training import Checkpoint, lr_factor
 
@@ -148,7 +149,12 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
         UserError: the run has more epochs already.
     """
     if checkpoint is None:
-        return [f"{path} has no checkpoint yet; the run starts again from step 0"]
+        lines = [f"{path} has no checkpoint yet; the run starts again from step 0"]
+        if is_run(path / ASIDE):
+            lines.append(
+                f"its first checkpoint removes the run that it replaces, which is in {path / ASIDE}; to keep that run, move it away"
+            )
+        return lines
     lines, meta, step = [], checkpoint.meta(), checkpoint.step
     before = meta.get("epochs", read_recipe(path / "recipe.json").epochs)
     if recipe.epochs != before:
