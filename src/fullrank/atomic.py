@@ -45,7 +45,7 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise _not_writable(path, error) from error
     except OSError as error:
         if error.errno in FULL:
-            raise UserError(f"no space left for {path}; free some space, or choose another disk") from error
+            raise NoSpaceError(f"no space left for {path}; free some space, or choose another disk") from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -53,6 +53,10 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 DRAFT = ".tmp"
 """The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one."""
+
+class NoSpaceError(UserError):
+    """The disk is full."""
+
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The error numbers of a full disk."""

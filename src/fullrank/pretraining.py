@@ -15,7 +15,7 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.atomic import FULL, atomic_write
+from fullrank.atomic import FULL, NoSpaceError, atomic_write
 from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
 from fullrank.errors import Interrupted, UserError
@@ -385,8 +385,8 @@ def _explain_full_disk(path: Path) -> Iterator[None]:
     """Turn the error for a full disk into a `UserError` with the remedy."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in FULL:
+    except (OSError, NoSpaceError) as error:
+        if isinstance(error, OSError) and error.errno not in FULL:
             raise
         begun = (path / "recipe.json").exists() and not (path / ASIDE).exists()
         remedy = f"continue with: {resume_command(path)}" if begun else "start the run again"
