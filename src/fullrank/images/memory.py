@@ -72,6 +72,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if hub and isinstance(data, hub.DatasetDict):
         raise UserError(f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']")
     if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):
+        for path in data:
+            if not isinstance(path, str | Path):
+                raise UserError(f"data is a list of paths that contains {_describe(path)}, expected only paths")
         return FileImages(data, max_pixels=max_pixels)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict | bytes):
         return DatasetImages(data)
@@ -102,9 +105,6 @@ class FileImages(Images):
 
     def __init__(self, paths: Sequence[str | Path], *, max_pixels: int = MAX_PIXELS):
         _check_number(len(paths))
-        wrong = next((path for path in paths if not isinstance(path, str | Path)), None)
-        if wrong is not None:
-            raise UserError(f"data is a list of paths that contains {_describe(wrong)}, expected only paths")
         self.source, self.paths, self.classes, self.max_pixels = MEMORY, [os.fspath(path) for path in paths], (), max_pixels
         self.labels = np.full(len(paths), -1, dtype=np.int64)
 
