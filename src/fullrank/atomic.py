@@ -54,6 +54,7 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 DRAFT = ".tmp"
 """The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one."""
 
+
 class NoSpaceError(UserError):
     """The disk is full."""
 
