@@ -31,7 +31,7 @@ from fullrank.evaluation import evaluate_backbone, extract_features, few_shot, l
 from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.loading import Model, load_run
 from fullrank.recipes import to_dict
-from fullrank.recipes.assemble import build_transform
+from fullrank.recipes.assembling import build_transform
 from fullrank.report import read_run_summary
 from fullrank.report.measures import last_quarter_share
 from fullrank.run import Run, write_json

@@ -3,8 +3,9 @@
 Each public name is imported when it is first used, so that `import fullrank` is fast.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fullrank.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from fullrank.embeddings import embed
@@ -51,12 +52,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:  # PEP 562
-    if name not in _HOME:
-        raise AttributeError(f"module 'fullrank' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"fullrank.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_attributes(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

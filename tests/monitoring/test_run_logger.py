@@ -16,7 +16,7 @@ from fullrank.monitoring import run_logger
 from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
 from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
 from fullrank.recipes import SpectrumConfig, build_method
-from fullrank.recipes.assemble import build_transform
+from fullrank.recipes.assembling import build_transform
 from fullrank.run import Run, write_json
 from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum

@@ -23,7 +23,7 @@ from fullrank.recipes import (
     resolve_objective,
     to_dict,
 )
-from fullrank.recipes.assemble import build_transform
+from fullrank.recipes.assembling import build_transform
 
 
 def objective(Z, *, weight: float = 2.0, count: int = 3, log: bool = True, kind: Literal["a", "b"] = "a", slices: int | None = None):

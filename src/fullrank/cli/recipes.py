@@ -8,7 +8,7 @@ import tyro
 from fullrank.cli.flags import call
 from fullrank.errors import pick
 from fullrank.recipes import ORIGINS, RECIPES, to_dict
-from fullrank.recipes.assemble import view_sizes
+from fullrank.recipes.recipe import view_sizes
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:

@@ -1,5 +1,6 @@
 """Images from folders, Parquet files, the Hugging Face hub and scikit-learn's digits, in memory, on disk or as a stream."""
 
+from fullrank.config import OpenOptions
 from fullrank.images.bit_depth import BitDepth, find_bit_depth
 from fullrank.images.dataloaders import batch_indices, crop_batches, dataloader
 from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, fits
@@ -8,7 +9,7 @@ from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.source import Images, OpenOptions
+from fullrank.images.source import Images
 from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
 from fullrank.images.splits import hold_out
 from fullrank.images.streaming import StreamedImage, StreamedImages, open_stream

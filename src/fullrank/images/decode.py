@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin
 
+from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
-from fullrank.images.source import MAX_PIXELS, Pixels, RawImage
+from fullrank.images.source import Pixels, RawImage
 
 # Pillow recognises a file by its content. Other formats are refused; to read EPS, for example, Pillow would run Ghostscript.
 FORMATS = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "AVIF", "TIFF", "PPM")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fullrank.config import MAX_PIXELS, Labels
 from fullrank.errors import UserError, printable
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, is_below, read_regular_file
-from fullrank.images.source import MAX_PIXELS, Images, Labels, RawImage
+from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
 # Files with other extensions are ignored.

@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
-from fullrank.images.source import MAX_CLASSES, MAX_PIXELS, Images, OpenOptions, RawImage
+from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.source_uri import MEMORY, open_images
 
 EXPECTED = (

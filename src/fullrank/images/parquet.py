@@ -15,9 +15,9 @@ from datasets.table import InMemoryTable, MemoryMappedTable
 from filelock import FileLock
 
 from fullrank.atomic import atomic_write
+from fullrank.config import MAX_EXPANSION
 from fullrank.errors import UserError
 from fullrank.images.files import check_regular
-from fullrank.images.source import MAX_EXPANSION
 
 MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
 BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary

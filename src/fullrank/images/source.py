@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -10,22 +10,8 @@ from PIL import Image
 
 RawImage = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
 Pixels = UInt8[np.ndarray, "H W C"]
-Labels = Literal["auto", "none", "folders"]
 
-MAX_PIXELS = 89_478_485  # Pillow's own limit
-MAX_EXPANSION = 100
 MAX_CLASSES = 2**16  # larger integers number the images or something else; a classifier of so many classes would fill the memory
-
-
-class OpenOptions(TypedDict, total=False):
-    """How a source is opened; `open_images` describes the options."""
-
-    image: str | None
-    label: str | None
-    labels: Labels
-    follow_links: bool
-    max_pixels: int
-    max_expansion: int
 
 
 class Images(ABC):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
+from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable, suggest
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.source import MAX_PIXELS, DigitImages, Images, OpenOptions
+from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
 
 SCHEMES = ("folder", "parquet", "hf")

@@ -13,12 +13,13 @@ from datasets import config
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.constants import HF_HUB_CACHE
 
+from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import check_regular
 from fullrank.images.parquet import first_line, parquet_features, read_error, read_parquet
-from fullrank.images.source import MAX_CLASSES, MAX_EXPANSION, MAX_PIXELS, Images, OpenOptions, RawImage
+from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
 LABELS = ("label", "labels", "fine_label")

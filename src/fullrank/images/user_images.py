@@ -9,13 +9,14 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.source import MAX_PIXELS, Images, RawImage
+from fullrank.images.source import Images, RawImage
 
 UserImage = str | os.PathLike | RawImage | Tensor
 """A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0, 1]."""

@@ -11,7 +11,7 @@ from fullrank.distributed import world_size
 from fullrank.evaluation.frozen import restore_modes
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
-from fullrank.recipes.assemble import view_sizes
+from fullrank.recipes.recipe import view_sizes
 
 # Maximum cost of all spectrum evaluations, as a share of the cost of training. Measured times exceed counted costs by up to a quarter
 # (benchmarks/results/spectrum_evaluation.json), so 1.5 % of the cost stays below 2 % of the time.

@@ -6,22 +6,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fullrank.objectives.terms import Terms
+from fullrank.signatures import GENERATOR, tensor_names
+
+__all__ = ["GENERATOR", "bind_shared_hyperparameters", "hyperparameters", "required_views", "takes_generator", "tensor_names"]
 
 T = TypeVar("T")
-
-GENERATOR = "generator"
-"""Name of the argument through which an objective gets its random numbers."""
-
-
-def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the tensors that an objective takes: its positional arguments.
-
-    >>> from fullrank.objectives import frossl
-    >>> tensor_names(frossl)
-    ('Z',)
-    """
-    parameters = inspect.signature(objective).parameters.values()
-    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
 def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:

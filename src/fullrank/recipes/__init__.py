@@ -1,14 +1,25 @@
-"""Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe."""
+"""Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe.
 
-from fullrank.recipes.assemble import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+The recipes themselves need no torch; what needs it is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from fullrank.lazy import lazy_attributes
 from fullrank.recipes.choices import with_choices
 from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
 from fullrank.recipes.digits import DIGITS
-from fullrank.recipes.dry_run import dry_run
-from fullrank.recipes.forecast import forecast_run
-from fullrank.recipes.functions import fill_defaults, import_function, keywords, resolve_builder, resolve_objective
+from fullrank.recipes.functions import (
+    builder_signature,
+    check_objective_name,
+    fill_defaults,
+    import_function,
+    keywords,
+    objective_signature,
+    resolve_builder,
+    resolve_objective,
+)
 from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
-from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.recipe import (
     FREE_FIELDS,
     DataConfig,
@@ -26,6 +37,23 @@ from fullrank.recipes.recipe import (
 from fullrank.recipes.recipe_file import from_file, read_recipe, to_file
 from fullrank.recipes.stl10 import STL10
 from fullrank.recipes.trust import code_names, import_code
+
+if TYPE_CHECKING:
+    from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+    from fullrank.recipes.dry_running import dry_run
+    from fullrank.recipes.forecast import forecast_run
+    from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
+
+_HOME = {
+    **dict.fromkeys(
+        ("Assembly", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "check_num_images"), "assembling"
+    ),
+    "dry_run": "dry_running",
+    "forecast_run": "forecast",
+    **dict.fromkeys(("explain_photos_recipe", "photos_recipe"), "photos"),
+}
+
+__getattr__ = lazy_attributes(__name__, _HOME)
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -63,8 +91,10 @@ __all__ = [
     "build_encoder",
     "build_method",
     "build_preprocess",
+    "builder_signature",
     "check",
     "check_num_images",
+    "check_objective_name",
     "code_names",
     "decides_weights",
     "differences",
@@ -77,6 +107,7 @@ __all__ = [
     "import_code",
     "import_function",
     "keywords",
+    "objective_signature",
     "photos_recipe",
     "read_recipe",
     "resolve_builder",

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+from fullrank.config import BackboneConfig, OptimizerConfig
 from fullrank.errors import pick
-from fullrank.methods.backbones import BackboneConfig, check_name, has_plain_stem
 from fullrank.recipes.recipe import Recipe
-from fullrank.training import OptimizerConfig
 
 LARGEST_SMALL_STEM = 64
 """Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2."""
@@ -141,5 +140,7 @@ def backbone_config(name: str, size: int) -> BackboneConfig:
     >>> [backbone_config("resnet50", size).stem for size in (64, 96)]
     ['small', 'standard']
     """
+    from fullrank.methods.backbones import check_name, has_plain_stem  # not at the top, because a recipe needs no timm
+
     check_name(name)
     return BackboneConfig(name=name, stem="small" if size <= LARGEST_SMALL_STEM and has_plain_stem(name) else "standard")

@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.config import (
+    BackboneConfig,
+    BlurConfig,
+    CropConfig,
+    JitterConfig,
+    OptimizerConfig,
+    ProjectorConfig,
+    ScheduleConfig,
+    ViewConfig,
+)
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import OptimizerConfig, ScheduleConfig
-from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig
 
 # Symmetric views of the small data sets. Source: FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration.
 SYMMETRIC = ViewConfig(

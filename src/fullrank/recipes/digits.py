@@ -1,9 +1,17 @@
 """scikit-learn's digits, 8×8 grayscale images that need no download; a complete run takes a minute on two cores."""
 
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.config import (
+    AffineConfig,
+    BackboneConfig,
+    CropConfig,
+    JitterConfig,
+    NoiseConfig,
+    OptimizerConfig,
+    ProjectorConfig,
+    ScheduleConfig,
+    ViewConfig,
+)
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import OptimizerConfig, ScheduleConfig
-from fullrank.views import AffineConfig, CropConfig, JitterConfig, NoiseConfig, ViewConfig
 
 # With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little instead.
 VIEW = ViewConfig(

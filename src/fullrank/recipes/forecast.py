@@ -7,8 +7,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fullrank.methods import Method, feature_dim
-from fullrank.recipes.assemble import view_sizes
-from fullrank.recipes.recipe import Recipe
+from fullrank.recipes.recipe import Recipe, view_sizes
 
 STATE_PER_WEIGHT = {"adamw": 2, "lars": 1, "sgd": 1}
 """Optimizer → numbers that it keeps for each weight."""

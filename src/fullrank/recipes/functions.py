@@ -13,19 +13,59 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fullrank.errors import UserError, pick, suggest
-from fullrank.methods import Builder, method_builder
-from fullrank.objectives import OBJECTIVES, Objective
-from fullrank.objectives.signature import GENERATOR
+from fullrank.signatures import GENERATOR, declared_builder, declared_objective, objective_names
 from fullrank.structure import FINITE, structure
+
+if TYPE_CHECKING:
+    from fullrank.methods import Builder
+    from fullrank.objectives import Objective
 
 _imported: dict[str, Callable[..., Any]] = {}
 """The functions of users that this process has imported, by name."""
 
 
-def resolve_objective(name: str) -> Objective:
+def objective_signature(name: str) -> Callable[..., Any]:
+    """Return what an objective declares: of the library's, its declaration, which needs no torch; of a user's, the imported function.
+
+    Raises:
+        UserError: there is no such objective, or the function was not imported.
+
+    >>> list(fill_defaults(objective_signature("vicreg"), {}, "vicreg"))
+    ['invariance', 'variance', 'covariance']
+    """
+    if ":" in name:
+        return imported_function(name)
+    check_objective_name(name)
+    return declared_objective(name)
+
+
+def check_objective_name(name: str) -> None:
+    """Check that the library has an objective of this name.
+
+    Raises:
+        UserError: it has none.
+    """
+    try:
+        pick(name, dict.fromkeys(objective_names()), "objective")
+    except UserError as error:
+        raise UserError(f"{error}; for an objective of your own, write package.module:function") from None
+
+
+def builder_signature(name: str, objective_name: str) -> Callable[..., Any]:
+    """Return what the builder of a method declares: a user's function that was imported before, or if `name` is empty, the library's.
+
+    Raises:
+        UserError: the function was not imported, or the library has no builder for the objective.
+    """
+    if not name and ":" not in objective_name:
+        return declared_builder(objective_name)
+    return resolve_builder(name, objective_name, resolve_objective(objective_name))
+
+
+def resolve_objective(name: str) -> "Objective":
     """Return the library's objective of that name, or a user's function that was imported before.
 
     Raises:
@@ -36,13 +76,13 @@ def resolve_objective(name: str) -> Objective:
     """
     if ":" in name:
         return imported_function(name)
-    try:
-        return pick(name, OBJECTIVES, "objective")
-    except UserError as error:
-        raise UserError(f"{error}; for an objective of your own, write package.module:function") from None
+    check_objective_name(name)
+    from fullrank.objectives import OBJECTIVES  # not at the top, because a recipe needs no torch
+
+    return OBJECTIVES[name]
 
 
-def resolve_builder(name: str, objective_name: str, objective: Objective) -> Builder:
+def resolve_builder(name: str, objective_name: str, objective: "Objective") -> "Builder":
     """Return the builder of a method: a user's function that was imported before, or the library's for the objective if `name` is empty.
 
     Raises:
@@ -52,7 +92,11 @@ def resolve_builder(name: str, objective_name: str, objective: Objective) -> Bui
     >>> resolve_builder("", "byol", byol).__name__
     'build_byol'
     """
-    return imported_function(name) if name else method_builder(objective_name, objective)
+    if name:
+        return imported_function(name)
+    from fullrank.methods import method_builder  # not at the top, because a recipe needs no torch
+
+    return method_builder(objective_name, objective)
 
 
 def is_imported(name: str) -> bool:

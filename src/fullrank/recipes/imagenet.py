@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.config import (
+    BackboneConfig,
+    BlurConfig,
+    JitterConfig,
+    OptimizerConfig,
+    ProjectorConfig,
+    ScheduleConfig,
+    SolarizeConfig,
+    ViewConfig,
+)
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import OptimizerConfig, ScheduleConfig
-from fullrank.views import BlurConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 

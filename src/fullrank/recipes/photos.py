@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
+from fullrank.config import BlurConfig, JitterConfig, ProjectorConfig, ScheduleConfig, ViewConfig
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.methods import ProjectorConfig
 from fullrank.methods.backbones import has_plain_stem
 from fullrank.recipes.choices import OPTIMIZERS, WARMUPS, backbone_config, learning_rate
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import ScheduleConfig
-from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
 NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for a CPU

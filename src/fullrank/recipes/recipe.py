@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from fullrank.errors import UserError
-from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
-from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.objectives.signature import tensor_names
-from fullrank.recipes.functions import (
-    fill_defaults,
-    import_function,
-    is_imported,
-    resolve_builder,
-    resolve_objective,
+from fullrank.config import (
+    MAX_EXPANSION,
+    MAX_PIXELS,
+    BackboneConfig,
+    OpenOptions,
+    OptimizerConfig,
+    ProjectorConfig,
+    ScheduleConfig,
+    ViewConfig,
 )
+from fullrank.errors import UserError
+from fullrank.recipes.functions import builder_signature, fill_defaults, import_function, is_imported, objective_signature
+from fullrank.signatures import tensor_names
 from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
-from fullrank.training import OptimizerConfig, ScheduleConfig
-from fullrank.views import ViewConfig
 
 RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
 Count = Annotated[int, between(0, 1_000_000_000)]
@@ -183,10 +183,10 @@ class Recipe:
         validate(self, remedy="; change --{}")
         if not is_imported(self.objective):
             return
-        objective = resolve_objective(self.objective)
+        objective = objective_signature(self.objective)
         object.__setattr__(self, "hyper", fill_defaults(objective, self.hyper, f"objective '{self.objective}'"))
         if is_imported(self.method_builder):
-            builder = resolve_builder(self.method_builder, self.objective, objective)
+            builder = builder_signature(self.method_builder, self.objective)
             object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
 
     @property
@@ -240,6 +240,16 @@ def is_folder_name(name: str) -> bool:
     return 0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
 
 
+def view_sizes(recipe: Recipe) -> dict[int, int]:
+    """Return the number of views of each size, largest size first.
+
+    >>> view_sizes(Recipe(views=(ViewConfig(size=24, count=6), ViewConfig(size=32, count=2))))
+    {32: 2, 24: 6}
+    """
+    sizes = sorted({view.size for view in recipe.views}, reverse=True)
+    return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
+
+
 def with_devices(recipe: Recipe, devices: int) -> Recipe:
     """Return the recipe for another number of devices.
 
@@ -266,7 +276,7 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         if ":" in name:
             import_function(name)
     projector = recipe.projector
-    if tensor_names(resolve_objective(objective)) == ("R",):
+    if tensor_names(objective_signature(objective)) == ("R",):
         projector = replace(projector, kind="mlp", widths=())
     elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
         *hidden, D = projector.widths
@@ -306,14 +316,12 @@ def defaults(recipe: Recipe) -> list[str]:
 
     The hyperparameters of the library's objectives count; those of a user's function do not.
 
-    >>> from fullrank.training import OptimizerConfig
     >>> [name for name in defaults(Recipe(optimizer=OptimizerConfig(lr=0.1))) if name.startswith(("optimizer", "schedule"))][:3]
     ['optimizer.name', 'optimizer.weight_decay', 'optimizer.momentum']
     """
     names = list(_default_fields(recipe, ""))
     if ":" not in recipe.objective + recipe.method_builder:
-        objective = resolve_objective(recipe.objective)
-        builder = resolve_builder("", recipe.objective, objective)
+        objective, builder = objective_signature(recipe.objective), builder_signature("", recipe.objective)
         for part, function, values in (("hyper", objective, recipe.hyper), ("method", builder, recipe.method)):
             names += [f"{part}.{name}" for name, value in fill_defaults(function, {}, part).items() if values.get(name) == value]
     return names

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fullrank.errors import UserError
-from fullrank.methods import METHODS
-from fullrank.objectives import OBJECTIVES
 from fullrank.reading import parse_json, read_text
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Every, Recipe, defaults, from_dict, is_below, to_dict
+from fullrank.signatures import declared_builder, declared_objective, objective_names
 from fullrank.structure import field_types, structure
 from fullrank.terminal import stderr
 
@@ -88,8 +87,8 @@ def unknown_fields(values: Any, kind: Any, prefix: str = "") -> Iterator[str]:
 def _unknown_hyperparameters(values: dict[str, Any]) -> Iterator[str]:
     """Yield the names of hyperparameters that the library's objective of the recipe, or its method, does not have."""
     name = values.get("objective", "frossl")
-    if isinstance(name, str) and name in OBJECTIVES and name in METHODS and not values.get("method_builder"):
-        for part, function in (("hyper", OBJECTIVES[name]), ("method", METHODS[name])):
+    if isinstance(name, str) and name in objective_names() and not values.get("method_builder"):
+        for part, function in (("hyper", declared_objective(name)), ("method", declared_builder(name))):
             given = values.get(part)
             yield from (f"{part}.{key}" for key in given if key not in fill_defaults(function, {}, part)) if isinstance(given, dict) else ()
 

@@ -1,9 +1,7 @@
 """STL-10: views, projector and loss weight of the FroSSL authors' public code, which their paper does not state."""
 
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.config import BackboneConfig, BlurConfig, JitterConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig, ViewConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training import OptimizerConfig, ScheduleConfig
-from fullrank.views import BlurConfig, JitterConfig, ViewConfig
 
 # Source: the authors' fork of solo-learn: symmetric weak views at 96 px, projector 2048-1024, invariance weight 1.4, standard stem.
 # Epochs, learning rate and weight decay are those of the paper, Sec. 6; the fork's file has 0.1 and 1e-4.

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
+from fullrank.config import ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
-from fullrank.views.config import ViewConfig
 
 
 def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: int, width: int) -> Int64[Tensor, "V n 4"]:

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float32
 from torch import Tensor
 
+from fullrank.config import ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams, column_slices
-from fullrank.views.config import ViewConfig
 from fullrank.views.geometry import inverse_affine_matrix
 
 NUM_BLENDS = 7  # three before the hue shift, three after the hue shift, and grayscale

@@ -31,7 +31,7 @@ def preview(
         step: Training step of the views.
         side: Side of a cell in pixels; images are resized to fit into the cell, and enlarged without smoothing.
 
-    >>> from fullrank.views.config import ViewConfig
+    >>> from fullrank.config import ViewConfig
     >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
     >>> preview([np.zeros((20, 30, 1), dtype=np.uint8)] * 4, transform, side=16).size
     (54, 73)

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
+from fullrank.config import ViewConfig
 from fullrank.errors import UserError
 from fullrank.views.apply import EAGER, apply_operations_, to_device
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params, mix
-from fullrank.views.config import ViewConfig
 from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_uint8
 from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose

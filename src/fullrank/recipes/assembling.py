@@ -12,7 +12,7 @@ from fullrank.images import Preprocess
 from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.recipes.functions import imported_function, resolve_builder, resolve_objective
-from fullrank.recipes.recipe import Recipe
+from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.views import MultiViewTransform
 
 
@@ -132,17 +132,6 @@ def _check_statistics(recipe: Recipe, name: str) -> None:
         raise UserError(f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel; change --data.{name}")
     if name == "std" and min(values) <= 0:
         raise UserError(f"data.std is {values}, expected positive values; check whether all images have the same colour")
-
-
-def view_sizes(recipe: Recipe) -> dict[int, int]:
-    """Return the number of views of each size, largest size first.
-
-    >>> from fullrank.views import ViewConfig
-    >>> view_sizes(Recipe(views=(ViewConfig(size=24, count=6), ViewConfig(size=32, count=2))))
-    {32: 2, 24: 6}
-    """
-    sizes = sorted({view.size for view in recipe.views}, reverse=True)
-    return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
 
 
 def check(recipe: Recipe) -> None:

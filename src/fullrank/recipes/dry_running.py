@@ -14,8 +14,7 @@ from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
-from fullrank.recipes.assemble import view_sizes
-from fullrank.recipes.recipe import Recipe
+from fullrank.recipes.recipe import Recipe, view_sizes
 
 
 def dry_run(method: Method, recipe: Recipe) -> str:
