@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
+from fullrank.arguments import EMBEDDING_SUFFIXES, check_suffix
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.evaluation.features import Features, extract_features, stream_features
@@ -58,7 +59,7 @@ def embed(
     torch.Size([5, 96])
     """
     if out is not None:
-        file_format(out)  # before the work
+        check_suffix(out, EMBEDDING_SUFFIXES)  # before the work
     loaded = load(model)
     images = all_images(loaded, data, split)
     options: dict[str, Any] = {
@@ -121,7 +122,7 @@ def write_embeddings(
     >>> pq.read_table(out).column_names
     ['name', 'label', 'class', 'embedding']
     """
-    rows, open_file = 0, file_format(out)
+    rows, open_file = 0, FORMATS[check_suffix(out, EMBEDDING_SUFFIXES)]
     with atomic_write(Path(out), overwrite=overwrite) as draft, open_file(draft) as write:
         for features in stream_features(
             backbone, images, preprocess, batch_size=batch_size, device=device, workers=workers, decode_errors=decode_errors
@@ -133,20 +134,6 @@ def write_embeddings(
 
 Write = Callable[[Features], None]
 """A function that adds a batch to a file."""
-
-
-def file_format(out: Path | str) -> Callable[[Path], AbstractContextManager[Write]]:
-    """Return the format of a file: a function (path) → context in which batches are written.
-
-    Raises:
-        UserError: the suffix is unknown.
-    """
-    if not isinstance(out, str | Path):
-        raise UserError(f"out is {out!r:.60}, expected a path that ends in {', '.join(FORMATS)}")
-    suffix = Path(out).suffix
-    if suffix.lower() not in FORMATS:
-        raise UserError(f"--out {out} ends in '{suffix}', expected {', '.join(FORMATS)}")
-    return FORMATS[suffix.lower()]
 
 
 @contextmanager

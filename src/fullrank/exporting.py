@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from fullrank.arguments import EXPORT_SUFFIXES, check_suffix
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.loading import Model, export_metadata, load
 from fullrank.run import Run
 from fullrank.training.checkpoints import to_safetensors
-
-FORMATS = (".safetensors", ".onnx")
-"""Suffixes of exported files."""
 
 
 def export(
@@ -35,9 +33,9 @@ def export(
     Raises:
         UserError: the model does not exist, the suffix is unknown, or the file exists or cannot be written.
     """
-    path = check_suffix(out)
-    loaded = load(model)
-    if path.suffix == ".onnx":
+    suffix = check_suffix(out, EXPORT_SUFFIXES)
+    path, loaded = Path(out), load(model)
+    if suffix == ".onnx":
         preprocess = loaded.preprocess
         difference = export_onnx(loaded.backbone, path, preprocess.channels, preprocess.size, export_metadata(loaded), overwrite=overwrite)
         notify(f"{path}: ONNX Runtime and torch differ by at most {difference:.1e}")
@@ -49,19 +47,6 @@ def export(
     if loaded.spec.stem == "standard" and loaded.spec.last_residual:
         notify(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
     return path
-
-
-def check_suffix(out: Path | str) -> Path:
-    """Return the path of a file with a known suffix.
-
-    Raises:
-        UserError: the suffix is unknown.
-    """
-    if not isinstance(out, str | Path):
-        raise UserError(f"out is {out!r:.60}, expected a path that ends in {' or '.join(FORMATS)}")
-    if Path(out).suffix not in FORMATS:
-        raise UserError(f"--out {out} ends in '{Path(out).suffix}', expected {' or '.join(FORMATS)}")
-    return Path(out)
 
 
 def export_weights(backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fullrank.arguments import MEMORY, parse_slice
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.evaluation import PROBES, encoder_spectrum, evaluate_backbone
@@ -21,7 +22,7 @@ from fullrank.evaluation.result import Evaluation
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, hold_out, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.source_uri import MEMORY, absolute_source
+from fullrank.images.source_uri import absolute_source
 from fullrank.loading import Model, load, resolve_device
 from fullrank.recipes import DataConfig
 from fullrank.run import Run
@@ -265,21 +266,6 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
     if not str(data) or "\0" in str(data):
         raise UserError(f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images")
     return str(data), DataConfig(source=str(data))
-
-
-def parse_slice(text: str) -> slice:
-    """Parse a slice START:STOP of non-negative integers.
-
-    Raises:
-        UserError: the text is not a slice.
-
-    >>> parse_slice(":360"), parse_slice("360:")
-    (slice(None, 360, None), slice(360, None, None))
-    """
-    start, colon, stop = text.partition(":")
-    if not colon or not all(bound.isascii() and bound.isdecimal() for bound in (start, stop) if bound):
-        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, e.g. :360 or 360:")
-    return slice(int(start) if start else None, int(stop) if stop else None)
 
 
 def _integer(name: str, value: Any, least: int) -> int:

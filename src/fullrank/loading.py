@@ -18,6 +18,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fullrank.arguments import MODELS, parse_model
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.user_images import read_pixels, split_images
@@ -26,9 +27,6 @@ from fullrank.outside_weights import load_outside_weights, read_weights
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
 from fullrank.run import Run
 from fullrank.structure import structure
-
-MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"
-"""The forms of a MODEL."""
 
 
 @dataclass(frozen=True)
@@ -124,24 +122,14 @@ def load(
     text = str(model.path if isinstance(model, Run) else model)
     if not isinstance(model, str | Path | Run) or not text or "\0" in text:
         raise UserError(f"model is {model!r:.60} ({type(model).__name__}), expected {MODELS}")
-    scheme, _, rest = text.partition(":")
-    if scheme == "file" and rest:
-        return load_file(Path(rest), **network)
+    kind, name, step = parse_model(text)
+    if kind == "file":
+        return load_file(Path(name), **network)
     if network:
         raise UserError(f"{', '.join(network)} describe the network of a file:PATH, but the model is '{text}'; leave them out")
-    if scheme == "timm" and rest:
-        return load_timm(rest)
-    if scheme == "timm-untrained" and rest:
-        return load_timm_untrained(rest)
-    if Path(text).is_dir():
-        return load_run(Path(text))
-    path, at, step = text.rpartition("@")
-    if at and Path(path).is_dir():
-        if not (step.isascii() and step.isdecimal()):
-            raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
-        return load_run(Path(path), int(step), name=text)
-    what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
-    raise UserError(f"model '{text}' is {what} {MODELS}")
+    if kind == "run":
+        return load_run(Path(name), step, name=text)
+    return load_timm(name) if kind == "timm" else load_timm_untrained(name)
 
 
 def load_run(path: Path, step: int | None = None, *, name: str | None = None) -> Model:

@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from fullrank.arguments import WEIGHTS, check_weights_file
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig
 
@@ -30,12 +31,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         UserError: the file does not exist, is damaged, or holds something else than tensors.
     """
-    expected = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
     try:
-        if not path.exists():
-            raise UserError(f"no file {path}; expected {expected}")
-        if not path.is_file():
-            raise UserError(f"{path} is no file; expected {expected}")
+        check_weights_file(path)
         with path.open("rb") as file:
             head = file.read(9)
         if head[:2] == b"PK" or head[:1] == b"\x80":  # a zip archive or a pickle, the two formats of torch.save
@@ -50,7 +47,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             "if you trust the file, save its tensors alone: torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
         ) from error
     except Exception as error:  # torch.load raises many types for a damaged file
-        raise UserError(f"{path} is no readable file of weights ({_summary(error)}); expected {expected}") from error
+        raise UserError(f"{path} is no readable file of weights ({_summary(error)}); expected {WEIGHTS}") from error
 
 
 def _find_state_dict(path: Path, content: Any) -> dict[str, Tensor]:

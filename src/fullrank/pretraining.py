@@ -15,6 +15,7 @@ import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
+from fullrank.arguments import MEMORY
 from fullrank.atomic import FULL, NoSpaceError, atomic_write
 from fullrank.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
@@ -22,7 +23,6 @@ from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
-from fullrank.images.source_uri import MEMORY
 from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes

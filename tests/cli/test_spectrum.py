@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fullrank as package
 from fullrank.cli import spectrum_history
-from fullrank.cli.spectrum import ModelSpectra, write_json, write_png
+from fullrank.cli.spectrum_output import ModelSpectra, write_json, write_png
 from fullrank.images import train_and_test
 from fullrank.run import Run, SpectrumHistory
 from fullrank.spectrum import METRICS, Spectrum

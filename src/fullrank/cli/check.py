@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call, parse
-from fullrank.conformance import ConformanceReport, check
+from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import UserError
-from fullrank.objectives import Objective
-from fullrank.recipes import import_function, keywords, resolve_objective
-from fullrank.report.conformance import SIGNS, render, summary
+from fullrank.recipes import import_function, keywords, objective_signature, resolve_objective
 from fullrank.terminal import stderr
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fullrank.conformance import ConformanceReport
 
 STYLES = {"passed": "green", "failed": "bold red", "info": "dim"}
 
@@ -41,10 +41,18 @@ def run(arguments: Sequence[str]) -> None:
         call(explain, arguments, command="check")
         return
     name, *rest = arguments
-    objective = import_function(name, notify=stderr().print) if ":" in name else resolve_objective(name)
-    options, hyperparameters = parse_flags(name, objective, rest)
+    if ":" in name:
+        import_function(name, notify=stderr().print)
+    options, hyperparameters = parse_flags(name, rest)
     if options.processes < 1:
         raise UserError(f"--processes is {options.processes}, expected 1 or more")
+    with heavy_imports():
+        from rich.console import Console
+
+        from fullrank.conformance import check
+        from fullrank.report.conformance import render
+
+    objective = resolve_objective(name)
     with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
             report = check(objective, name=name, hyper=hyperparameters, processes=process_counts(options.processes), progress=status.update)
@@ -78,9 +86,9 @@ def explain(
     raise UserError(f"the first argument must be the objective; for example: fullrank check {objective} …")
 
 
-def parse_flags(name: str, objective: Objective, arguments: Sequence[str]) -> tuple[Options, dict[str, Any]]:
+def parse_flags(name: str, arguments: Sequence[str]) -> tuple[Options, dict[str, Any]]:
     """Parse the options, and the flags of the objective's hyperparameters."""
-    Hyper: Any = keywords(objective)
+    Hyper: Any = keywords(objective_signature(name))
 
     @dataclass(frozen=True)
     class Flags:
@@ -101,8 +109,13 @@ def process_counts(largest: int) -> tuple[int, ...]:
     return tuple(sorted({largest, *(2**k for k in range(largest.bit_length()))}))
 
 
-def print_results(report: ConformanceReport, console: Console) -> None:
+def print_results(report: "ConformanceReport", console: "Console") -> None:
     """Print one line for each result, and the remedy for a failed check."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from fullrank.report.conformance import SIGNS, summary
+
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(max_width=30)

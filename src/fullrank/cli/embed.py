@@ -3,13 +3,12 @@
 from functools import partial
 from pathlib import Path
 
+from fullrank.arguments import EMBEDDING_SUFFIXES, check_suffix
 from fullrank.cli.flags import Model, call
+from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.embeddings import embed as embed_images
-from fullrank.embeddings import file_format
 from fullrank.errors import printable
-from fullrank.images import DecodeErrors
 from fullrank.terminal import stderr
 
 
@@ -35,7 +34,12 @@ def embed(
         read: how images are read, and where the backbone runs.
         network: the network of a file that another library wrote.
     """
-    file_format(out)
+    check_suffix(out, EMBEDDING_SUFFIXES)
+    read.check(model)
+    with heavy_imports():
+        from fullrank.embeddings import embed as embed_images
+        from fullrank.images import DecodeErrors
+
     console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
     loaded = load_model(model, network)
     embed_images(

@@ -6,17 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-
+from fullrank.arguments import parse_slice
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
+from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.evaluation import table
-from fullrank.images import DecodeErrors
-from fullrank.judging import evaluate as evaluate_model
-from fullrank.judging import parse_slice
-from fullrank.run.evaluations import to_json
 from fullrank.terminal import stderr
 
 
@@ -54,6 +49,15 @@ def evaluate(
         network: the network of a file that another library wrote.
     """
     console, selected = stderr(), parse_slice(dimensions)
+    read.check(model)
+    with heavy_imports():
+        from rich.console import Console
+
+        from fullrank.evaluation import table
+        from fullrank.images import DecodeErrors
+        from fullrank.judging import evaluate as evaluate_model
+        from fullrank.run.evaluations import to_json
+
     loaded = load_model(model, network)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft, console.status("") as status:
         evaluation = evaluate_model(

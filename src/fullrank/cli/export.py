@@ -3,10 +3,10 @@
 from functools import partial
 from pathlib import Path
 
+from fullrank.arguments import EXPORT_SUFFIXES, check_suffix, parse_model
 from fullrank.cli.flags import Model, call
+from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
-from fullrank.exporting import check_suffix
-from fullrank.exporting import export as export_model
 from fullrank.terminal import stderr
 
 
@@ -28,7 +28,11 @@ def export(
         overwrite: replace the file if it exists.
         network: the network of a file that another library wrote.
     """
-    check_suffix(out)
+    check_suffix(out, EXPORT_SUFFIXES)
+    parse_model(model)
+    with heavy_imports():
+        from fullrank.exporting import export as export_model
+
     export_model(load_model(model, network), out, overwrite=overwrite, notify=partial(stderr().print, markup=False, soft_wrap=True))
 
 

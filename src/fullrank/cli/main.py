@@ -1,13 +1,11 @@
-"""Run a command. Heavy modules are imported only when the command is known, so that the help is fast."""
+"""Run a command. A command is imported when it is known, and heavy modules when its arguments are checked, so that an answer is fast."""
 
-import contextlib
 import importlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
 from fullrank.terminal import is_rank_zero, lasting_streams
 
@@ -60,7 +58,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     try:
         pick(arguments[0], COMMANDS, "command")
-        with interrupt_ends_process():
+        with heavy_imports():
             command = importlib.import_module(f"fullrank.cli.{arguments[0]}")
         command.run(arguments[1:])
     except UserError as error:
@@ -88,16 +86,3 @@ def _main(arguments: list[str]) -> int:
 def print_message(message: object) -> None:
     """Print a message as one line to standard error."""
     print(f"fullrank: {printable(str(message))}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def interrupt_ends_process() -> Iterator[None]:
-    """Let Ctrl-C end this process at once inside the context: an exception while modules are imported would show as a traceback."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,14 +1,17 @@
 """The MODEL of a command, with the flags that describe the network of a file of another library."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fullrank.loading import Model, load
-from fullrank.methods import BackboneConfig
-from fullrank.methods.backbones import Json
+from fullrank.cli.heavy import heavy_imports
+from fullrank.config import BackboneConfig
+from fullrank.config.backbone import Json
 from fullrank.terminal import stderr
+
+if TYPE_CHECKING:
+    from fullrank.loading import Model
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,14 @@ ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
 """The fields of `ModelOptions` as flags without a prefix."""
 
 
-def load_model(model: str, options: ModelOptions) -> Model:
+def load_model(model: str, options: ModelOptions) -> "Model":
     """Load a MODEL, and print what is known about the weights of another library."""
     config = options.backbone
     changed = config != BackboneOptions()
     backbone = BackboneConfig(name=config.name or "resnet18", stem=config.stem, arguments=config.arguments) if changed else None
+    with heavy_imports():
+        from fullrank.loading import load
+
     loaded = load(model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std)
     if loaded.note:
         stderr().print(loaded.note, markup=False, highlight=False, soft_wrap=True)

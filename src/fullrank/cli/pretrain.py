@@ -9,31 +9,33 @@ from functools import partial
 from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from fullrank.arguments import check_source
 from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import UserError, suggest
-from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import (
     RECIPES,
     DataConfig,
     Recipe,
-    explain_photos_recipe,
+    builder_signature,
     import_code,
     import_function,
     keywords,
-    photos_recipe,
+    objective_signature,
     read_recipe,
-    resolve_builder,
-    resolve_objective,
     with_choices,
     with_objective,
 )
 from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
+from fullrank.signatures import objective_names
 from fullrank.terminal import stderr
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
        fullrank pretrain --resume RUN [--epochs N] [--data SOURCE]
@@ -150,7 +152,7 @@ class DataFlags:
 def run(arguments: Sequence[str]) -> None:
     """Parse and pretrain."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        objectives = fill(", ".join(OBJECTIVES), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12).strip()
+        objectives = fill(", ".join(objective_names()), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12).strip()
         print(USAGE.format(recipes=", ".join(RECIPES), objectives=objectives), end="")
         return
     console = stderr()
@@ -167,7 +169,7 @@ def run(arguments: Sequence[str]) -> None:
     start_run(recipe, options, console)
 
 
-def read_arguments(arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
+def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
     """Parse a command line that begins with a recipe or a source.
 
     First come the choices from which other fields follow, then all flags: a flag always wins over what follows from another flag.
@@ -303,9 +305,12 @@ def resolve_recipe(
         a_source = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
         expected = a_source if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {a_source}"
         raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
-    import torch
+    check_source(name)
+    with heavy_imports():
+        import torch
 
-    from fullrank.images import dataset_info, train_and_test
+        from fullrank.images import dataset_info, train_and_test
+        from fullrank.recipes import explain_photos_recipe, photos_recipe
 
     reading = reading or DataConfig()
     splits = train_and_test(name, train=train or reading.train, test=reading.test, **reading.open_options)
@@ -326,7 +331,7 @@ def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
     return BaseRecipe(derived, partial(explain_choices, recipe, derived))
 
 
-def parse_flags(recipe: Recipe, arguments: Sequence[str], console: Console) -> tuple[Recipe, Options]:
+def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
     """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags name."""
     name, arguments = pop_flag(arguments, "--objective")
     builder, arguments = pop_flag(arguments, "--method-builder")
@@ -339,9 +344,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: Console) -> t
         recipe = replace(recipe, method_builder=builder, method={})
     import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms
     recipe = replace(recipe)  # with the hyperparameters of the functions that were imported
-    objective = resolve_objective(recipe.objective)
-    Hyper: Any = keywords(objective)
-    MethodOptions: Any = keywords(resolve_builder(recipe.method_builder, recipe.objective, objective))
+    Hyper: Any = keywords(objective_signature(recipe.objective))
+    MethodOptions: Any = keywords(builder_signature(recipe.method_builder, recipe.objective))
 
     @dataclass(frozen=True)
     class Flags:
@@ -369,9 +373,11 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: Console) -> t
     return replace(recipe, data=data), flags.options
 
 
-def start_run(recipe: Recipe, options: Options, console: Console) -> None:
+def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
     """Train and write the report, or write the preview."""
-    from fullrank.pretraining import pretrain, preview
+    check_source(recipe.data.source)
+    with heavy_imports():
+        from fullrank.pretraining import pretrain, preview
 
     if options.preview:
         console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, trust=options.trust, console=console)}")
@@ -389,10 +395,10 @@ def start_run(recipe: Recipe, options: Options, console: Console) -> None:
     finish_run(run.path, console)
 
 
-def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
+def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None:
     """Continue a run; a recipe passed with --resume must equal the stored one in what decides the weights."""
-    from fullrank.pretraining import pretrain
-
+    if not os.path.isdir(path):
+        read_recipe(path / "recipe.json")  # raises the error of a run that does not exist
     data, epochs = None, None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
@@ -403,6 +409,11 @@ def resume_run(path: Path, arguments: Sequence[str], console: Console) -> None:
     else:
         recipe, options = read_resume_options(path, arguments)
         data, epochs = options.data, options.epochs
+    if data is not None:
+        check_source(data)
+    with heavy_imports():
+        from fullrank.pretraining import pretrain
+
     run = pretrain(
         recipe,
         data=data,
@@ -436,7 +447,7 @@ def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | 
     return recipe, flags
 
 
-def finish_run(path: Path, console: Console) -> None:
+def finish_run(path: Path, console: "Console") -> None:
     """Write the report of a finished run and print the next command, in the first process only."""
     from fullrank.distributed import rank
     from fullrank.report import write_report

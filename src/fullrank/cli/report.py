@@ -5,8 +5,9 @@ from pathlib import Path
 
 import tyro
 
+from fullrank.arguments import check_run
 from fullrank.cli.flags import call
-from fullrank.report import write_report
+from fullrank.cli.heavy import heavy_imports
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:
@@ -18,6 +19,11 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images
         images: show images and their views; use --no-images if you may not publish them.
         overwrite: replace an existing page.
     """
+    for run in runs:
+        check_run(run)
+    with heavy_imports():
+        from fullrank.report import write_report
+
     print(write_report(runs, out, images=images, overwrite=overwrite))
 
 

@@ -1,12 +1,16 @@
 """Flags of the commands that take a MODEL: its images, and how they are read."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fullrank.loading import Model
-from fullrank.recipes import DataConfig
+from fullrank.arguments import check_source, parse_model
+from fullrank.recipes import DataConfig, read_recipe
+
+if TYPE_CHECKING:
+    from fullrank.loading import Model
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,19 @@ class ReadOptions:
     max_expansion: Annotated[int | None, tyro.conf.arg(name="data.max_expansion")] = None
     """Parquet files that expand to more than this many times their size are not read."""
 
-    def images(self, model: Model) -> str | DataConfig | None:
+    def check(self, model: str) -> None:
+        """Check that a MODEL and the source of the images exist, before anything heavy is imported.
+
+        Raises:
+            UserError: one does not.
+        """
+        kind, name, _ = parse_model(model)
+        if kind == "run":
+            read_recipe(Path(name) / "recipe.json")
+        if self.data is not None:
+            check_source(self.data)
+
+    def images(self, model: "Model") -> str | DataConfig | None:
         """Return the source, with how to read it if a flag says so; None: that of the run."""
         names = ("labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}

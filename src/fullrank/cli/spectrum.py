@@ -1,47 +1,16 @@
 """`fullrank spectrum`: measure the spectra of a model and their metrics, and show the spectra over training."""
 
-import json
-import math
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
+from fullrank.arguments import SPECTRUM_SUFFIXES, check_suffix, parse_model
 from fullrank.atomic import atomic_write
-from fullrank.cli import spectrum_history
 from fullrank.cli.flags import Model, call
+from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.errors import UserError
-from fullrank.images import DecodeErrors
-from fullrank.judging import held_out_images, measure_spectrum
-from fullrank.loading import load
-from fullrank.run import Run, SpectrumHistory
-from fullrank.spectrum import METRICS, Spectrum, compute_metrics
-from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 from fullrank.terminal import stderr
-
-LEADING = 10
-"""Number of eigenvalues in the table."""
-LETTERS = "AB"
-"""Short names of two models in the table."""
-
-
-@dataclass(frozen=True)
-class ModelSpectra:
-    """The spectra of one model."""
-
-    name: str
-    spectra: dict[str, Spectrum]
-    """The spectra of the given images by location, "backbone" and "projector"."""
-    history: SpectrumHistory | None = None
-    """The spectra over training if the model is a run directory."""
 
 
 def spectrum(
@@ -68,8 +37,20 @@ def spectrum(
         read: how images are read, and where the backbone runs.
         network: the network of a file that another library wrote.
     """
-    if out is not None and out.suffix not in WRITERS:
-        raise UserError(f"--out {out} ends in '{out.suffix}', expected .npz, .json or .png")
+    suffix = "" if out is None else check_suffix(out, SPECTRUM_SUFFIXES)
+    read.check(model)
+    if against is not None:
+        parse_model(against)
+    with heavy_imports():
+        from rich.console import Console
+
+        from fullrank.cli.spectrum_output import WRITERS, ModelSpectra, labelled, load_history, sample_warning, show
+        from fullrank.images import DecodeErrors
+        from fullrank.judging import held_out_images, measure_spectrum
+        from fullrank.loading import load
+        from fullrank.spectrum import METRICS
+        from fullrank.spectrum.metrics import BETTER, CENTRED
+
     models = [load_model(model, network), *([load(against)] if against is not None else [])]
     images = held_out_images(models[0], read.images(models[0]), split)
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
@@ -79,7 +60,7 @@ def spectrum(
             spectra = measure_spectrum(each, images, device=read.accelerator, workers=read.workers, decode_errors=decode_errors)
             measured.append(ModelSpectra(each.name, spectra, load_history(each.name)))
         if out and draft:
-            WRITERS[out.suffix](draft, measured)
+            WRITERS[suffix](draft, measured)
     show(measured, Console())
     console = stderr()
     n = next(iter(measured[0].spectra.values())).n
@@ -91,119 +72,4 @@ def spectrum(
         console.print(f"written: {out}")
 
 
-def load_history(model: str) -> SpectrumHistory | None:
-    """Return the spectra of a run over training, or None if the model is not a run; print a warning if the file cannot be read."""
-    if not Path(model).is_dir():
-        return None
-    try:
-        return Run(Path(model)).spectra
-    except UserError as error:
-        stderr().print(f"the spectra over training are not shown: {error}", style="yellow")
-        return None
-
-
-def labelled(models: Sequence[ModelSpectra]) -> dict[str, Spectrum]:
-    """Return the spectra by column label: the location, with the letter of the model if there are two."""
-    letters = [f"{letter} " for letter in LETTERS] if len(models) > 1 else [""]
-    return {f"{letter}{part}": spectrum for letter, model in zip(letters, models, strict=True) for part, spectrum in model.spectra.items()}
-
-
-def sample_warning(spectra: Sequence[Spectrum]) -> str:
-    """Return a warning that there are too few images, with the bias of each metric; empty if there are enough.
-
-    All spectra must be measured on the same images.
-
-    >>> import torch
-    >>> sample_warning([Spectrum.from_eigenvalues(torch.ones(2), n=19)])[:78]
-    '19 images are too few for 2 dimensions (expected 20): too low: effective rank,'
-    >>> sample_warning([Spectrum.from_eigenvalues(torch.ones(2), n=20)])
-    ''
-    """
-    dimensions: set[int] = set()
-    biased: dict[str, dict[str, None]] = {}  # names of metrics by bias, in the order of the table
-    for spectrum in spectra:
-        for key, metric in compute_metrics(spectrum).items():
-            if metric.warning:
-                dimensions.add(spectrum.D)
-                biased.setdefault(METRICS[key].small_sample_bias, {})[METRICS[key].name] = None
-    if not dimensions:
-        return ""
-    needed = " and ".join(f"{D:,} dimensions (expected {SAMPLES_PER_DIMENSION * D:,})" for D in sorted(dimensions))
-    biases = "; ".join(f"{bias}: {', '.join(names)}" for bias, names in biased.items())
-    return f"{spectra[0].n:,} images are too few for {needed}: {biases}"
-
-
-def show(models: Sequence[ModelSpectra], console: Console) -> None:
-    """Print metrics and leading eigenvalues and, for a single run, the spectra over training."""
-    if len(models) > 1:
-        for letter, model in zip(LETTERS, models, strict=True):
-            console.print(f"{letter}: {model.name}", soft_wrap=True, markup=False, highlight=False)
-    console.print(metrics_table(labelled(models)))
-    if len(models) > 1 and any(model.history for model in models):
-        console.print("over training: fullrank spectrum RUN, without --against", highlight=False)
-    elif history := models[0].history:
-        for part in history.eigenvalues:
-            console.print(spectrum_history.table(history, part, title=f"{models[0].name}: {part} over training", width=console.width))
-
-
-def metrics_table(spectra: dict[str, Spectrum]) -> Table:
-    """Return a table of metrics and leading eigenvalues for the terminal."""
-    table = Table("")
-    for label in spectra:
-        table.add_column(label, no_wrap=True)
-    table.add_column("better", no_wrap=True)
-    values = [compute_metrics(spectrum) for spectrum in spectra.values()]
-    for key, metric in METRICS.items():
-        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values), metric.better.replace("none", "–"))
-    table.add_row("dimensions", *(str(spectrum.D) for spectrum in spectra.values()))
-    table.add_section()
-    for j in range(min(LEADING, max(spectrum.D for spectrum in spectra.values()))):
-        table.add_row(f"λ{j + 1}", *(f"{spectrum.eigenvalues[j]:.4g}" if j < spectrum.D else "" for spectrum in spectra.values()))
-    return table
-
-
-def write_npz(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Write the eigenvalues and the history of each location; arrays of a second model begin with `against_`."""
-    arrays = {}
-    for prefix, model in zip(("", "against_"), models, strict=False):
-        model_arrays = {name: spectrum.eigenvalues.numpy() for name, spectrum in model.spectra.items()}
-        model_arrays |= spectrum_history.to_arrays(model.history) if model.history else {}
-        arrays |= {f"{prefix}{name}": values for name, values in model_arrays.items()}
-    with path.open("wb") as file:  # given a path, numpy would append .npz
-        np.savez(file, **arrays)
-
-
-def write_json(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Write metrics and eigenvalues; a metric that is not finite becomes null, because JSON has no infinity."""
-    first, *against = map(to_json, models)
-    path.write_text(json.dumps(first | ({"against": against[0]} if against else {}), indent=2) + "\n")
-
-
-def to_json(model: ModelSpectra) -> dict[str, Any]:
-    """Return metrics, conventions, warnings and eigenvalues of each location, and the history."""
-    parts: dict[str, Any] = {"model": model.name}
-    for part, spectrum in model.spectra.items():
-        metrics = compute_metrics(spectrum)
-        parts[part] = {key: metric.value if math.isfinite(metric.value) else None for key, metric in metrics.items()} | {
-            "dimensions": spectrum.D,
-            "samples": spectrum.n,
-            "conventions": {key: metric.convention for key, metric in metrics.items()},
-            "warnings": {key: metric.warning for key, metric in metrics.items() if metric.warning},
-            "eigenvalues": spectrum.eigenvalues.tolist(),
-        }
-    return parts | ({"training": spectrum_history.to_json(model.history)} if model.history else {})
-
-
-def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
-    """Draw the measured spectra and the spectra over training."""
-    from matplotlib import rc_context
-
-    from fullrank.plot_style import MATPLOTLIB_STYLE
-
-    with rc_context(MATPLOTLIB_STYLE):
-        figure = spectrum_history.draw([(model.name, model.spectra, model.history) for model in models])
-        figure.savefig(path, format="png")
-
-
-WRITERS = {".npz": write_npz, ".json": write_json, ".png": write_png}
 run = partial(call, spectrum, command="spectrum")

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fullrank.arguments import MEMORY
 from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError
 from fullrank.images.decode import open_bytes
@@ -18,7 +19,7 @@ from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
-from fullrank.images.source_uri import MEMORY, open_images
+from fullrank.images.source_uri import open_images
 
 EXPECTED = (
     "expected a folder or another source URI, a list of paths, a uint8 tensor or array (n, C, H, W), one of floats in [0, 1], "

@@ -1,21 +1,16 @@
 """Open images by their source URI, and choose the training and the test split."""
 
-import difflib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
+from fullrank.arguments import MEMORY, existing_path, parse_uri
 from fullrank.config import MAX_PIXELS, OpenOptions
-from fullrank.errors import UserError, pick, printable, suggest
+from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
 from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
-
-SCHEMES = ("folder", "parquet", "hf")
-MEMORY = "memory"  # the source of images that were given as Python objects
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # at least two letters: C: is a drive
 
 
 def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
@@ -59,27 +54,6 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
 
 
-def parse_uri(source: str) -> tuple[str, str]:
-    """Return the scheme of a source URI and the text after the colon; a path without a scheme has the scheme `""`.
-
-    >>> parse_uri("digits"), parse_uri("hf:uoft-cs/cifar10"), parse_uri("photos/2024")
-    (('digits', ''), ('hf', 'uoft-cs/cifar10'), ('', 'photos/2024'))
-    """
-    if source == "digits":
-        return "digits", ""
-    match = _SCHEME.fullmatch(source)
-    if match is None or (match["scheme"] not in SCHEMES and Path(source).exists()):
-        return "", source
-    if match["scheme"] not in SCHEMES:
-        raise UserError(
-            f"unknown source '{match['scheme']}:' in '{source}'; "
-            f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
-        )
-    if not match["rest"]:
-        raise UserError(f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
-    return match["scheme"], match["rest"]
-
-
 def absolute_source(source: str) -> str:
     """Return a source URI with its path made absolute if the path exists, else unchanged.
 
@@ -116,11 +90,7 @@ class Found:
 
 def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Found:
     """Return the root folder, and the image or Parquet files below this folder."""
-    root = Path(os.path.expanduser(path))  # Path.expanduser raises if the user has no home
-    if path == MEMORY and not os.path.exists(root):
-        raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)")
-    if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
-        raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
+    root = existing_path(path)
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
             return Found(root.parent, [root.name], "parquet")
@@ -153,18 +123,6 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
         note = "; ".join(("", *notes))
         raise UserError(f"folder '{path}'{empty} contains no {expected}; give a folder with such files{note}")
     return Found(root, by_kind[kind], kind, notes)
-
-
-def _nearest_name(path: Path) -> str:
-    """Return the part of an error that names the existing file or folder closest to the path."""
-    while not os.path.exists(path.parent):
-        path = path.parent
-    folder = path.parent
-    try:
-        matches = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
-    except OSError as error:
-        return f"; '{folder}' cannot be read: {error.strerror}; check its permissions"
-    return f"; the nearest existing name is '{folder / matches[0]}'" if matches else f"; there is no '{path.name}' in '{folder.absolute()}'"
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from fullrank.arguments import parse_uri
 from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
-from fullrank.images.source_uri import find_files, parse_uri
+from fullrank.images.source_uri import find_files
 
 
 class StreamedImage(NamedTuple):

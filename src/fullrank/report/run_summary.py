@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
+from fullrank.arguments import check_run
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.images import ImageDecodeError
@@ -87,8 +88,7 @@ def read_run_summary(path: Path) -> RunSummary:
     Traceback (most recent call last):
     fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
     """
-    if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
-        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
+    check_run(path)
     run, notes = Run(path), []
 
     def read(name: str, attribute: str, consequence: str) -> Any:

@@ -1,0 +1,184 @@
+"""The arguments that commands and functions share: a run, a MODEL, a source of images, a range. What is wrong in them is found by their
+text and by the names of files, without torch.
+"""
+
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from fullrank.errors import UserError, suggest
+
+MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"
+"""The forms of a MODEL."""
+WEIGHTS = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
+
+SCHEMES = ("folder", "parquet", "hf")
+MEMORY = "memory"  # the source of images that were given as Python objects
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # at least two letters: C: is a drive
+
+
+def check_run(path: Path) -> None:
+    """Check that a path is a run directory.
+
+    Raises:
+        UserError: it has no recipe.json.
+
+    >>> check_run(Path("no-such-run"))
+    Traceback (most recent call last):
+    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
+    """
+    if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
+        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
+
+
+class ModelName(NamedTuple):
+    """The parts of a MODEL."""
+
+    kind: Literal["run", "timm", "timm-untrained", "file"]
+    name: str
+    """The path of the run or the file, or the name of timm's model."""
+    step: int | None = None
+    """The step in RUN@STEP."""
+
+
+def parse_model(text: str) -> ModelName:
+    """Return the parts of a MODEL whose run or file exists.
+
+    Raises:
+        UserError: the text is no MODEL, or there is no such directory or file.
+
+    >>> parse_model("timm:resnet18")
+    ModelName(kind='timm', name='resnet18', step=None)
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme == "file" and rest:
+        check_weights_file(Path(rest))
+    if scheme in ("file", "timm", "timm-untrained") and rest:
+        return ModelName(scheme, rest)
+    if Path(text).is_dir():
+        return ModelName("run", text)
+    path, at, step = text.rpartition("@")
+    if at and Path(path).is_dir():
+        if not (step.isascii() and step.isdecimal()):
+            raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
+        return ModelName("run", path, int(step))
+    what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
+    raise UserError(f"model '{text}' is {what} {MODELS}")
+
+
+def check_weights_file(path: Path) -> None:
+    """Check that a path is a file.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not os.path.exists(path):
+        raise UserError(f"no file {path}; expected {WEIGHTS}")
+    if not os.path.isfile(path):
+        raise UserError(f"{path} is no file; expected {WEIGHTS}")
+
+
+def parse_uri(source: str) -> tuple[str, str]:
+    """Return the scheme of a source URI and the text after the colon; a path without a scheme has the scheme `""`.
+
+    Raises:
+        UserError: the scheme is unknown, or nothing follows the colon.
+
+    >>> parse_uri("digits"), parse_uri("hf:uoft-cs/cifar10"), parse_uri("photos/2024")
+    (('digits', ''), ('hf', 'uoft-cs/cifar10'), ('', 'photos/2024'))
+    """
+    if source == "digits":
+        return "digits", ""
+    match = _SCHEME.fullmatch(source)
+    if match is None or (match["scheme"] not in SCHEMES and Path(source).exists()):
+        return "", source
+    if match["scheme"] not in SCHEMES:
+        raise UserError(
+            f"unknown source '{match['scheme']}:' in '{source}'; "
+            f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
+        )
+    if not match["rest"]:
+        raise UserError(f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
+    return match["scheme"], match["rest"]
+
+
+def check_source(source: str) -> None:
+    """Check that the path of a source exists.
+
+    Raises:
+        UserError: it does not, or the source has another form.
+
+    >>> check_source("digits")
+    """
+    scheme, rest = parse_uri(source)
+    if scheme in ("", "folder", "parquet"):
+        existing_path(rest)
+
+
+def existing_path(path: str) -> Path:
+    """Return the path of a source, which may begin with ~.
+
+    Raises:
+        UserError: there is no such file or folder; the message has the nearest name.
+    """
+    root = Path(os.path.expanduser(path))  # Path.expanduser raises if the user has no home
+    if path == MEMORY and not os.path.exists(root):
+        raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)")
+    if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
+        raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
+    return root
+
+
+def _nearest_name(path: Path) -> str:
+    """Return the part of an error that names the existing file or folder closest to the path."""
+    while not os.path.exists(path.parent):
+        path = path.parent
+    folder = path.parent
+    try:
+        matches = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
+    except OSError as error:
+        return f"; '{folder}' cannot be read: {error.strerror}; check its permissions"
+    return f"; the nearest existing name is '{folder / matches[0]}'" if matches else f"; there is no '{path.name}' in '{folder.absolute()}'"
+
+
+def parse_slice(text: str) -> slice:
+    """Parse a slice START:STOP of non-negative integers.
+
+    Raises:
+        UserError: the text is not a slice.
+
+    >>> parse_slice(":360"), parse_slice("360:")
+    (slice(None, 360, None), slice(360, None, None))
+    """
+    start, colon, stop = text.partition(":")
+    if not colon or not all(bound.isascii() and bound.isdecimal() for bound in (start, stop) if bound):
+        raise UserError(f"--dimensions {text} is not a range, expected START:STOP, e.g. :360 or 360:")
+    return slice(int(start) if start else None, int(stop) if stop else None)
+
+
+EMBEDDING_SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
+"""Suffixes of the files of `fullrank embed`."""
+EXPORT_SUFFIXES = (".safetensors", ".onnx")
+"""Suffixes of the files of `fullrank export`."""
+SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
+"""Suffixes of the files of `fullrank spectrum`."""
+
+
+def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:
+    """Return the suffix of a file to write, in lower case.
+
+    Raises:
+        UserError: it is none of `suffixes`.
+
+    >>> check_suffix("features.NPZ", (".parquet", ".npz"))
+    '.npz'
+    """
+    expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    if not isinstance(out, str | Path):
+        raise UserError(f"out is {out!r:.60}, expected a path that ends in {expected}")
+    suffix = Path(out).suffix
+    if suffix.lower() not in suffixes:
+        raise UserError(f"--out {out} ends in '{suffix}', expected {expected}")
+    return suffix.lower()
