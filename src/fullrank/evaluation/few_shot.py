@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation.linear import fit_logistic, predict_logits
+from fullrank.evaluation.logistic import LogisticRegression
 from fullrank.evaluation.result import count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -70,8 +70,8 @@ def few_shot(
     accuracies = []
     for _ in range(draws):
         rows = draw_labels(y, labels=labels, generator=generator)
-        model = fit_logistic(X[rows], y[rows], penalty=penalty)
-        accuracies.append(topk_accuracy(predict_logits(model, X_test, classes=classes), y_test).accuracy)
+        model = LogisticRegression(X[rows], y[rows]).fit(penalty)
+        accuracies.append(topk_accuracy(model.logits(X_test, classes=classes), y_test).accuracy)
     return FewShot(tuple(accuracies))
 
 

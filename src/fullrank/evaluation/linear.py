@@ -4,19 +4,17 @@ Both probes need standardised features (see `standardize`) and report the result
 set.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
+from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -141,7 +139,7 @@ def linear_probe(
         X_test: test features, standardised in the same way.
         y_test: labels of X_test, -1 for none.
         penalties: candidates in descending order; each fit starts from the previous solution.
-        iterations: maximum number of iterations per fit; early stopping adds a little regularisation.
+        iterations: maximum number of iterations per fit; few fits need so many.
         seed: seed of the choice of the held-out tenth.
 
     Raises:
@@ -154,24 +152,31 @@ def linear_probe(
     X, y = drop_unlabelled(X, y)
     if len(y.unique()) < 2:
         raise UserError(f"a linear probe needs labels of two or more classes, got {len(y.unique())}; label more images")
-    penalty = choose_penalty(X, y, penalties=penalties, iterations=iterations, seed=seed)
-    model = fit_logistic(X, y, penalty=penalty, iterations=iterations)
-    return topk_accuracy(predict_logits(model, X_test, classes=count_classes(y, y_test)), y_test)
+    problem = LogisticRegression(X, y)
+    penalty, start = choose_penalty(problem, penalties=penalties, iterations=iterations, seed=seed)
+    model = problem.fit(penalty, start=start, iterations=iterations)
+    return topk_accuracy(model.logits(X_test, classes=count_classes(y, y_test)), y_test)
 
 
 def choose_penalty(
-    X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
-) -> float:
-    """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest; without held-out rows, the middle penalty."""
+    problem: LogisticRegression, *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
+) -> tuple[float, Logistic | None]:
+    """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest, and the classifier of the other rows.
+
+    Without held-out rows, it is the middle penalty. The accuracy needs no exact minimum, so these fits stop early.
+    """
+    X, y = problem.features, problem.labels
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
     if not held_out.any():
-        return penalties[len(penalties) // 2]
-    model = LogisticRegression(warm_start=True)
-    accuracies = []
+        return penalties[len(penalties) // 2], None
+    X_held, y_held, classes = X[held_out], y[held_out], int(y.max()) + 1
+    models: list[Logistic] = []
     for penalty in penalties:
-        fit_logistic(X[~held_out], y[~held_out], penalty=penalty, iterations=iterations, model=model)
-        accuracies.append(model.score(X[held_out].cpu().numpy(), y[held_out].cpu().numpy()))
-    return penalties[int(np.argmax(accuracies))]
+        start = models[-1] if models else None
+        models.append(problem.fit(penalty, rows=~held_out, start=start, iterations=iterations, tolerance=1e-5))
+    accuracies = [(model.logits(X_held, classes=classes).argmax(1) == y_held).double().mean().item() for model in models]
+    best = int(np.argmax(accuracies))
+    return penalties[best], models[best]
 
 
 def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
@@ -182,24 +187,3 @@ def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
         rows = order[y[order] == label]
         held_out[rows[: len(rows) // 10]] = True
     return held_out
-
-
-def fit_logistic(
-    X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], *, penalty: float, iterations: int = 100, model: LogisticRegression | None = None
-) -> LogisticRegression:
-    """Fit scikit-learn's logistic regression with C = 1 / (penalty · n); a given `model` starts from its coefficients."""
-    model = LogisticRegression() if model is None else model
-    model.set_params(C=1 / (penalty * len(y)), max_iter=iterations)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the limit on the number of iterations is intended
-        return model.fit(X.cpu().numpy(), y.cpu().numpy())
-
-
-def predict_logits(model: LogisticRegression, X: Float[Tensor, "n D"], *, classes: int) -> Float[Tensor, "n classes"]:
-    """Return the logits of the model, −∞ for classes without a training label."""
-    seen = torch.from_numpy(model.decision_function(X.cpu().numpy()))
-    if seen.ndim == 1:  # for two classes, scikit-learn returns only the logit of the second class
-        seen = torch.stack([torch.zeros_like(seen), seen], dim=1)
-    full = seen.new_full((len(X), classes), -torch.inf)
-    full[:, torch.from_numpy(model.classes_)] = seen
-    return full.to(X)
