@@ -2,6 +2,7 @@ import base64
 import gzip
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -221,3 +222,23 @@ def test_an_existing_page_is_kept_unless_overwritten(make_run, tmp_path):
 def test_a_strangers_recipe_is_shown_or_refused_without_a_crash(tmp_path, recipe):
     (tmp_path / "recipe.json").write_text(json.dumps({"name": "x"} | recipe))
     assert write_report([tmp_path], tmp_path / "report.html").stat().st_size > 0
+
+
+def test_a_long_run_with_many_terms_makes_a_page_below_5_mb_that_says_that_curves_are_thinned(make_run):
+    run = make_run(lines=10_000, T=400, D_b=2048, D=1024)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        if "terms" in row:
+            row["terms"] |= {f"term {k}": math.sin(number * (k + 1)) for k in range(10)}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = write_report([run], run / "report.html")
+    assert page.stat().st_size < 5e6
+    assert "Of a curve of up to 10,000 points, the figure shows the smallest and the largest value" in page.read_text(encoding="utf-8")
+
+
+def test_50_long_runs_make_a_page_below_5_mb(make_run):
+    recipes = [{"seed": seed, "objective": objective} for seed in range(25) for objective in ("frossl", "vicreg")]
+    runs = [make_run(f"run-{i}", lines=1000, T=40, D_b=512, D=512, recipe=recipe) for i, recipe in enumerate(recipes)]
+    page = write_report(runs, runs[0] / "report.html")
+    assert page.stat().st_size < 5e6
+    assert page.read_bytes().count(b'id="plotly"') == 1

@@ -9,6 +9,7 @@ from fullrank.report.training_curves import (
     ALARM_ROW,
     EIGENVALUE_INDICES,
     MAX_POINTS,
+    MAX_POINTS_OF_CURVE,
     alarm_lines,
     alarm_markers,
     eigenvalue_figure,
@@ -108,12 +109,30 @@ def test_without_a_log_there_is_no_figure(make_summary):
     assert loss_figure([make_summary()]) is progress_figure([make_summary()]) is eigenvalue_figure([make_summary()]) is None
 
 
-def test_a_long_log_is_downsampled(make_summary, train_row):
-    n = 3 * MAX_POINTS
-    (trace,) = loss_figure([make_summary(train=[train_row(step, float(step)) for step in range(n)])])["data"]
-    assert len(trace["x"]) == MAX_POINTS
+def test_a_long_curve_keeps_its_ends_peaks_and_gaps(make_summary, train_row):
+    n = 10_000
+    values = [2.0 + step % 7 for step in range(n)]
+    values[1234], values[5678], values[7777] = 99.0, -99.0, float("nan")
+    figure = loss_figure([make_summary(train=[train_row(step, value) for step, value in enumerate(values)])])
+    (trace,) = figure["data"]
+    assert len(trace["x"]) <= MAX_POINTS_OF_CURVE + 1
     assert (trace["x"][0], trace["x"][-1]) == (0, n - 1)
-    assert all(abs(x - y) <= 1e-3 * x for x, y in zip(trace["x"], trace["y"], strict=True))
+    drawn = dict(zip(trace["x"], trace["y"], strict=True))
+    assert (drawn[1234], drawn[5678], drawn[7777]) == (99.0, -99.0, None)
+    assert all(y == values[x] for x, y in drawn.items() if y is not None)
+
+
+def test_the_curves_of_many_runs_have_fewer_points(make_summary, train_row):
+    runs = [make_summary(label=f"run {i}", train=[train_row(step, float(step)) for step in range(300)]) for i in range(50)]
+    figure = loss_figure(runs)
+    assert sum(len(trace["x"]) for trace in figure["data"]) <= MAX_POINTS
+    assert figure["layout"]["meta"]["thinned"] == "300"
+
+
+def test_a_short_curve_shows_all_of_its_points(make_summary, train_row):
+    figure = loss_figure([make_summary(train=[train_row(step, float(-step)) for step in range(500)])])
+    assert figure["data"][0]["x"] == list(range(500))
+    assert "thinned" not in figure["layout"]["meta"]
 
 
 @pytest.mark.parametrize("collapsed", [0, 2])

@@ -1,6 +1,6 @@
 """Functions that all plotly figures of a report use: traces, layout, ranges, and downsampling, which keeps the page small."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -98,6 +98,28 @@ def spread_indices(n: int, at_most: int) -> list[int]:
     ([0, 3, 6, 9], [0, 1, 2])
     """
     return np.linspace(0, n - 1, min(n, max(at_most, 2))).round().astype(int).tolist()
+
+
+def envelope_indices(values: Sequence[float | None], at_most: int) -> list[int]:
+    """Return at most about `at_most` indices of a curve that keep its peaks: of each stretch, the smallest and the largest value.
+
+    The first and the last value stay too, and of the values that are None or not finite one of each stretch, as a gap.
+
+    >>> envelope_indices([0.0, 9.0, 1.0, 2.0, 1.0, 2.0, -5.0, 2.0, 3.0], 6)
+    [0, 1, 6, 7, 8]
+    """
+    n = len(values)
+    if n <= max(at_most, 2):
+        return list(range(n))
+    y = np.array([np.nan if value is None else value for value in values], dtype=float)
+    kept = {0, n - 1}
+    for stretch in np.array_split(np.arange(1, n - 1), max(at_most // 2 - 1, 1)):
+        finite = stretch[np.isfinite(y[stretch])]
+        if len(finite):
+            kept |= {int(finite[y[finite].argmin()]), int(finite[y[finite].argmax()])}
+        if len(finite) < len(stretch):
+            kept.add(int(stretch[~np.isfinite(y[stretch])][0]))
+    return sorted(kept)
 
 
 def round_significant(value: int | float | None, *, digits: int = 4) -> float | None:

@@ -76,6 +76,14 @@ function draw(name) {
 
 const drawAll = () => names.forEach(draw);
 
+/* Draw one figure after the other, so that a page with many curves can be read and scrolled meanwhile. */
+async function drawInTurn() {
+  for (const name of names) {
+    draw(name);
+    await new Promise(done => setTimeout(done));
+  }
+}
+
 /* Downloads: the figure as SVG in light colours; its numbers as CSV, for all positions of the slider. */
 function save(url, file) {
   const link = document.createElement("a");
@@ -158,9 +166,8 @@ function play() {
 
 const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-function applyTheme() {
+function nameTheme() {
   document.getElementById("theme").textContent = isDark() ? "Light colours" : "Dark colours";
-  drawAll();
 }
 
 function preparePrint(printing) {
@@ -181,9 +188,10 @@ async function loadPlotly() {
 }
 
 async function main() {
-  listen("theme", "click", () => { root.dataset.theme = isDark() ? "light" : "dark"; applyTheme(); });
+  listen("theme", "click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameTheme(); drawAll(); });
+  nameTheme();
   if (names.length) await loadPlotly();
-  applyTheme();
+  await drawInTurn();
   listen("position", "input", event => { stop(); moveSlider(Number(event.target.value)); });
   listen("play", "click", play);
   listen("relative", "change", event => { state.relative = event.target.checked; moveSlider(state.position); });
@@ -197,7 +205,7 @@ async function main() {
     if (!page.figures[name].layout.meta?.over_steps) continue;
     plotOf(name).on("plotly_click", ({ points: [{ data, x }] }) => { stop(); moveSliderTo(data.legendgroup, x); });
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { nameTheme(); drawAll(); });
   addEventListener("beforeprint", () => preparePrint(true));
   addEventListener("afterprint", () => preparePrint(false));
   root.dataset.ready = "";

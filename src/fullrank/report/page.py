@@ -13,12 +13,13 @@ from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.report import tables
 from fullrank.report.document import figure_block, html_document, json_details, label_html
+from fullrank.report.figures import Figure
 from fullrank.report.metrics import metrics_table
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
 from fullrank.report.scores import evaluation_table
 from fullrank.report.spectrum import slider_positions, spectrum_figure
-from fullrank.report.training_curves import eigenvalue_figure, loss_figure, progress_figure
+from fullrank.report.training_curves import eigenvalue_figure, loss_figure, points_of_curve, progress_figure
 from fullrank.run.spectrum_history import LOCATIONS
 
 PICTURE_BYTES = 400_000
@@ -89,7 +90,7 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     figures = {"progress": progress_figure(runs), "losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
     figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
     shown = {name: figure for name, figure in figures.items() if figure}
-    blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
+    blocks = {name: figure_block(name, figure, CAPTIONS[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
@@ -114,6 +115,15 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
         positions=positions,
         legend=_legend(runs) if len(runs) > 1 and shown else "",
     )
+
+
+def _thinning(figure: Figure, runs: int) -> str:
+    """Return the sentence of a caption that says which points a figure shows; empty if it shows all."""
+    longest = figure["layout"].get("meta", {}).get("thinned")
+    if not longest:
+        return ""
+    stretches = points_of_curve(runs) // 2 - 1
+    return f" Of a curve of up to {longest} points, the figure shows the smallest and the largest value in each of {stretches:,} stretches."
 
 
 def _legend(runs: Sequence[RunSummary]) -> str:

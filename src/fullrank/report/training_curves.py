@@ -12,6 +12,7 @@ from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.figures import (
     Figure,
+    envelope_indices,
     escape_label,
     figure_layout,
     line_trace,
@@ -19,13 +20,14 @@ from fullrank.report.figures import (
     mask_rounding_errors,
     panel_title,
     round_significant,
-    spread_indices,
 )
 from fullrank.report.run_summary import RunSummary, Series, series
 from fullrank.run.spectrum_history import LOCATIONS
 
 MAX_POINTS = 5_000
-"""Maximum number of points of one quantity, over all runs; longer curves are downsampled, which keeps the page small."""
+"""Maximum number of points of one quantity, over all runs; longer curves are thinned, which keeps the page small and fast."""
+MAX_POINTS_OF_CURVE = 2_000
+"""Maximum number of points of one curve: two for each pixel of the width, so that a thinned curve looks like all of its points."""
 DIGITS = 6
 """Significant digits of a value; with four, a loss that falls from 5.55 to 5.54 would look like stairs."""
 ALARM_ROW = 16
@@ -197,7 +199,9 @@ def _stack_panels(runs: Sequence[RunSummary], panels: Iterable[Panel]) -> Figure
             in_legend |= {trace["legendgroup"]} if shown else set()
             figure["data"].append(trace | {"yaxis": _axis_name("y", k), "showlegend": shown})
     edge = (inner - PANEL_GAP) / inner
-    figure["layout"] |= {"shapes": alarm_lines(runs, top=edge), "meta": {"over_steps": True, "top": edge}}
+    longest = max(len(steps) for panel, _ in drawn for curve in panel.curves for steps, _ in curve.series)
+    thinned = {"thinned": f"{longest:,}"} if longest > points_of_curve(len(runs)) else {}
+    figure["layout"] |= {"shapes": alarm_lines(runs, top=edge), "meta": {"over_steps": True, "top": edge} | thinned}
     figure["layout"]["xaxis"] = {
         "title": {"text": "step"},
         "unifiedhovertitle": {"text": "step %{x}"},
@@ -215,7 +219,7 @@ def _panel_traces(runs: Sequence[RunSummary], panel: Panel) -> list[dict[str, An
             steps, values = curve.series[i]
             if all(value is None for value in values):
                 continue
-            indices = spread_indices(len(steps), MAX_POINTS // len(runs))
+            indices = envelope_indices(values, points_of_curve(len(runs)))
             name = f"{run.label}: {curve.name}" if len(runs) > 1 else curve.name
             trace = line_trace(i, run.label, faint=curve.faint, markers=curve.markers or len(steps) == 1) | {
                 "x": [steps[k] for k in indices],
@@ -225,6 +229,15 @@ def _panel_traces(runs: Sequence[RunSummary], panel: Panel) -> list[dict[str, An
             }
             traces.append(trace if curve.faint else trace | {"opacity": curve.opacity})
     return traces
+
+
+def points_of_curve(runs: int) -> int:
+    """Return the maximum number of points of one curve, on a page about this number of runs.
+
+    >>> points_of_curve(1), points_of_curve(50)
+    (2000, 100)
+    """
+    return min(MAX_POINTS_OF_CURVE, MAX_POINTS // runs)
 
 
 def _last_step(runs: Sequence[RunSummary]) -> int:
