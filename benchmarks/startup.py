@@ -58,7 +58,10 @@ def main():
                     seconds.setdefault((name, answer), []).append(cpu_seconds(["-m", "fullrank.cli", *answer.split()], source, folder))
         rows = {
             answer: {
-                name: {"seconds": statistics.median(seconds[name, answer]), "imports": imported(answer, source, folder) if name == "fullrank" else None}
+                name: {
+                    "seconds": statistics.median(seconds[name, answer]),
+                    "imports": imported(answer, source, folder) if name == "fullrank" else None,
+                }
                 for name, source in sources.items()
             }
             for answer in ANSWERS
@@ -78,7 +81,9 @@ def cpu_seconds(arguments: list[str], source: Path, folder: str) -> float:
 
 def imported(answer: str, source: Path, folder: str) -> list[str]:
     """Return the large libraries that a process has imported when it has answered."""
-    code = f"import sys; from fullrank.cli import main; main({answer.split()!r}); print('\\n' + ' '.join({set(HEAVY)!r} & set(sys.modules)))"
+    code = (
+        f"import sys; from fullrank.cli import main; main({answer.split()!r}); print('\\n' + ' '.join({set(HEAVY)!r} & set(sys.modules)))"
+    )
     environment = os.environ | {"PYTHONPATH": str(source)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=environment)
     return sorted(done.stdout.splitlines()[-1].split())

@@ -49,14 +49,14 @@ def test_typed_flags_reach_the_recipe(recipe):
     got, keywords, _ = recipe(
         *("digits", "--views.0.crop.scale", "0.2", "1.0", "--optimizer.lr", "0.01", "--epochs", "3", "--hyper.invariance", "1.4"),
         *("--hyper.no-log", "--backbone.arguments", arguments, "--projector.widths", "64", "32", "16", "--optimizer.name", "lars"),
-        *("--data", "elsewhere", "--split", "train", "--seed", "5", "--out", "runs/mine", "--overwrite"),
+        *("--data", "hf:elsewhere", "--split", "train", "--seed", "5", "--out", "runs/mine", "--overwrite"),
     )
     assert got.views[0].crop.scale == (0.2, 1.0)
     assert (got.optimizer.name, got.optimizer.lr, got.epochs, got.seed) == ("lars", 0.01, 3, 5)
     assert got.hyper == {"invariance": 1.4, "log": False, "center": True, "normalize": "columns"}
     assert got.backbone.arguments == {"channels": [8, 8, 8, 8]}
     assert got.projector.widths == (64, 32, 16)
-    assert (got.data.source, got.data.train, got.data.channels) == ("elsewhere", "train", 1)
+    assert (got.data.source, got.data.train, got.data.channels) == ("hf:elsewhere", "train", 1)
     assert keywords["out"] == Path("runs/mine")
     assert keywords["overwrite"] is True
 
@@ -161,8 +161,10 @@ def test_the_name_of_a_backbone_gives_that_network(recipe):
 
 
 def test_the_last_of_repeated_flags_counts(recipe):
-    got, *_ = recipe("digits", *("--epochs", "9", "--epochs", "5"), "--objective", "simclr", "--objective=vicreg", "--data=a", "--data=b")
-    assert (got.epochs, got.schedule.warmup, got.objective, got.data.source) == (5, 1.0, "vicreg", "b")
+    got, *_ = recipe(
+        "digits", *("--epochs", "9", "--epochs", "5"), "--objective", "simclr", "--objective=vicreg", "--data=hf:a", "--data=hf:b"
+    )
+    assert (got.epochs, got.schedule.warmup, got.objective, got.data.source) == (5, 1.0, "vicreg", "hf:b")
 
 
 def test_the_split_of_a_folder_is_chosen_before_its_images_are_counted(recipe, photos, tmp_path, refused):

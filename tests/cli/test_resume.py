@@ -39,9 +39,9 @@ def test_without_flags_the_stored_recipe_is_used(resumed, run):
 
 
 def test_epochs_data_and_devices_may_change(resumed, run):
-    recipe, keywords = resumed(run.path, "--epochs", "9", "--data", "there", "--devices", "2", "--wandb")
+    recipe, keywords = resumed(run.path, "--epochs", "9", "--data", "hf:there", "--devices", "2", "--wandb")
     assert recipe is None
-    assert (keywords["epochs"], keywords["data"], keywords["devices"], keywords["wandb"]) == (9, "there", 2, True)
+    assert (keywords["epochs"], keywords["data"], keywords["devices"], keywords["wandb"]) == (9, "hf:there", 2, True)
 
 
 def test_flags_that_do_not_decide_the_weights_change_the_stored_recipe(resumed, run):

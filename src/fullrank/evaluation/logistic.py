@@ -142,12 +142,12 @@ def minimize(
         tolerance: stop when ½ gᵀHg, which is about the distance of the value from the minimum, is at most this; H is the estimated inverse
             Hessian.
 
-    Source: Nocedal and Wright 2006, Numerical Optimization, Algorithm 7.4, with A⁻¹ as the initial inverse Hessian.
+    Source: Nocedal and Wright 2006, Numerical Optimization, Algorithm 7.4, with A⁻¹ in the place of I.
     """
     value, gradient = function(x)
-    evaluations, steps = 1, []
+    evaluations, steps, scale = 1, [], 1.0
     for _ in range(iterations):
-        direction = -_inverse_hessian_product(gradient, solve, steps)
+        direction = -_inverse_hessian_product(gradient, solve, scale, steps)
         slope = (gradient * direction).sum().item()
         if -slope / 2 <= tolerance:
             break
@@ -163,18 +163,21 @@ def minimize(
         change, turn = length * direction, new_gradient - gradient
         if (product := (change * turn).sum().item()) > 0:
             steps = [*steps[1 - HISTORY :], (change, turn, product)]
+            scale = product / (turn * solve(turn)).sum().item()  # the curvature of the last step, relative to A
         x, value, gradient = x + change, new_value, new_gradient
     return x, evaluations
 
 
-def _inverse_hessian_product(g: Tensor, solve: Callable[[Tensor], Tensor], steps: list[tuple[Tensor, Tensor, float]]) -> Tensor:
+def _inverse_hessian_product(
+    g: Tensor, solve: Callable[[Tensor], Tensor], scale: float, steps: list[tuple[Tensor, Tensor, float]]
+) -> Tensor:
     """Return the product of the gradient with the estimated inverse Hessian, by the two loops over the last steps."""
     factors = []
     for change, turn, product in reversed(steps):
         factor = (change * g).sum().item() / product
         g = g - factor * turn
         factors.append(factor)
-    g = solve(g)
+    g = scale * solve(g)
     for (change, turn, product), factor in zip(steps, reversed(factors), strict=True):
         g = g + (factor - (turn * g).sum().item() / product) * change
     return g

@@ -25,7 +25,7 @@ from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
 # Limits that keep the page small: positions of the slider, eigenvalues of one spectrum, eigenvalues of all runs together.
 MAX_POSITIONS = 60
 MAX_EIGENVALUES = 1024
-MAX_NUMBERS = 100_000
+MAX_NUMBERS = 60_000
 
 
 def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
