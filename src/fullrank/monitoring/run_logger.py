@@ -232,7 +232,7 @@ class RunLogger:
                 run.views,
                 seed=run.recipe.seed,
                 batch_size=run.recipe.batch_size,
-                with_loss=step > 0,  # before the first step, BatchNorm has no running statistics
+                with_loss=run.data.plan.has_loss(step, run.total),
             )
         self.spectrum_file.append(step, evaluation.spectra)
         labels = run.data.held_out_labels.to(evaluation.features.device)

@@ -104,9 +104,9 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: Count = 0
-    """Steps between two spectrum evaluations. 0: evaluation takes about 2 % of the run time, with at least 20 evaluations."""
+    """Steps between two spectrum evaluations. 0: evaluations take at most 2 % of the run time, with 20 to 100 of them."""
     samples: Count = 0
-    """Held-out images per spectrum evaluation. 0: ten per embedding dimension (two to ten in short runs), at most 1 GiB of pixels."""
+    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of pixels."""
     train_batch_every: Every = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
