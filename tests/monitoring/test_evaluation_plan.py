@@ -1,6 +1,7 @@
 import math
 from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from typing import get_args, get_type_hints
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_short_run_has_the_held_out_loss_in_some_evaluations_and_in_the_last()
     plan = plan_evaluations(RunCost(step=768.0, image=1.0, dimensions=(), views=256.0), steps=400, available=10_000)
     with_loss = [step for step in evaluation_steps(400, plan) if plan.has_loss(step, 400)]
     assert (plan.samples, num_evaluations(400, plan), len(with_loss), with_loss[-1]) == (102, 20, 10, 400)
-    assert {b - a for a, b in zip(with_loss, with_loss[1:-1], strict=False)} == {2 * plan.every}
+    assert {b - a for a, b in pairwise(with_loss[:-1])} == {2 * plan.every}
 
 
 def test_given_samples_and_interval_are_used():

@@ -112,8 +112,9 @@ def plan_evaluations(cost: RunCost, *, steps: int, available: int, samples: int 
     if (affordable := cost.affordable(steps, n)) >= MIN_EVALUATIONS:
         return EvaluationPlan(samples=n, every=every or evaluation_interval(steps, affordable))
     losses = MIN_EVALUATIONS - 1  # the first evaluation has no loss
-    if cost.views:  # a loss in every evaluation, in every second …
-        losses = math.ceil(losses / math.ceil(losses / max(int(LOSS_SHARE * cost.budget(steps) / cost.views), 1)))
+    if cost.views:
+        affordable = max(int(min(LOSS_SHARE * cost.budget(steps) / cost.views, losses)), 1)
+        losses = math.ceil(losses / math.ceil(losses / affordable))  # a loss in every evaluation, in every second …
     left = cost.budget(steps) - losses * cost.views
     n = max(min(n, MIN_SAMPLES), bisect_right(range(1, n + 1), left / MIN_EVALUATIONS, key=cost.spectra))
     if every:  # the user decides what the evaluations cost

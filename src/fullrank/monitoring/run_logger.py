@@ -17,7 +17,7 @@ from torch import Tensor
 from fullrank.data import TrainingData
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import resolve_precision
+from fullrank.launch.precision import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm

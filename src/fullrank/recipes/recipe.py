@@ -122,7 +122,8 @@ class MachineConfig:
     micro_batch: Count = 0
     """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
-    """auto: bf16-mixed on GPUs that support it, else 32-true. The objective is always computed in float32 or better."""
+    """auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else 32-true. The run's recipe has the
+    choice. The objective is always computed in float32 or better."""
     compile: bool = False
     """Compile the method with torch.compile."""
     channels_last: bool = True
