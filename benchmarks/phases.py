@@ -25,9 +25,8 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -275,7 +274,7 @@ def main() -> None:
         print(json.dumps(measure(options)))
         return
     arguments = [argument for argument in sys.argv[1:] if argument != "--child"]
-    with tempfile.TemporaryDirectory(), checkout(options.against) if options.against else _nothing() as older:
+    with checkout(options.against) if options.against else nullcontext(Path()) as older:
         sources = {"now": ROOT / "src"} | ({options.against: older} if options.against else {})
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
         for _ in range(options.rounds):
@@ -283,24 +282,20 @@ def main() -> None:
                 runs[name].append(child(source, arguments))
                 print(name, summarize(runs[name][-1:])["step_milliseconds"], flush=True)
     found = {name: summarize(each) for name, each in runs.items()}
-    sys.path.insert(0, str(ROOT / "src"))
-    from fullrank.run import write_json
-    from fullrank.run.environment import platform_info
+    import torch
 
+    import timing
+    from fullrank.run import write_json
+
+    torch.set_num_threads(options.threads)
     columns = ["device", "launch"] if options.device == "cuda" else ["wall", "CPU"]
-    settings = {name: value for name, value in vars(options).items() if name not in ("out", "child", "rounds")}
-    record = {"columns": columns, "settings": settings, "date": f"{datetime.now(UTC):%Y-%m-%d}", "revisions": found}
-    write_json(options.out, record | {"environment": platform_info() | {"threads": options.threads}})
+    settings = {name: value for name, value in vars(options).items() if name not in ("out", "child", "threads")}
+    write_json(options.out, {"columns": columns, "revisions": found, "environment": timing.environment("timm", **settings)})
     for name, values in found.items():
         print(f"\n{name}: {values['step_milliseconds']} ms a step ({columns}), outside the network {values['outside_the_network']}")
         for phase, numbers in values["milliseconds"].items():
             shares = [f"{number:9.2f} ms {number / total:6.1%}" for number, total in zip(numbers, values["step_milliseconds"], strict=True)]
             print(f"  {phase:20s}", *shares)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None
 
 
 if __name__ == "__main__":
