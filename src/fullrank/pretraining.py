@@ -215,9 +215,9 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = newest_checkpoint(path)
 
-        warnings.append(micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch))
-        for warning in filter(None, warnings):
-            console.print(warning)
+        for warning in (*warnings, micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch)):
+            if warning:
+                console.print(warning)
         if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
             console.print("precision: bf16-mixed, as this processor has AMX; --machine.precision 32-true takes longer and rounds less")
         recipe, data = open_data(recipe, method, images=images, notify=console.print)

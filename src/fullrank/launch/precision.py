@@ -13,7 +13,7 @@ from fullrank.recipes import Recipe
 from fullrank.recipes.assemble import view_sizes
 from fullrank.recipes.dry_run import on_cpu, recorded_convolutions
 
-TEST_IMAGES = 8  # images of the test of bfloat16
+TEST_IMAGES = 4  # images of the test of bfloat16
 MIN_COSINE = 0.9  # minimum cosine of the gradient of a weight in bfloat16 and in float32; those of the recipes are above 0.98
 POISONED_BYTES = [4**k for k in range(4, 13)]  # sizes of freed memory that holds NaN, from 256 bytes to 16 MiB
 

@@ -48,15 +48,15 @@ class EMA(nn.Module):
         """Update the average with the current weights of the modules."""
         averages = chain.from_iterable((*m.parameters(), *m.buffers()) for m in self.network)
         values = chain.from_iterable((*m.parameters(), *m.buffers()) for m in modules)
-        floating = []
+        floats: tuple[list[Tensor], list[Tensor]] = [], []
         for average, value in zip(averages, values, strict=True):
             if average.is_floating_point():
-                floating.append((average, value.detach().to(average.dtype)))
+                floats[0].append(average)
+                floats[1].append(value.detach().to(average.dtype))
             else:
                 average.copy_(value)  # BatchNorm's number of batches
-        if floating:
-            update_all = get_ema_multi_avg_fn(momentum)  # a few kernels on a GPU instead of one for each tensor
-            update_all(*map(list, zip(*floating, strict=True)), 0)
+        if floats[0]:
+            get_ema_multi_avg_fn(momentum)(*floats, 0)  # a few kernels on a GPU instead of one for each tensor
 
 
 def cosine_momentum(step: int, total: int, start: float, end: float) -> float:
