@@ -21,7 +21,7 @@ SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectr
 PREFERRED_EVALUATIONS = 50  # if fewer evaluations are affordable, each uses fewer images
 MIN_EVALUATIONS = 20  # a short run uses fewer than 2 D images for so many evaluations
 # An eigenvalue that is estimated from n images has a relative standard error of √(2/n), 18 % for 64 images, and n images show at most n − 1
-# directions. With fewer images the evaluations of a run differ more by chance than by training, so a run has fewer evaluations instead.
+# directions. A run that cannot afford 20 evaluations of so many images has fewer evaluations, not evaluations of fewer images.
 MIN_SAMPLES = 64
 LOSS_SHARE = 0.6  # share of the cost that a short run spends on the held-out loss, which needs a whole batch of views
 MAX_EVALUATIONS = 100  # the slider of the report shows at most so many
