@@ -198,9 +198,9 @@ def train_on_rank(
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
-    # The networks come first: the precision depends on them, and a wrong backbone or objective is reported without reading an image
+    # The networks come first, because the precision depends on them
     recipe = import_code(recipe, trust)
-    method, warnings = _build_method(recipe)
+    method = build_method(recipe)
     asked = recipe.machine.precision
     recipe = recipe if resume else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
@@ -215,9 +215,8 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = newest_checkpoint(path)
 
-        for warning in (*warnings, micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch)):
-            if warning:
-                console.print(warning)
+        # The objective comes before the images, because a wrong backbone or objective is then reported without reading an image
+        _check_method(method, recipe, notify=console.print)
         if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
             console.print("precision: bf16-mixed, as this processor has AMX; --machine.precision 32-true takes longer and rounds less")
         recipe, data = open_data(recipe, method, images=images, notify=console.print)
@@ -352,19 +351,19 @@ def preview(
     recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
     with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
-        method, warnings = _build_method(recipe)
-        for warning in warnings:
-            notify(warning)
+        method = build_method(recipe)
+        _check_method(method, recipe, notify=notify)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
     return path
 
 
-def _build_method(recipe: Recipe) -> tuple[Method, list[str]]:
-    """Build the method of a recipe that passed `check`, compute its objective once on tensors of the right shapes, and return warnings."""
-    method = build_method(recipe)
-    warning = dry_run(method, recipe)
-    return method, [warning] if warning else []
+def _check_method(method: Method, recipe: Recipe, *, notify: Callable[[str], Any]) -> None:
+    """Compute the objective once on tensors of the right shapes, and print what the user should know about the method."""
+    if warning := dry_run(method, recipe):
+        notify(warning)
+    if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
+        notify(warning)
 
 
 def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:

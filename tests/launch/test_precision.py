@@ -85,6 +85,13 @@ def test_auto_is_float32_if_gradients_are_wrong_in_bfloat16(tiles, factor, preci
     assert choose_precision(TINY, method).machine.precision == precision
 
 
+def test_auto_is_float32_for_networks_that_fail(tiles):
+    method = build_method(TINY)
+    method.projector = nn.Linear(3, 8)
+    assert choose_precision(TINY, method).machine.precision == "32-true"
+    assert method.training
+
+
 def test_auto_is_float32_for_processes_on_several_machines(tiles, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")

@@ -67,15 +67,18 @@ def bfloat16_is_safe(method: Method, recipe: Recipe) -> bool:
 
     No convolution may have a stride larger than its input: oneDNN leaves a part of its gradient uninitialised (docs/log.md). And for a few
     images the gradient of each weight must be finite, with the direction of that in float32. Before the backward pass, freed memory is
-    filled with NaN, so that uninitialised gradients show.
+    filled with NaN, so that uninitialised gradients show. For networks that raise an exception the answer is no; the dry run explains it.
     """
     rng = torch.Generator().manual_seed(0)
     views = [torch.randn(V, TEST_IMAGES, recipe.data.channels, size, size, generator=rng) for size, V in view_sizes(recipe).items()]
-    with _unchanged(method), recorded_convolutions(method) as unsafe:
-        exact = _gradients(method, views, bfloat16=False)
-        if unsafe:
-            return False
-        found = _gradients(method, views, bfloat16=True)
+    try:
+        with _unchanged(method), recorded_convolutions(method) as unsafe:
+            exact = _gradients(method, views, bfloat16=False)
+            if unsafe:
+                return False
+            found = _gradients(method, views, bfloat16=True)
+    except Exception:  # networks of timm raise exceptions of many types
+        return False
     return all(map(_is_close, found, exact))
 
 
