@@ -46,7 +46,8 @@ Change = Callable[[Recipe], Recipe]
 
 
 def healthy(objective: str, seed: int) -> Recipe:
-    recipe = with_objective(replace(RECIPES["digits"], epochs=EPOCHS, seed=seed, checkpoints=1), objective)
+    spectrum = replace(RECIPES["digits"].spectrum, samples=359)  # all held-out images
+    recipe = with_objective(replace(RECIPES["digits"], epochs=EPOCHS, seed=seed, checkpoints=1, spectrum=spectrum), objective)
     if objective in ("directclr", "directclr_paper"):
         return replace(recipe, hyper=recipe.hyper | {"d0": 64})  # half of the backbone's 128 dimensions
     if objective in ("simsiam", "byol"):

@@ -1,6 +1,6 @@
 """Compare every objective with the same network untrained, on the embedded digits, over seeds.
 
-    python benchmarks/objectives.py --parallel 2 --epochs 20
+    python benchmarks/objectives.py --parallel 2 --epochs 20 --spectrum.samples 359
 
 Each run is `fullrank pretrain digits --objective NAME`, then `fullrank evaluate`, with the optimizer and schedule of the recipe and the
 defaults of the objective. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions. `--only NAME …` runs only these objectives;

@@ -9,6 +9,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # 'auto' is float32 on every CPU, also in the processes of a test
+
 import numpy as np
 import pytest
 import torch

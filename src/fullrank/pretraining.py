@@ -23,9 +23,10 @@ from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
-from fullrank.launch.devices import launch_fabric, resolve_devices, resolve_precision
+from fullrank.launch.devices import launch_fabric, resolve_devices
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
+from fullrank.launch.precision import choose_precision, resolve_precision
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
 from fullrank.methods import Method, TrainingLength, feature_dim
@@ -197,7 +198,11 @@ def train_on_rank(
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
+    # The networks come first, because the precision depends on them
     recipe = import_code(recipe, trust)
+    method = build_method(recipe)
+    asked = recipe.machine.precision
+    recipe = recipe if resume else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
@@ -210,8 +215,10 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = newest_checkpoint(path)
 
-        # The networks come before the images, because a wrong backbone or objective is then reported without reading an image
-        method = _build_method(recipe, notify=console.print)
+        # The objective comes before the images, because a wrong backbone or objective is then reported without reading an image
+        _check_method(method, recipe, notify=console.print)
+        if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
+            console.print("precision: bf16-mixed, as this processor has AMX; --machine.precision 32-true takes longer and rounds less")
         recipe, data = open_data(recipe, method, images=images, notify=console.print)
         assembly = assemble(recipe, method)
         if not (resume or console.quiet):
@@ -344,20 +351,19 @@ def preview(
     recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
     with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
-        method = _build_method(recipe, notify=notify)
+        method = build_method(recipe)
+        _check_method(method, recipe, notify=notify)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
     return path
 
 
-def _build_method(recipe: Recipe, *, notify: Callable[[str], Any]) -> Method:
-    """Build the method of a recipe that passed `check`, and compute its objective once on tensors of the right shapes."""
-    method = build_method(recipe)
+def _check_method(method: Method, recipe: Recipe, *, notify: Callable[[str], Any]) -> None:
+    """Compute the objective once on tensors of the right shapes, and print what the user should know about the method."""
     if warning := dry_run(method, recipe):
         notify(warning)
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
-    return method
 
 
 def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:

@@ -1,6 +1,7 @@
 import math
 from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from typing import get_args, get_type_hints
 
 import pytest
@@ -15,6 +16,7 @@ from fullrank.monitoring.evaluation_plan import (
     COST_SHARE,
     MAX_EVALUATIONS,
     MIN_EVALUATIONS,
+    MIN_SAMPLES,
     PREFERRED_EVALUATIONS,
     SAMPLES_PER_DIMENSION,
     EvaluationPlan,
@@ -36,76 +38,86 @@ def num_evaluations(steps, plan):
     return 1 + math.ceil(steps / plan.every)
 
 
-def share(cost, steps, plan):
-    return num_evaluations(steps, plan) * cost.evaluation(plan.samples) / (steps * cost.step)
+def evaluation_steps(steps, plan):
+    return [*range(0, steps, plan.every), steps]
 
 
-def affordable(cost, steps, plan):
-    return COST_SHARE * steps * cost.step / cost.evaluation(plan.samples)
+def total_cost(cost, steps, plan):
+    losses = sum(plan.has_loss(step, steps) for step in evaluation_steps(steps, plan))
+    return num_evaluations(steps, plan) * cost.spectra(plan.samples) + losses * cost.views
 
 
 @settings(deadline=None)
-@given(**RUNS)
-def test_the_cost_stays_within_its_share_if_twenty_evaluations_are_affordable(numbers, steps, available):
-    cost = RunCost(*numbers)
+@given(**RUNS, views=st.floats(0, 1))
+def test_evaluations_cost_at_most_their_share_if_two_of_the_fewest_images_do(numbers, steps, available, views):
+    cost = RunCost(*numbers, views=views * numbers[0])
     plan = plan_evaluations(cost, steps=steps, available=available)
+    fewest = min(MIN_SAMPLES, 2 * max(cost.dimensions), available)
+    assert fewest <= plan.samples <= available
     assert 1 <= plan.every <= steps
-    assert min(MIN_EVALUATIONS, steps + 1) <= num_evaluations(steps, plan)
-    # `fewest`: evaluations with the largest interval that has at least 20
-    fewest = num_evaluations(steps, replace(plan, every=max((steps - 1) // (MIN_EVALUATIONS - 2), 1)))
-    if MIN_EVALUATIONS <= fewest <= min(affordable(cost, steps, plan), MAX_EVALUATIONS):
-        assert share(cost, steps, plan) <= COST_SHARE * (1 + 1e-12)
-        assert num_evaluations(steps, plan) <= MAX_EVALUATIONS
+    assert plan.has_loss(steps, steps)
+    assert not plan.has_loss(0, steps)
+    assert num_evaluations(steps, plan) <= MAX_EVALUATIONS
+    if num_evaluations(steps, plan) > 2:
+        assert total_cost(cost, steps, plan) <= COST_SHARE * steps * cost.step * (1 + 1e-9)
+    else:
+        assert num_evaluations(steps, plan) == 2
+
+
+@settings(deadline=None)
+@given(**RUNS, views=st.floats(0, 1))
+def test_a_run_has_fewer_than_twenty_evaluations_only_of_the_fewest_images(numbers, steps, available, views):
+    cost = RunCost(*numbers, views=views * numbers[0])
+    plan = plan_evaluations(cost, steps=steps, available=available)
+    twenty = steps // math.ceil(steps / (MIN_EVALUATIONS - 1))  # a whole interval may give a few less than 20
+    if num_evaluations(steps, plan) < 1 + twenty:
+        assert plan.samples == min(MIN_SAMPLES, 2 * max(cost.dimensions), available)
 
 
 @settings(deadline=None)
 @given(**RUNS)
-def test_a_smaller_interval_is_not_affordable(numbers, steps, available):
+def test_fewer_images_are_used_only_to_afford_more_evaluations(numbers, steps, available):
     cost = RunCost(*numbers)
     plan = plan_evaluations(cost, steps=steps, available=available)
-    if num_evaluations(steps, plan) <= min(affordable(cost, steps, plan), MAX_EVALUATIONS):
-        if plan.every > 1:
-            smaller = replace(plan, every=plan.every - 1)
-            assert num_evaluations(steps, smaller) > min(int(affordable(cost, steps, plan)), MAX_EVALUATIONS)
-    else:
-        assert plan.every == max(steps // (MIN_EVALUATIONS - 1), 1)
-        assert num_evaluations(steps, replace(plan, every=plan.every + 1)) <= MIN_EVALUATIONS
+    choices = [min(k * max(cost.dimensions), available) for k in SAMPLES_PER_DIMENSION]
+    dearer = [n for n in choices if n > plan.samples]
+    assert all(cost.affordable(steps, n) < PREFERRED_EVALUATIONS for n in dearer)
+    if plan.samples < choices[-1]:
+        assert cost.affordable(steps, choices[-1]) < MIN_EVALUATIONS
 
 
 @pytest.mark.parametrize("steps", [1, 2, 19, 30, 39])
 def test_cheaper_evaluations_are_never_fewer(steps):
-    """Intervals are whole steps: with 30 steps and 25 affordable evaluations, every second step would make only 16."""
     counts = [
         num_evaluations(steps, EvaluationPlan(1, evaluation_interval(steps, bought)))
         for bought in (0.3, 1.0, 5.0, 19.9, 20.0, 25.0, 39.0, 50.0, 1e9)
     ]
     assert counts == sorted(counts)
-    assert counts[0] >= min(MIN_EVALUATIONS, steps + 1)
-
-
-@settings(deadline=None)
-@given(**RUNS)
-def test_fewer_images_are_used_only_to_afford_fifty_evaluations(numbers, steps, available):
-    cost = RunCost(*numbers)
-    plan = plan_evaluations(cost, steps=steps, available=available)
-    D = max(cost.dimensions)
-    choices = [min(k * D, available) for k in SAMPLES_PER_DIMENSION]
-    assert plan.samples in choices
-    dearer = [n for n in choices if n > plan.samples]
-    assert all(COST_SHARE * steps * cost.step / cost.evaluation(n) < PREFERRED_EVALUATIONS for n in dearer)
+    assert counts[0] == 2
 
 
 @pytest.mark.parametrize(
-    ("steps", "samples", "count"), [(500, 256, 20), (2_000, 256, 68), (5_000, 640, 69), (200_000, 1280, MAX_EVALUATIONS)]
+    ("steps", "samples", "count"),
+    [(10, 64, 2), (50, 64, 5), (100, 64, 13), (300, 130, 20), (2_000, 256, 68), (5_000, 640, 69), (200_000, 1280, 100)],
 )
 def test_longer_runs_have_more_evaluations_and_images(steps, samples, count):
     plan = plan_evaluations(RunCost(step=3e9, image=5e6, dimensions=(128,)), steps=steps, available=10_000)
     assert (plan.samples, num_evaluations(steps, plan)) == (samples, pytest.approx(count, abs=2))
 
 
+def test_a_short_run_has_the_held_out_loss_in_some_evaluations_and_in_the_last():
+    """The 20 spectra of 102 images and ten losses of 256 views cost 4,600 images, 1.5 % of the 307,200 images of the steps."""
+    plan = plan_evaluations(RunCost(step=768.0, image=1.0, dimensions=(), views=256.0), steps=400, available=10_000)
+    with_loss = [step for step in evaluation_steps(400, plan) if plan.has_loss(step, 400)]
+    assert (plan.samples, num_evaluations(400, plan), len(with_loss), with_loss[-1]) == (102, 20, 10, 400)
+    assert {b - a for a, b in pairwise(with_loss[:-1])} == {2 * plan.every}
+
+
 def test_given_samples_and_interval_are_used():
     cost = RunCost(step=1e9, image=1e6, dimensions=(128,))
     assert plan_evaluations(cost, steps=100, available=50, samples=70, every=3) == EvaluationPlan(samples=70, every=3)
+    assert plan_evaluations(cost, steps=100, available=5000, samples=70).every == 5  # 20 evaluations of the given number of images
+    assert plan_evaluations(cost, steps=90, available=5000, every=3) == EvaluationPlan(samples=64, every=3)
 
 
 def test_fewer_images_than_dimensions_cost_a_gram_matrix():

@@ -13,6 +13,7 @@ from fullrank.evaluation import OnlineProbe
 from fullrank.images import DecodeErrors
 from fullrank.methods import feature_dim
 from fullrank.monitoring import run_logger
+from fullrank.monitoring.evaluation_plan import EvaluationPlan
 from fullrank.monitoring.run_logger import NullLogger, RunLogger, TrainingRun
 from fullrank.monitoring.spectrum_evaluation import SpectrumEvaluation, intraclass_correlation
 from fullrank.recipes import SpectrumConfig, build_method
@@ -283,3 +284,23 @@ def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, 
     assert call_counts == [0, 1, 1, 1, 2, 2, 2, 3, 3, 4]
     assert all_gather.call_count == 5
     assert set(tmp_path.iterdir()) == files
+
+
+def test_an_evaluation_embeds_the_planned_images_and_the_views_only_for_a_loss(make_run):
+    run = make_run(total=40)
+    V = sum(view.count for view in run.recipe.views)
+    run = replace(run, data=replace(run.data, plan=EvaluationPlan(samples=len(run.data.held_out), every=10, loss_every=2)))
+    embedded = []
+
+    def count(_, inputs):
+        embedded[-1] += len(inputs[0])
+
+    hook = run.method.backbone.register_forward_pre_hook(count)
+    with RunLogger(run, wandb=False, console=Console(quiet=True)) as logger:
+        for step in range(0, 41, 10):
+            embedded.append(0)
+            logger.evaluate_spectrum(step)
+    hook.remove()
+    n = run.data.plan.samples
+    assert embedded == [n, n, n + V * min(n, run.recipe.batch_size), n, n + V * min(n, run.recipe.batch_size)]
+    assert [row.held_out_loss is None for row in Run(run.path).metrics.spectrum] == [True, True, False, True, False]

@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import timm
 import torch
@@ -113,6 +115,30 @@ def test_hyperparameters_are_passed_on(name, kind):
     if name == "lars":
         assert {group["trust_coeff"] for group in optimizer.param_groups} == {TRUST}
         assert {group["trust_clip"] for group in optimizer.param_groups} == {True}
+
+
+def test_the_fused_step_of_adamw_equals_the_plain_step():
+    ours, theirs = network(), network()
+    optimizer = build_optimizer(OptimizerConfig(name="adamw", lr=0.1, weight_decay=0.1), ours)
+    assert all(group["fused"] for group in optimizer.param_groups)
+    weights, others = split_parameters(theirs)
+    groups = [{"params": weights, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    expected = take_steps(torch.optim.AdamW(groups, lr=0.1, foreach=False), theirs)
+    for parameter, wanted in zip(take_steps(optimizer, ours), expected, strict=True):
+        torch.testing.assert_close(parameter, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_checkpoint_of_the_plain_step_is_continued_with_the_plain_step():
+    """A run that another version has started continues bit for bit."""
+    ours, theirs = network(), network()
+    weights, others = split_parameters(theirs)
+    plain = torch.optim.AdamW([{"params": weights}, {"params": others}], lr=0.1)
+    take_steps(plain, theirs)
+    ours.load_state_dict(theirs.state_dict())
+    optimizer = build_optimizer(OptimizerConfig(name="adamw"), ours)
+    optimizer.load_state_dict(deepcopy(plain.state_dict()))  # load_state_dict shares the counts of steps
+    for parameter, wanted in zip(take_steps(optimizer, ours), take_steps(plain, theirs), strict=True):
+        assert torch.equal(parameter, wanted)
 
 
 @pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])

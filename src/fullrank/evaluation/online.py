@@ -59,6 +59,7 @@ class OnlineProbe(nn.Module):
             Loss and accuracy are NaN if no feature has a label.
         """
         labelled = labels >= 0
+        any_labelled = labelled.any()  # an `if` would wait for the device
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()
         with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # the backward pass too runs without autocast
@@ -68,8 +69,8 @@ class OnlineProbe(nn.Module):
         with torch.no_grad():
             for weight, v, gradient in zip((self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True):
                 weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr)
-        for name, tensor in self.state_dict().items():  # an `if labelled.any()` would wait for the device
-            tensor.copy_(tensor.where(labelled.any(), before[name]))
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(tensor.where(any_labelled, before[name]))
         return {"loss": loss.detach(), "accuracy": ((logits.argmax(1) == labels) & labelled).sum() / labelled.sum()}
 
     @torch.no_grad()

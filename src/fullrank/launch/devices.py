@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
 from fullrank.launch.environment import launched_world_size
+from fullrank.launch.precision import on_cuda, resolve_precision
 from fullrank.recipes import Recipe, with_devices
 
 
@@ -49,7 +50,7 @@ def available_devices(recipe: Recipe) -> tuple[int, str]:
     >>> available_devices(replace(Recipe(), machine=replace(Recipe().machine, accelerator="cpu")))[1]
     'CPU cores'
     """
-    if _on_cuda(recipe):
+    if on_cuda(recipe):
         return torch.cuda.device_count(), "GPUs"
     return os.cpu_count() or 1, "CPU cores"
 
@@ -62,7 +63,7 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     """
     machine, processes = recipe.machine, launched_world_size() or 1
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if processes > 1 else 1
-    if _on_cuda(recipe) and local > torch.cuda.device_count():
+    if on_cuda(recipe) and local > torch.cuda.device_count():
         raise UserError(
             f"the run asks for {local} devices, but this machine has {torch.cuda.device_count()}; change --devices or --machine.accelerator"
         )
@@ -70,6 +71,8 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     several: dict[str, Any] = {"plugins": LightningEnvironment()}
     if processes > 1:
         several = {"plugins": TorchElasticEnvironment(), "strategy": _ddp_strategy(recipe), "num_nodes": processes // local}
+    for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs the precision, and each process that joins
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         fabric = Fabric(accelerator=machine.accelerator, devices=local, precision=resolve_precision(recipe), **several)  # pyright: ignore[reportArgumentType]
     except (ValueError, RuntimeError) as error:  # Fabric raises either for a missing accelerator
@@ -77,8 +80,6 @@ def launch_fabric(recipe: Recipe) -> Fabric:
         raise UserError(
             f"--machine.accelerator {machine.accelerator} is not available on this machine ({reason}); choose auto, cpu, cuda or mps"
         ) from error
-    for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs each process that joins
-        logging.getLogger(name).setLevel(logging.WARNING)
     was_initialized = dist.is_initialized()
     fabric.launch()
     if dist.is_initialized() and not was_initialized:
@@ -94,24 +95,8 @@ def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
     Buffers are functions of the whole batch, so they are equal in all processes and need no broadcast. CPU tensors use gloo even if the
     network is on GPUs, so that the host does not wait for the device.
     """
-    backend = "cpu:gloo,cuda:nccl" if _on_cuda(recipe) else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if on_cuda(recipe) else "gloo"
     names = signature(DistributedDataParallel).parameters
     broadcast = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # the name depends on torch's version
     options: dict[str, Any] = {broadcast: False}
     return DDPStrategy(process_group_backend=backend, **options)
-
-
-def resolve_precision(recipe: Recipe) -> str:
-    """Return the precision of a recipe; 'auto' becomes bf16-mixed on a GPU that supports it, else 32-true.
-
-    >>> from dataclasses import replace
-    >>> resolve_precision(Recipe(machine=replace(Recipe().machine, accelerator="cpu")))
-    '32-true'
-    """
-    if recipe.machine.precision != "auto":
-        return recipe.machine.precision
-    return "bf16-mixed" if _on_cuda(recipe) and torch.cuda.is_bf16_supported() else "32-true"
-
-
-def _on_cuda(recipe: Recipe) -> bool:
-    return recipe.machine.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()

@@ -140,7 +140,7 @@ class RandomDropout(StepModule):
 
     def before_step(self, step: int, training_length: TrainingLength) -> None:
         """Choose the d0 dimensions."""
-        self.dropped.copy_(permutation(self.seed, step, len(self.dropped)) >= self.d0)
+        self.dropped.copy_(permutation(self.seed, step, len(self.dropped)) >= self.d0, non_blocking=True)
 
     def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D_b"]:
         """Set the dropped dimensions to zero."""
@@ -191,7 +191,7 @@ class Grouped(StepModule):
             raise UserError(f"projector.groups is {self.groups}, but there are {D} dimensions; choose 1 to {D} groups")
         axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
         axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
-        groups = permutation(self.seed, self.step, D).to(tensors[0].device).tensor_split(self.groups)
+        groups = permutation(self.seed, self.step, D).to(tensors[0].device, non_blocking=True).tensor_split(self.groups)
         results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **random) for group in groups]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from fullrank.methods.method import Method, StateBuffers
 from fullrank.objectives import Terms
@@ -47,11 +48,15 @@ class EMA(nn.Module):
         """Update the average with the current weights of the modules."""
         averages = chain.from_iterable((*m.parameters(), *m.buffers()) for m in self.network)
         values = chain.from_iterable((*m.parameters(), *m.buffers()) for m in modules)
+        floats: tuple[list[Tensor], list[Tensor]] = [], []
         for average, value in zip(averages, values, strict=True):
             if average.is_floating_point():
-                average.lerp_(value.to(average.dtype), 1 - momentum)
+                floats[0].append(average)
+                floats[1].append(value.detach().to(average.dtype))
             else:
                 average.copy_(value)  # BatchNorm's number of batches
+        if floats[0]:
+            get_ema_multi_avg_fn(momentum)(*floats, 0)  # a few kernels on a GPU instead of one for each tensor
 
 
 def cosine_momentum(step: int, total: int, start: float, end: float) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fullrank.data import TrainingData
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
-from fullrank.launch.devices import resolve_precision
+from fullrank.launch.precision import resolve_precision
 from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
@@ -180,7 +180,7 @@ class RunLogger:
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
         recipe, terms = self.run.recipe, self.read_terms()
-        accuracy = float(probed["accuracy"])
+        probe_loss, accuracy = torch.stack([probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]).tolist()  # one transfer
         labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
         every = max(recipe.spectrum.train_batch_every, recipe.log_every)
         self.log_row(
@@ -191,7 +191,7 @@ class RunLogger:
                 terms=terms,
                 lr=step.lr,
                 images_per_second=round(self.progress.speed(step.step), 1),
-                probe_loss=float(probed["loss"]) if labelled else None,
+                probe_loss=probe_loss if labelled else None,
                 probe_train_accuracy=accuracy if labelled else None,
                 relative_variance={
                     "backbone": variance_within_views(step.R),
@@ -232,7 +232,7 @@ class RunLogger:
                 run.views,
                 seed=run.recipe.seed,
                 batch_size=run.recipe.batch_size,
-                with_loss=step > 0,  # before the first step, BatchNorm has no running statistics
+                with_loss=run.data.plan.has_loss(step, run.total),
             )
         self.spectrum_file.append(step, evaluation.spectra)
         labels = run.data.held_out_labels.to(evaluation.features.device)
@@ -287,9 +287,10 @@ class RunLogger:
         Raises:
             UserError: a weight or buffer is NaN or infinite.
         """
-        for name, tensor in self.run.method.state_dict().items():
-            if not tensor.isfinite().all():
-                raise self.not_finite_error(step, "weights", tensor=name)
+        tensors = self.run.method.state_dict()
+        finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
+        if not all(finite):
+            raise self.not_finite_error(step, "weights", tensor=next(name for name, ok in zip(tensors, finite, strict=True) if not ok))
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:

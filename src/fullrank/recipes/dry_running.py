@@ -30,12 +30,12 @@ def dry_run(method: Method, recipe: Recipe) -> str:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
         images = [torch.empty(V, recipe.batch_size, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
-        with _recorded_convolutions(method) as unsafe:
+        with recorded_convolutions(method) as unsafe:
             embeddings = _embed(method, images, recipe)
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()
-    if unsafe and recipe.machine.precision.startswith("bf16") and _on_cpu(recipe):
+    if unsafe and recipe.machine.precision.startswith("bf16") and on_cpu(recipe):
         raise UserError(
             f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch) for {unsafe[0]}; "
             "give --machine.precision 32-true, or larger views"
@@ -58,7 +58,7 @@ def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Te
 
 
 @contextmanager
-def _recorded_convolutions(method: Method) -> Iterator[list[str]]:
+def recorded_convolutions(method: Method) -> Iterator[list[str]]:
     """Record the convolutions whose stride is larger than their input.
 
     Some weights then only ever see padding. In bfloat16 on a CPU, oneDNN leaves their gradients, which are zero, uninitialised.
@@ -82,7 +82,7 @@ def _recorded_convolutions(method: Method) -> Iterator[list[str]]:
             hook.remove()
 
 
-def _on_cpu(recipe: Recipe) -> bool:
+def on_cpu(recipe: Recipe) -> bool:
     """Return whether the recipe trains on the CPU of this machine."""
     accelerators = torch.cuda.is_available() or torch.backends.mps.is_available()
     return recipe.machine.accelerator == "cpu" or (recipe.machine.accelerator == "auto" and not accelerators)

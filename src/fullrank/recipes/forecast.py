@@ -68,7 +68,9 @@ def measure_pass(method: Method, recipe: Recipe, largest: int) -> tuple[int, flo
             seconds = []
             for _ in range(2):  # the first pass also allocates
                 started = time.perf_counter()
-                torch.autograd.grad(_sum(method(views)), parameters, allow_unused=True)
+                with torch.autocast("cpu", torch.bfloat16, enabled=recipe.machine.precision == "bf16-mixed"):
+                    loss = _sum(method(views))
+                torch.autograd.grad(loss, parameters, allow_unused=True)
                 seconds.append(time.perf_counter() - started)
             if n == largest or min(seconds) > MEASURE_SECONDS:
                 break

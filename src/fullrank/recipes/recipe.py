@@ -104,9 +104,9 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: Count = 0
-    """Steps between two spectrum evaluations. 0: evaluation takes about 2 % of the run time, with at least 20 evaluations."""
+    """Steps between two spectrum evaluations. 0: evaluations take at most 2 % of the run time, with 20 to 100 of them."""
     samples: Count = 0
-    """Held-out images per spectrum evaluation. 0: ten per embedding dimension (two to ten in short runs), at most 1 GiB of pixels."""
+    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of pixels."""
     train_batch_every: Every = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
@@ -122,7 +122,8 @@ class MachineConfig:
     micro_batch: Count = 0
     """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
-    """auto: bf16-mixed on GPUs that support it, else 32-true. The objective is always computed in float32 or better."""
+    """auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else 32-true. The run's recipe has the
+    choice. The objective is always computed in float32 or better."""
     compile: bool = False
     """Compile the method with torch.compile."""
     channels_last: bool = True

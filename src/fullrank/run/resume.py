@@ -41,6 +41,8 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
         measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
         epochs_given = given.epochs if epochs is None else recipe.epochs
         given = replace(given, data=replace(given.data, **measured), epochs=epochs_given)
+        if given.machine.precision == "auto":  # the precision was chosen when the run started
+            given = replace(given, machine=replace(given.machine, precision=recipe.machine.precision))
         streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
         lines = ((line.partition(" ")[0], line) for line in differences(recipe, given))
         if changes := [line for name, line in lines if decides_weights(name) or (streaming and name == "data.storage")]:
