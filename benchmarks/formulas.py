@@ -1,7 +1,7 @@
 """Every objective as its paper prints it, for two views, differentiated by autograd: what a user would write in ten minutes.
 
-`losses.py` times these formulas against the library, after it has checked that values and gradients are equal. They take the tensors and the
-hyperparameters of the objective of the same name, and return the loss. They do not handle constant columns, several processes, or more views.
+`losses.py` times these formulas against the library, after it has checked that values and gradients are equal. They take the tensors and
+the hyperparameters of the objective of the same name, and return the loss. They do not handle constant columns, or more than two views.
 """
 
 import torch
@@ -85,9 +85,9 @@ def barlow_twins(Z: Tensor, *, redundancy: float) -> Tensor:
 def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float) -> Tensor:
     def whitened(z: Tensor) -> Tensor:
         z = z - z.mean(0)
-        I = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
-        L = torch.linalg.cholesky((1 - epsilon) * z.T @ z / (len(z) - 1) + epsilon * I)
-        return z @ torch.linalg.solve_triangular(L, I, upper=False).T
+        identity = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+        L = torch.linalg.cholesky((1 - epsilon) * z.T @ z / (len(z) - 1) + epsilon * identity)
+        return z @ torch.linalg.solve_triangular(L, identity, upper=False).T
 
     slices = Z.split(slice_size or Z.shape[1], dim=1)
     return sum(2 - 2 * cosine(whitened(a), whitened(b)) for a, b in slices) / len(slices)
@@ -105,8 +105,8 @@ def corinfomax(Z: Tensor, R: Tensor, mu: Tensor, *, invariance: float, epsilon: 
 
 def corinfomax_batch(Z: Tensor, *, invariance: float, epsilon: float) -> Tensor:
     _, N, D = Z.shape
-    I = torch.eye(D, dtype=Z.dtype, device=Z.device)
-    return invariance * (Z[0] - Z[1]).square().sum() / N - sum(torch.logdet(z.T @ z + epsilon * I) for z in Z)
+    ridge = epsilon * torch.eye(D, dtype=Z.dtype, device=Z.device)
+    return invariance * (Z[0] - Z[1]).square().sum() / N - sum(torch.logdet(z.T @ z + ridge) for z in Z)
 
 
 def frossl(Z: Tensor, *, invariance: float, log: bool, center: bool, normalize: str) -> Tensor:

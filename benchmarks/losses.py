@@ -43,6 +43,7 @@ SHORT = ((256, 1024), (1024, 1024))  # for objectives that lightly does not have
 LARGE = ((256, 65_536), (16_384, 256))
 IN_LIGHTLY = ("frossl", "barlow_twins", "vicreg", "simclr", "moco", "swav", "simsiam", "byol", "dino", "wmse", "tico", "directclr")
 LARGEST_D = {"wmse": 64, "corinfomax": 64}
+PROFILED = 2048  # up to this max(2N, D), torch's profiler measures memory; beyond, it is counted by shapes
 QUEUE = 4096
 GROWTH = {"N": ((1024, 2048, 4096, 8192), 128), "D": ((512, 1024, 2048, 4096), 512)}  # the sizes of one, and the other
 CONTENDERS = ("fullrank", "formula", "lightly")
@@ -69,7 +70,13 @@ def main():
         console.print("lightly is not installed, so its columns are empty: pip install --group bench .")
     if options.memory:
         key, rows = "memory", [memory(name, s, options.device) for name in names for s in options.sizes or (*SIZES, WIDE, *LARGE)]
-        console.print(table(rows, "peak bytes of forward and backward, in units of V·N·D", memory_cell))
+        console.print(
+            table(
+                rows,
+                "peak bytes of forward and backward, in units of V·N·D: fullrank / formula / lightly (~: counted by shapes)",
+                memory_cell,
+            )
+        )
     elif options.exponents:
         key, rows = "exponents", [growth(name, options) for name in names]
         console.print(exponent_table(rows))
@@ -103,11 +110,11 @@ def clock(options: argparse.Namespace) -> timing.Clock:
 def inputs(name: str, N: int, D: int, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
     """Return random tensors for an objective by name; embeddings require a gradient. The state is that before the first batch."""
     case = ObjectiveCase(name=name, objective=OBJECTIVES[name], views=2)
-    X, T = (
-        torch.randn(2, 2, N, D, generator=torch.Generator().manual_seed(0)) if device != "meta" else torch.empty(2, 2, N, D, device="meta")
-    )
-    state = {key: t.to(X.device) for key, t in case.initial_state(D=D, size=QUEUE).items()}
-    tensors = {key: t.to(device=device, dtype=dtype).detach() for key, t in case.tensors(X, T, state).items()}
+    with torch.device(device):
+        torch.manual_seed(0)
+        X, T = torch.randn(2, 2, N, D, dtype=dtype)
+        state = {key: t.to(dtype) for key, t in (case.state.initial(V=2, D=D, K=D, size=QUEUE) if case.state else {}).items()}
+    tensors = {key: t.detach() for key, t in case.tensors(X, T, state).items()}
     return {key: t.requires_grad_(key in case.embedding_names) for key, t in tensors.items()}
 
 
@@ -170,29 +177,30 @@ def cell(name: str, size: Size, options: argparse.Namespace) -> dict[str, Any]:
         works[who] = lambda loss=loss: gradients(loss, tensors)
     times = timing.measure(works, rounds=options.rounds, seconds=options.seconds, clock=clock(options))
     ms = {who: [round(1e3 * t, 4) for t in (time.median, time.low, time.high)] for who, time in times.items()}
-    return {"rounds": times["fullrank"].rounds, "milliseconds": ms} | ratios({who: time.median for who, time in times.items()})
+    behind = [who for who in CONTENDERS[1:] if who in times and times["fullrank"].low > times[who].high]
+    found = {"rounds": times["fullrank"].rounds, "milliseconds": ms, "behind": behind}
+    return found | ratios({who: time.median for who, time in times.items()})
 
 
-def ratios(values: dict[str, float]) -> dict[str, float | None]:
+def ratios(values: dict[str, float | None]) -> dict[str, float | None]:
     """Return our value in units of the products (if they were measured), and divided by that of each other contender."""
-    others = {"units": "products"} | {f"over {who}": who for who in CONTENDERS[1:]}
-    return {key: round(values["fullrank"] / values[who], 3) if values.get(who) else None for key, who in others.items()}
+    ours, others = values["fullrank"], {"units": "products"} | {f"over {who}": who for who in CONTENDERS[1:]}
+    return {key: round(ours / value, 3) if ours and (value := values.get(who)) else None for key, who in others.items()}
 
 
 def memory(name: str, size: Size, device: str) -> dict[str, Any]:
-    """Return the peak bytes of forward and backward per byte of the embeddings."""
+    """Return the peak bytes of forward and backward per byte of the embeddings; at large sizes, they are counted by shapes."""
     N, D = size[0], min(size[1], LARGEST_D.get(name, size[1]))
-    found = {}
-    for who in losses(name, inputs(name, 4, 4)):
-        for place in ("meta", "cpu") if device == "cpu" else (device,):
-            try:
-                tensors = inputs(name, N, D, device=place)
-                loss = losses(name, tensors)[who]
-                found[who] = round(peak_bytes(lambda loss=loss, t=tensors: gradients(loss, t), place) / (2 * N * D * 4), 3)
-                break
-            except (RuntimeError, NotImplementedError):  # it reads a value, which "meta" does not have; or the GPU is full
-                continue
-    return {"objective": name, "N": size[0], "D": size[1], "peak": found} | ratios(found)
+    by_shapes = device == "cpu" and name not in LARGEST_D and max(2 * N, D) > PROFILED
+    place = "meta" if by_shapes else device
+    tensors, found = inputs(name, N, D, device=place), {}
+    for who, loss in losses(name, tensors).items():
+        try:
+            found[who] = round(peak_bytes(lambda loss=loss: gradients(loss, tensors), place) / (2 * N * D * 4), 3)
+        except torch.OutOfMemoryError:
+            found[who] = None
+    behind = [who for who in CONTENDERS[1:] if found.get(who) and found["fullrank"] and found["fullrank"] > 1.005 * found[who]]
+    return {"objective": name, "N": size[0], "D": size[1], "peak": found, "by shapes": by_shapes, "behind": behind} | ratios(found)
 
 
 def growth(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -215,7 +223,7 @@ def time_cell(row: dict[str, Any]) -> str:
 
 
 def memory_cell(row: dict[str, Any]) -> str:
-    return " / ".join(f"{row['peak'][who]:.1f}" if who in row["peak"] else "-" for who in CONTENDERS)
+    return "~" * row["by shapes"] + " / ".join(f"{row['peak'][who]:.1f}" if row["peak"].get(who) else "-" for who in CONTENDERS)
 
 
 def table(rows: list[dict[str, Any]], title: str, text: Any) -> Table:
@@ -237,12 +245,15 @@ def exponent_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def in_words(rows: list[dict[str, Any]]) -> list[str]:
-    """Name each cell in which another contender is ahead of us."""
+    """Say where another contender is ahead of us: for a time, its upper quartile is below our lower one."""
     lines = []
     for who in CONTENDERS[1:]:
         compared = [row for row in rows if row[f"over {who}"]]
-        behind = [f"{row['objective']} {row['N']}×{row['D']} ({row[f'over {who}']:.2f})" for row in compared if row[f"over {who}"] > 1]
-        lines.append(f"{who} is ahead in {len(behind)} of {len(compared)} cells{': ' if behind else ''}{', '.join(behind)}.")
+        behind = [row for row in compared if who in row["behind"]]
+        lines.append(f"{who} is ahead in {len(behind)} of {len(compared)} cells{':' if behind else '.'}")
+        for name in dict.fromkeys(row["objective"] for row in behind):
+            found = [f"{row[f'over {who}']:.2f} at {row['N']} × {row['D']}" for row in behind if row["objective"] == name]
+            lines.append(f"  {name}: {', '.join(found)}")
     return lines
 
 
