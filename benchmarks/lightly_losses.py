@@ -84,11 +84,6 @@ LOSSES = {
 """(function, flag for several processes) by name of the class."""
 
 
-def symmetric(loss, first, second):
-    """Return the mean of a loss over both directions: each view of `first` with the other view of `second`."""
-    return (loss(first[0], second[1]) + loss(first[1], second[0])) / 2
-
-
 def counterpart(name: str, tensors: dict, hyper: dict):
     """Return lightly's version of an objective as a function of its tensors, with the same hyperparameters; None if lightly has none.
 
@@ -96,38 +91,48 @@ def counterpart(name: str, tensors: dict, hyper: dict):
     """
     N, D = next(iter(tensors.values())).shape[-2:]
     device = next(iter(tensors.values())).device
-    if name == "simclr":
-        loss = NTXentLoss(temperature=hyper["temperature"])
-        return lambda Z: loss(Z[0], Z[1])
-    if name == "moco":
-        loss = NTXentLoss(temperature=hyper["temperature"], memory_bank_size=(len(tensors["queue"]), D))
-        loss.memory_bank.bank = tensors["queue"].clone()
-        return lambda Q, K, queue: symmetric(loss, Q, K)
-    if name == "swav":
-        loss = SwaVLoss(hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"])
-        return lambda S: loss([S[0], S[1]], [])
-    if name in ("simsiam", "byol"):
-        loss = NegativeCosineSimilarity()
-        return lambda P, T: symmetric(loss, P, T)
-    if name == "dino":
-        loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(device)
-        return lambda S, T, c: loss([T[0], T[1]], [S[0], S[1]])
-    if name == "vicreg":
-        loss = VICRegLoss(hyper["invariance"], hyper["variance"], hyper["covariance"])
-        return lambda Z: loss(Z[0], Z[1])
-    if name == "barlow_twins":
-        loss = BarlowTwinsLoss(hyper["redundancy"])
-        return lambda Z: loss(Z[0], Z[1])
-    if name == "wmse" and 2 * D <= N:
-        loss = WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
-        return lambda Z: loss(Z.flatten(0, 1))
-    if name == "frossl":
-        loss = FroSSLLoss(hyper["invariance"])
-        return lambda Z: loss([Z[0], Z[1]])
-    if name == "tico":
-        loss = TiCoLoss(hyper["forgetting"], hyper["covariance"]).to(device)
-        return lambda Z, T, C: symmetric(loss, Z, T)
-    if name == "directclr":
-        loss = DirectCLRLoss(hyper["d0"], temperature=hyper["temperature"])
-        return lambda R: loss(R[0], R[1])
+    match name:
+        case "simclr":
+            return pair(NTXentLoss(temperature=hyper["temperature"]))
+        case "directclr":
+            return pair(DirectCLRLoss(hyper["d0"], temperature=hyper["temperature"]))
+        case "barlow_twins":
+            return pair(BarlowTwinsLoss(hyper["redundancy"]))
+        case "vicreg":
+            return pair(VICRegLoss(hyper["invariance"], hyper["variance"], hyper["covariance"]))
+        case "frossl":
+            loss = FroSSLLoss(hyper["invariance"])
+            return lambda Z: loss([Z[0], Z[1]])
+        case "wmse" if 2 * D <= N:
+            loss = WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
+            return lambda Z: loss(Z.flatten(0, 1))
+        case "swav":
+            loss = SwaVLoss(hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"])
+            return lambda S: loss([S[0], S[1]], [])
+        case "dino":
+            loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(device)
+            return lambda S, T, c: loss([T[0], T[1]], [S[0], S[1]])
+        case "simsiam" | "byol":
+            return both_directions(NegativeCosineSimilarity())
+        case "tico":
+            return both_directions(TiCoLoss(hyper["forgetting"], hyper["covariance"]).to(device))
+        case "moco":
+            loss = NTXentLoss(temperature=hyper["temperature"], memory_bank_size=(len(tensors["queue"]), D))
+            loss.memory_bank.bank = tensors["queue"].clone()
+            return both_directions(loss)
     return None
+
+
+def pair(loss):
+    """Return a loss of two views as a function of both views in one tensor, whatever its name."""
+    return lambda **tensors: loss(*next(iter(tensors.values())))
+
+
+def both_directions(loss):
+    """Return the mean of a loss of a student's view and the other view of the teacher; further tensors, a state, are lightly's own."""
+
+    def mean(**tensors):
+        student, teacher, *_ = tensors.values()
+        return (loss(student[0], teacher[1]) + loss(student[1], teacher[0])) / 2
+
+    return mean
