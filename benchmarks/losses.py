@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 import timing
@@ -74,9 +75,9 @@ def measure(key: str, options: argparse.Namespace) -> list[Row]:
     """Return one row per objective, and per size unless the growth is measured."""
     names = [name for name in (*IN_LIGHTLY, *(name for name in OBJECTIVES if name not in IN_LIGHTLY)) if name in options.objectives]
     if key == "exponents":
-        return [growth(name, options) for name in names]
+        return [growth(name, options) for name in track(names, "measuring", transient=True)]
     rows = []
-    for name in names:
+    for name in track(names, "measuring", transient=True):
         shared = agreement(name)
         for N, D in options.sizes or default_sizes(name, key):
             measured = memory(name, N, D, options.device) if key == "memory" else times(name, N, D, options)
