@@ -86,6 +86,8 @@ class CountStorages(TorchDispatchMode):
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Let lightly's losses run on tensors without data: `.item()` returns 1, and a mask without the diagonal selects every element."""
-    with mock.patch.object(torch.Tensor, "item", return_value=1.0), fx_config.patch(meta_nonzero_assume_all_nonzero=True):
+    """Let a loss run on tensors without data: `.item()` returns 1, a mask without the diagonal selects all, and autocast is off."""
+    no_value = mock.patch.object(torch.Tensor, "item", return_value=1.0)
+    no_autocast = mock.patch.object(torch, "is_autocast_enabled", return_value=False)  # it raises an error for "meta"
+    with no_value, no_autocast, fx_config.patch(meta_nonzero_assume_all_nonzero=True):
         yield
