@@ -13,7 +13,7 @@ EPSILON = 1e-4  # of VICReg's variance
 
 def simclr(Z: Tensor, *, temperature: float) -> Tensor:
     N = Z.shape[1]
-    U = normalize(torch.cat([Z[0], Z[1]]), dim=-1)
+    U = normalize(Z.flatten(0, 1), dim=-1)
     S = U @ U.T / temperature
     S.fill_diagonal_(-torch.inf)
     return cross_entropy(S, torch.arange(2 * N, device=Z.device).roll(N))
@@ -25,7 +25,8 @@ def moco(Q: Tensor, K: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
         logits = torch.cat([(q * k).sum(-1, keepdim=True), q @ queue.T], 1) / temperature
         return cross_entropy(logits, torch.zeros(len(q), dtype=torch.long, device=q.device))
 
-    return (info_nce(Q[0], K[1]) + info_nce(Q[1], K[0])) / 2
+    (q1, q2), (k1, k2) = Q, K
+    return (info_nce(q1, k2) + info_nce(q2, k1)) / 2
 
 
 def swav(S: Tensor, *, full: int, temperature: float, epsilon: float, iterations: int) -> Tensor:
@@ -36,39 +37,45 @@ def swav(S: Tensor, *, full: int, temperature: float, epsilon: float, iterations
             Q = Q / Q.sum(1, keepdim=True)
         return Q
 
-    pairs = [(S[0], S[1]), (S[1], S[0])][:full]
+    s1, s2 = S
+    pairs = [(s1, s2), (s2, s1)][:full]
     return -sum((codes(s) * log_softmax(t / temperature, -1)).sum(-1).mean() for s, t in pairs) / full
 
 
 def spectral_contrastive(Z: Tensor) -> Tensor:
-    N = Z.shape[1]
-    S = Z[0] @ Z[1].T
+    z1, z2 = Z
+    N = len(z1)
+    S = z1 @ z2.T
     others = S.square().sum() - S.diagonal().square().sum()
-    return -2 * (Z[0] * Z[1]).sum(-1).mean() + others / (N * (N - 1))
+    return -2 * (z1 * z2).sum(-1).mean() + others / (N * (N - 1))
 
 
 def simsiam(P: Tensor, T: Tensor) -> Tensor:
-    return -(cosine(P[0], T[1]) + cosine(P[1], T[0])) / 2
+    (p1, p2), (t1, t2) = P, T
+    return -(cosine(p1, t2) + cosine(p2, t1)) / 2
 
 
 def byol(P: Tensor, T: Tensor) -> Tensor:
     def distance(p: Tensor, t: Tensor) -> Tensor:
         return (normalize(p, dim=-1) - normalize(t, dim=-1)).square().sum(-1).mean()
 
-    return distance(P[0], T[1]) + distance(P[1], T[0])
+    (p1, p2), (t1, t2) = P, T
+    return distance(p1, t2) + distance(p2, t1)
 
 
 def dino(S: Tensor, T: Tensor, c: Tensor, *, student_temperature: float, teacher_temperature: float) -> Tensor:
     def cross(t: Tensor, s: Tensor) -> Tensor:
         return -(softmax((t - c) / teacher_temperature, -1) * log_softmax(s / student_temperature, -1)).sum(-1).mean()
 
-    return (cross(T[0], S[1]) + cross(T[1], S[0])) / 2
+    (s1, s2), (t1, t2) = S, T
+    return (cross(t1, s2) + cross(t2, s1)) / 2
 
 
 def vicreg(Z: Tensor, *, invariance: float, variance: float, covariance: float) -> Tensor:
     _, N, D = Z.shape
-    loss = invariance * (Z[0] - Z[1]).square().mean()
-    for z in Z:
+    z1, z2 = Z
+    loss = invariance * (z1 - z2).square().mean()
+    for z in (z1, z2):
         z = z - z.mean(0)
         std = (z.var(0) + EPSILON).sqrt()
         C = z.T @ z / (N - 1)
@@ -95,8 +102,9 @@ def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float) -> Tensor:
 
 def corinfomax(Z: Tensor, R: Tensor, mu: Tensor, *, invariance: float, epsilon: float, forgetting: float) -> Tensor:
     _, N, D = Z.shape
-    loss = invariance * (Z[0] - Z[1]).square().mean()
-    for z, r, m in zip(Z, R, mu, strict=True):
+    z1, z2 = Z
+    loss = invariance * (z1 - z2).square().mean()
+    for z, r, m in zip((z1, z2), R, mu, strict=True):
         A = z - (forgetting * m + (1 - forgetting) * z.mean(0))
         C = forgetting * r + (1 - forgetting) * A.T @ A / N
         loss = loss - torch.logdet(C + epsilon * torch.eye(D, dtype=z.dtype, device=z.device)) / D
@@ -106,7 +114,8 @@ def corinfomax(Z: Tensor, R: Tensor, mu: Tensor, *, invariance: float, epsilon: 
 def corinfomax_batch(Z: Tensor, *, invariance: float, epsilon: float) -> Tensor:
     _, N, D = Z.shape
     ridge = epsilon * torch.eye(D, dtype=Z.dtype, device=Z.device)
-    return invariance * (Z[0] - Z[1]).square().sum() / N - sum(torch.logdet(z.T @ z + ridge) for z in Z)
+    z1, z2 = Z
+    return invariance * (z1 - z2).square().sum() / N - sum(torch.logdet(z.T @ z + ridge) for z in (z1, z2))
 
 
 def frossl(Z: Tensor, *, invariance: float, log: bool, center: bool, normalize: str) -> Tensor:
@@ -120,7 +129,8 @@ def frossl(Z: Tensor, *, invariance: float, log: bool, center: bool, normalize: 
 def tico(Z: Tensor, T: Tensor, C: Tensor, *, covariance: float, forgetting: float) -> Tensor:
     z = normalize(Z.flatten(0, 1), dim=-1)
     C = forgetting * C + (1 - forgetting) * z.T @ z / len(z)
-    return 1 - (cosine(Z[0], T[1]) + cosine(Z[1], T[0])) / 2 + covariance * (z @ C * z).sum(-1).mean()
+    (z1, z2), (t1, t2) = z.view_as(Z), T
+    return 1 - (cosine(z1, t2) + cosine(z2, t1)) / 2 + covariance * (z @ C * z).sum(-1).mean()
 
 
 def ssl_hsic(Z: Tensor, *, regularization: float, kernel_scale: float) -> Tensor:
@@ -137,27 +147,28 @@ def ivne(Z: Tensor, *, alignment: float, entropy: float) -> Tensor:
     z = normalize(Z, dim=-1)
     C = (z.mT @ z if D <= N else z @ z.mT) / N
     eigenvalues = torch.linalg.eigvalsh(C).clamp_min(torch.finfo(Z.dtype).tiny)
-    return -alignment * cosine(Z[0], Z[1]) + entropy * (eigenvalues * eigenvalues.log()).sum(-1).mean()
+    z1, z2 = z
+    return -alignment * (z1 * z2).sum(-1).mean() + entropy * (eigenvalues * eigenvalues.log()).sum(-1).mean()
 
 
 def simmer(Z: Tensor, *, invariance: float, entropy: float) -> Tensor:
-    z = normalize(Z, dim=-1)
-    far = torch.diag(torch.full((z.shape[1],), 4.0, dtype=z.dtype, device=z.device))  # more than any distance on the sphere
-    distances = [(torch.cdist(a, a) + far).min(-1).values for a in z]
-    return invariance * (z[0] - z[1]).square().sum(-1).mean() - entropy * sum(d.log().mean() for d in distances) / 2
+    z1, z2 = normalize(Z, dim=-1)
+    far = torch.diag(torch.full((len(z1),), 4.0, dtype=Z.dtype, device=Z.device))  # more than any distance on the sphere
+    distances = [(torch.cdist(z, z) + far).min(-1).values for z in (z1, z2)]
+    return invariance * (z1 - z2).square().sum(-1).mean() - entropy * sum(d.log().mean() for d in distances) / 2
 
 
 def directclr(R: Tensor, *, d0: int, temperature: float) -> Tensor:
-    U = normalize(R[..., :d0], dim=-1)
-    S = U[0] @ U[1].T / temperature
+    u1, u2 = normalize(R[..., :d0], dim=-1)
+    S = u1 @ u2.T / temperature
     labels = torch.arange(len(S), device=R.device)
     return (cross_entropy(S, labels) + cross_entropy(S.T, labels)) / 2
 
 
 def directclr_paper(R: Tensor, *, d0: int) -> Tensor:
-    U = normalize(R[..., :d0], dim=-1)
-    positives = (U[0] * U[1]).sum(-1)
-    negatives = (U[0] @ U[0].T).fill_diagonal_(-torch.inf)
+    u1, u2 = normalize(R[..., :d0], dim=-1)
+    positives = (u1 * u2).sum(-1)
+    negatives = (u1 @ u1.T).fill_diagonal_(-torch.inf)
     return -(positives - torch.cat([positives[:, None], negatives], 1).logsumexp(-1)).sum()
 
 

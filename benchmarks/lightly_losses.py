@@ -102,16 +102,16 @@ def counterpart(name: str, tensors: dict, hyper: dict):
             return pair(VICRegLoss(hyper["invariance"], hyper["variance"], hyper["covariance"]))
         case "frossl":
             loss = FroSSLLoss(hyper["invariance"])
-            return lambda Z: loss([Z[0], Z[1]])
+            return lambda Z: loss(list(Z))
         case "wmse" if 2 * D <= N:
             loss = WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
             return lambda Z: loss(Z.flatten(0, 1))
         case "swav":
             loss = SwaVLoss(hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"])
-            return lambda S: loss([S[0], S[1]], [])
+            return lambda S: loss(list(S), [])
         case "dino":
             loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(device)
-            return lambda S, T, c: loss([T[0], T[1]], [S[0], S[1]])
+            return lambda S, T, c: loss(list(T), list(S))
         case "simsiam" | "byol":
             return both_directions(NegativeCosineSimilarity())
         case "tico":
@@ -132,7 +132,7 @@ def both_directions(loss):
     """Return the mean of a loss of a student's view and the other view of the teacher; further tensors, a state, are lightly's own."""
 
     def mean(**tensors):
-        student, teacher, *_ = tensors.values()
-        return (loss(student[0], teacher[1]) + loss(student[1], teacher[0])) / 2
+        (s1, s2), (t1, t2), *_ = tensors.values()
+        return (loss(s1, t2) + loss(s2, t1)) / 2
 
     return mean
