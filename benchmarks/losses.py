@@ -14,6 +14,8 @@ themselves. W-MSE and CorInfoMax decompose a covariance, so they get at most 64 
 """
 
 import argparse
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import timing
 from contenders import CONTENDERS, IN_LIGHTLY, agreement, counterpart, gradients, inputs, losses, products
 from fullrank.conformance.cost import power_law_exponent
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import read_json, write_json
-from memory import peak_bytes
+from memory import counted_peak, peak_bytes
 
 SIZES = ((256, 1024), (256, 2048), (1024, 1024), (512, 4096), (4096, 2048))  # (N, D)
 WIDE = (1024, 8192)  # also for FroSSL
@@ -108,13 +111,17 @@ def memory(name: str, N: int, D: int, device: str) -> Row:
     """Return the peak bytes of forward and backward per byte of the embeddings; at large sizes, they are counted by shapes."""
     D = min(D, LARGEST_D.get(name, D))
     by_shapes = device == "cpu" and name not in LARGEST_D and max(2 * N, D) > PROFILED
-    place = "meta" if by_shapes else device
-    tensors, found = inputs(name, N, D, device=place), {}
-    for who, loss in losses(name, tensors).items():
-        try:
-            found[who] = round(peak_bytes(lambda loss=loss: gradients(loss, tensors), place) / (2 * N * D * 4), 3)
-        except torch.OutOfMemoryError:
-            found[who] = None
+    found: dict[str, float | None] = {}
+    for who in losses(name, inputs(name, 16, 4)):
+        # Our losses depend on the device. lightly's select by a mask, which only "meta" supports without data.
+        with FakeTensorMode() if by_shapes and who != "lightly" else nullcontext():
+            tensors = inputs(name, N, D, device="meta" if by_shapes and who == "lightly" else device)
+            work = partial(gradients, losses(name, tensors)[who], tensors)
+            try:
+                peak = counted_peak(work) if by_shapes else peak_bytes(work, device)
+                found[who] = round(peak / (2 * N * D * 4), 3)
+            except torch.OutOfMemoryError:
+                found[who] = None
     behind = [who for who in CONTENDERS[1:] if found.get(who) and found["fullrank"] and found["fullrank"] > 1.005 * found[who]]
     return {"peak": found, "by shapes": by_shapes, "behind": behind} | ratios(found)
 

@@ -1,7 +1,8 @@
-"""Measure the peak memory of a function: by the allocator on a GPU, by torch's profiler on the CPU, by shapes on the device "meta".
+"""Measure the peak memory of a function: by the allocator on a GPU, by torch's profiler on the CPU, or by shapes.
 
-Tensors on "meta" have a shape but no data. Counting the storages that operations create takes milliseconds at any size, also for a function
-that does not fit into memory. It misses the temporaries inside an operation, such as those of `logsumexp`.
+Tensors of a `FakeTensorMode` or on the device "meta" have a shape but no data. Counting the storages that operations create takes
+milliseconds at any size, also for a function that does not fit into memory. It misses the temporaries inside an operation, such as those of
+`logsumexp`.
 """
 
 import os
@@ -22,8 +23,7 @@ Work = Callable[[], object]
 
 def peak_bytes(work: Work, device: str) -> int:
     """Return the largest number of bytes that a call holds at once, beyond those that were allocated before it."""
-    measure = {"cpu": profiled_peak, "meta": counted_peak}.get(device, allocator_peak)
-    return measure(work)
+    return profiled_peak(work) if device == "cpu" else allocator_peak(work)
 
 
 def allocator_peak(work: Work) -> int:
@@ -56,6 +56,7 @@ def quiet() -> Iterator[None]:
 
 
 def counted_peak(work: Work) -> int:
+    """Return what `peak_bytes` returns for tensors without data."""
     with CountStorages() as count, shapes_only():
         work()
     return count.peak
@@ -86,8 +87,6 @@ class CountStorages(TorchDispatchMode):
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Let a loss run on tensors without data: `.item()` returns 1, a mask without the diagonal selects all, and autocast is off."""
-    no_value = mock.patch.object(torch.Tensor, "item", return_value=1.0)
-    no_autocast = mock.patch.object(torch, "is_autocast_enabled", return_value=False)  # it raises an error for "meta"
-    with no_value, no_autocast, fx_config.patch(meta_nonzero_assume_all_nonzero=True):
+    """Let a loss run on tensors without data: `.item()` returns 1, and on "meta" a mask without the diagonal selects every element."""
+    with mock.patch.object(torch.Tensor, "item", return_value=1.0), fx_config.patch(meta_nonzero_assume_all_nonzero=True):
         yield
