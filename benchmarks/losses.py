@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="with 1, CPU time is measured, else elapsed time")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.0, help="no round of a cell begins later, but there are at least three")
+    parser.add_argument("--seconds", type=float, default=0.5, help="no round of a cell begins later, but there are at least three")
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "losses.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
