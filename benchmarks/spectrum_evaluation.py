@@ -11,8 +11,6 @@ evaluations. With the time t of a step and the time e of an evaluation, the shar
 
 import argparse
 import math
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
 from fullrank.spectrum import Spectrum, StreamingSpectrum
 from fullrank.training import build_optimizer
+from timing import measure
 
 SETTINGS = (("digits", 512), ("cifar10-small", 256), ("cifar10-small", 2048))
 HELD_OUT = {"digits": 359, "cifar10-small": 10_000}
@@ -137,13 +136,7 @@ def measured_share(run: Run) -> dict[str, Any]:
 
 def seconds(f: Callable[[], Any], *, repeat: int = 3) -> float:
     """Return the median CPU time of a call, after a warmup call."""
-    f()
-    result = []
-    for _ in range(repeat):
-        started = time.process_time()
-        f()
-        result.append(time.process_time() - started)
-    return statistics.median(result)
+    return measure({"f": f}, rounds=repeat, clock="cpu")["f"].median
 
 
 if __name__ == "__main__":

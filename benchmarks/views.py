@@ -1,23 +1,18 @@
-"""Measure the time per view of fullrank and of the per-image transforms of torchvision and lightly (and kornia, if installed).
+"""Measure the time per view of fullrank, of the per-image transforms of torchvision and lightly, and of kornia's batched ones.
 
-`python benchmarks/views.py` runs all pipelines alternately on one thread, prints a table and writes `benchmarks/results/views.json`.
-Times are medians over rounds of the CPU time of the process, so other processes have little influence. All pipelines return float32
-batches. The images are random, with the 1/f spectrum of photographs.
+    python benchmarks/views.py                     # two minutes; needs pip install --group bench .
+    python benchmarks/views.py --device cuda       # batches in GPU memory; triton-augment takes part if it is installed
+
+All pipelines run alternately on one thread (`timing.py`), and return float32 batches. The times are CPU time, on a GPU elapsed time. The
+images are random, with the 1/f spectrum of photographs. The script prints tables and writes `results/views.json`.
 
 There are two tasks. `small` is a batch of 256 images of 32 pixels in memory with 2 views: crop, flip, jitter (0.4, 0.4, 0.2, 0.1) with
 probability 0.8 and grayscale 0.2. `photos` is a batch of 16 JPEG files of 500 × 375 pixels, including decoding, with 2 views of 224
-pixels and SimCLR's ImageNet parameters: jitter (0.8, 0.8, 0.8, 0.2), grayscale 0.2, blur 0.5.
+pixels and SimCLR's ImageNet parameters: jitter (0.8, 0.8, 0.8, 0.2), grayscale 0.2, blur 0.5. On a GPU there is only `small`.
 """
 
-import datetime
-import json
-import os
-import platform
-import statistics
+import argparse
 import tempfile
-import time
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +20,20 @@ import torch
 from lightly.transforms import SimCLRTransform
 from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
+from rich.console import Console
+from rich.table import Table
 from torchvision.transforms import v2
 
+import timing
 from fullrank.images.dataloaders import decode_and_crop
+from fullrank.run import read_json, write_json
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
+from timing import Work
 
 MEAN, STD = IMAGENET_NORMALIZE["mean"], IMAGENET_NORMALIZE["std"]
-RESULTS = Path(__file__).parent / "results" / "views.json"
-Work = Callable[[], object]
+OUT = timing.RESULTS / "views.json"
+SIZE = 32
+JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.2}
 
 
 def random_image(height: int, width: int, *, rng: np.random.Generator) -> Image.Image:
@@ -47,41 +48,61 @@ def collate(samples: list[list[torch.Tensor]]) -> list[torch.Tensor]:
     return [torch.stack(views) for views in zip(*samples, strict=True)]
 
 
-def small(images: list[Image.Image]) -> dict[str, Work]:
+def small(images: list[Image.Image], device: str) -> dict[str, Work]:
     """Return the pipelines at 32 pixels; each pipeline computes two views of each image."""
-    size = 32
-    spec = ViewConfig(count=2, size=size, jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1))
-    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).contiguous()
+    spec = ViewConfig(count=2, size=SIZE, jitter=JitterConfig(**JITTER, hue=0.1))
+    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).contiguous().to(device)
+
+    def fullrank(**options) -> Work:
+        views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
+        return lambda: views(pixels, views.make_params(0, 0, len(pixels)))
+
+    ours = {"fullrank": fullrank(), "fullrank, compiled": fullrank(compile=True)}
+    return ours | (per_image(images) if device == "cpu" else {}) | kornia(pixels) | (triton_augment(pixels) if device != "cpu" else {})
+
+
+def per_image(images: list[Image.Image]) -> dict[str, Work]:
     reference = v2.Compose(
         [
-            v2.RandomResizedCrop(size),
+            v2.RandomResizedCrop(SIZE),
             v2.RandomHorizontalFlip(),
-            v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
+            v2.RandomApply([v2.ColorJitter(**JITTER, hue=0.1)], 0.8),
             v2.RandomGrayscale(0.2),
             v2.ToImage(),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize(MEAN, STD),
         ]
     )
-    lightly = SimCLRTransform(size, cj_strength=0.5, cj_sat=0.4, gaussian_blur=0.0)
-
-    def fullrank(**options) -> Work:
-        views = MultiViewTransform(spec, mean=MEAN, std=STD, channels=3, **options)
-        return lambda: views(pixels, views.make_params(0, 0, len(pixels)))
-
-    pipelines = {
-        "fullrank": fullrank(),
-        "fullrank, compiled": fullrank(compile=True),
+    lightly = SimCLRTransform(SIZE, cj_strength=0.5, cj_sat=0.4, gaussian_blur=0.0)
+    return {
         "torchvision v2, Pillow": lambda: collate([[reference(image), reference(image)] for image in images]),
         "lightly SimCLRTransform": lambda: collate([lightly(image) for image in images]),
     }
+
+
+def kornia(pixels: torch.Tensor) -> dict[str, Work]:
+    """Return kornia's batched pipeline, with each way of cropping: one image after the other (the default), or all at once."""
+    import kornia.augmentation as K
+
+    def pipeline(cropping: str) -> Work:
+        crop = K.RandomResizedCrop((SIZE, SIZE), cropping_mode=cropping)
+        jitter = K.ColorJitter(**JITTER, hue=0.1, p=0.8)
+        batched = K.AugmentationSequential(crop, K.RandomHorizontalFlip(), jitter, K.RandomGrayscale(p=0.2), K.Normalize(MEAN, STD))
+        return lambda: [batched(pixels / 255), batched(pixels / 255)]
+
+    return {"kornia": pipeline("slice"), "kornia, cropping by resampling": pipeline("resample")}
+
+
+def triton_augment(pixels: torch.Tensor) -> dict[str, Work]:
+    """Return the fused kernel of triton-augment, which has neither hue nor random resized crops: a random scale replaces the crop."""
     try:
-        import kornia.augmentation as K
+        from triton_augment import TritonFusedAugment  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return pipelines
-    steps = (K.RandomResizedCrop((size, size)), K.RandomHorizontalFlip(), K.ColorJitter(0.4, 0.4, 0.2, 0.1, p=0.8))
-    batched = K.AugmentationSequential(*steps, K.RandomGrayscale(p=0.2), K.Normalize(MEAN, STD))
-    return pipelines | {"kornia": lambda: [batched(pixels / 255), batched(pixels / 255)]}
+        return {}
+    fused = TritonFusedAugment(
+        crop_size=SIZE, horizontal_flip_p=0.5, scale=(1.0, 3.5), **JITTER, grayscale_p=0.2, mean=tuple(MEAN), std=tuple(STD)
+    )
+    return {"triton-augment, without hue": lambda: [fused(pixels / 255), fused(pixels / 255)]}
 
 
 def photos(files: list[Path]) -> dict[str, Work]:
@@ -111,66 +132,46 @@ def photos(files: list[Path]) -> dict[str, Work]:
     }
 
 
-def measure(pipelines: dict[str, Work], *, views: int, rounds: int) -> dict[str, float]:
-    """Return the median CPU time per view in microseconds; each round runs every pipeline once."""
-    times: dict[str, list[float]] = {name: [] for name in pipelines}
-    for work in pipelines.values():
-        work()
-    for _ in range(rounds):
-        for name, work in pipelines.items():
-            start = time.process_time()
-            work()
-            times[name].append((time.process_time() - start) / views * 1e6)
-    return {name: round(statistics.median(values), 1) for name, values in times.items()}
+def report(task: str, reference: str, works: dict[str, Work], *, views: int, rounds: int, clock: timing.Clock) -> dict:
+    """Time the pipelines, print a table, and return microseconds per view with the ratios to the reference."""
+    times = timing.measure(works, rounds=rounds, clock=clock)
+    micros = {name: [round(1e6 * t / views, 2) for t in (time.median, time.low, time.high)] for name, time in times.items()}
+    ratio = {name: round(micros[reference][0] / value[0], 2) for name, value in micros.items()}
+    table = Table(task, "µs per view", "quartiles", f"× {reference}")
+    for name, (median, low, high) in micros.items():
+        table.add_row(name, f"{median:.1f}", f"{low:.1f} to {high:.1f}", f"{ratio[name]:.2f}")
+    Console().print(table)
+    medians = {name: median for name, (median, _, _) in micros.items()}
+    return {"reference": reference, "microseconds_per_view": medians, "quartiles": {n: v[1:] for n, v in micros.items()}, "ratio": ratio}
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def versions(*packages: str) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def report(task: str, reference: str, times: dict[str, float]) -> dict:
-    print(f"\n{task}\n{'':28}{'µs per view':>10}{'× ' + reference:>30}")
-    for name, value in times.items():
-        print(f"{name:28}{value:10.1f}{times[reference] / value:30.2f}")
-    return {"reference": reference, "microseconds_per_view": times, "ratio": {n: round(times[reference] / t, 2) for n, t in times.items()}}
-
-
-def main(*, images: int = 256, files: int = 16, rounds: int = 15):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--files", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
-    pipelines = small([random_image(32, 32, rng=rng) for _ in range(images)])
-    rows = {"small": report("32 px, in memory", "torchvision v2, Pillow", measure(pipelines, views=2 * images, rounds=rounds))}
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{i}.jpg" for i in range(files)]
-        for path in paths:
-            random_image(375, 500, rng=rng).save(path, quality=90)
-        times = measure(photos(paths), views=2 * files, rounds=rounds)
-    rows["photos"] = report("224 px, from JPEG files", "lightly SimCLRTransform", times)
-    header = {
-        "date": datetime.date.today().isoformat(),
-        "processor": processor(),
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "versions": {"python": platform.python_version()} | versions("torch", "torchvision", "lightly", "kornia", "pillow", "numpy"),
-        "n": {"images": images, "files": files, "views": 2, "rounds": rounds},
-        "measure": "median CPU time",
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(header | rows, indent=1, ensure_ascii=False) + "\n")
+    settings = {"rounds": options.rounds, "clock": "cpu" if options.device == "cpu" else "wall"}
+    images = [random_image(SIZE, SIZE, rng=rng) for _ in range(options.images)]
+    reference = "torchvision v2, Pillow" if options.device == "cpu" else "kornia"
+    rows = {"small": report("32 px, in memory", reference, small(images, options.device), views=2 * options.images, **settings)}
+    if options.device == "cpu":
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{i}.jpg" for i in range(options.files)]
+            for path in paths:
+                random_image(375, 500, rng=rng).save(path, quality=90)
+            task = "224 px, from JPEG files", "lightly SimCLRTransform"
+            rows["photos"] = report(*task, photos(paths), views=2 * options.files, **settings)
+    n = {"images": options.images, "files": options.files, "views": 2}
+    packages = "fullrank", "torchvision", "lightly", "kornia", "triton-augment", "pillow", "numpy"
+    found = timing.environment(*packages, n=n, seed=0, device=options.device, **settings) | rows
+    before = read_json(options.out) if options.out.exists() else {}
+    write_json(options.out, before | (found if options.device == "cpu" else {f"on {options.device}": found}))
 
 
 if __name__ == "__main__":
