@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import centered, off_diagonal, unit
+from fullrank.objectives.second_moments import correlations, second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -32,9 +32,8 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
     >>> barlow_twins(torch.stack([Z, 3 * Z + 1]))
     {'invariance': tensor(0.), 'redundancy': tensor(0.)}
     """
-    Z1, Z2 = unit(centered(Z), dim=-2)
-    M = Z1.mT @ Z2
+    moments = second_moments(Z, between=True)
     return {
-        "invariance": (1 - M.diagonal()).square().sum(),
-        "redundancy": redundancy * off_diagonal(M).square().sum(),
+        "invariance": (1 - correlations(moments)).square().sum(),
+        "redundancy": redundancy * moments.off_diagonal,
     }

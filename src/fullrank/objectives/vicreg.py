@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import centered, off_diagonal
+from fullrank.objectives.second_moments import second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -41,11 +41,11 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
     {'invariance': tensor(0.), 'variance': tensor(0.), 'covariance': tensor(0.)}
     """
     _, N, D = Z.shape
-    A = centered(Z)
-    C = A.mT @ A / (N - 1)  # (2, D, D)
-    std = (C.diagonal(dim1=-2, dim2=-1) + EPSILON).sqrt()  # (2, D)
+    moments = second_moments(Z, scale=False)
+    std = (moments.diagonal / (N - 1) + EPSILON).sqrt()  # (2, D)
+    distance = moments.distance + N * (moments.mean[0] - moments.mean[1]).square()  # Σ_n (z¹ − z²)², from columns without their means
     return {
-        "invariance": invariance * (Z[0] - Z[1]).square().mean(),
+        "invariance": invariance * distance.sum() / (N * D),
         "variance": variance * torch.relu(1 - std).mean(-1).sum() / 2,
-        "covariance": covariance * off_diagonal(C).square().sum() / D,
+        "covariance": covariance * moments.off_diagonal.sum() / ((N - 1) ** 2 * D),
     }
