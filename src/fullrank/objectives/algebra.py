@@ -1,8 +1,11 @@
 """Matrix operations that objectives share; leading dimensions are a batch of views."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
+
+CONSTANT_BELOW = 8
+"""A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖."""
 
 
 def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
@@ -15,17 +18,8 @@ def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
     tensor(0.)
     """
     A = Z - Z.mean(-2, keepdim=True)
-    norm, norm_before = (torch.linalg.vector_norm(X.detach(), dim=-2, keepdim=True) for X in (A, Z))
-    return A * ~is_constant(norm, norm_before)  # a product keeps NaN
-
-
-def is_constant(norm: Float[Tensor, "*V 1 D"], norm_before: Float[Tensor, "*V 1 D"]) -> Bool[Tensor, "*V 1 D"]:
-    """Return which columns are constant up to rounding, from their norms after and before centring; True for NaN.
-
-    >>> is_constant(torch.tensor([[1e-6, 1.0]]), torch.tensor([[10.0, 10.0]]))
-    tensor([[ True, False]])
-    """
-    return ~(norm > 8 * torch.finfo(norm.dtype).eps * norm_before)
+    rounding = CONSTANT_BELOW * torch.finfo(Z.dtype).eps * torch.linalg.vector_norm(Z.detach(), dim=-2, keepdim=True)
+    return A * (torch.linalg.vector_norm(A.detach(), dim=-2, keepdim=True) > rounding)  # a product keeps NaN
 
 
 def unit(A: Float[Tensor, "*V N D"], *, dim: int | tuple[int, ...]) -> Float[Tensor, "*V N D"]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fullrank.objectives.algebra import centered, is_constant, off_diagonal, unit
+from fullrank.objectives.algebra import CONSTANT_BELOW, centered, off_diagonal, unit
 
 
 class SecondMoments(NamedTuple):
@@ -119,23 +119,30 @@ class _SecondMoments(torch.autograd.Function):
                 if center:
                     mean[..., block] = z.mean(1, keepdim=True)
                 A = z - mean[..., block]
-                square = A.square().sum(1, keepdim=True)
-                factor = _scale(square, mean[..., block], N, center, scale)
+                work = A.square()
+                square = work.sum(1, keepdim=True)
+                factor = _scale(square, mean[..., block], N, scale)
                 squares[..., block], scales[..., block] = square, factor
                 A *= factor
-                products.baddbmm_(A, A.mT)
-                deviation[..., block] = _deviations(A).square_().sum(1, keepdim=True)
+                _add_gram(products, A)
+                deviation[..., block] = _deviation(A, work)
         else:
             if center:
                 mean = Z.mean(1, keepdim=True)
             for block in _blocks(N, V * D, Z):
                 squares += (Z[:, block] - mean).square_().sum(1, keepdim=True)
-            scales = _scale(squares, mean, N, center, scale)
+            scales = _scale(squares, mean, N, scale)
             products = Z.new_zeros(1 if between else V, D, D)
             for block in _blocks(N, V * D, Z):
                 A = (Z[:, block] - mean).mul_(scales)
-                products.baddbmm_(*((A[:1].mT, A[1:]) if between else (A.mT, A)))
-                deviation += _deviations(A).square_().sum(1, keepdim=True)
+                if between:
+                    products.baddbmm_(A[:1].mT, A[1:])
+                else:
+                    _add_gram(products, A.mT)
+                deviation += _deviation(A, torch.empty_like(A))
+        if gram or not between:
+            _mirror(products)
+        if not gram:
             products.diagonal(dim1=1, dim2=2).zero_()
         diagonal = (squares * scales.square()).masked_fill(squares.isinf() & (scales == 0), 0).squeeze(1)
         distance = V * deviation.sum((0, 1))
@@ -199,14 +206,16 @@ def _gradient(
         K = 2 * grad_off * products.flip(0) if between else 4 * grad_off[:, None, None] * products
         for block in _blocks(D, V * N, Z):
             A = (Z[..., block] - mean[..., block]).mul_(scales[..., block])
-            g = _deviations(A).mul_(b[block])
+            g = _deviations(A, b[block])
+            work = torch.empty_like(A)
             if not scale:
-                g.addcmul_(A, a[..., block])
-            g.baddbmm_(K, A)
-            if scale:
-                g.addcmul_(A, (A * g).sum(1, keepdim=True), value=-1)
-                g *= scales[..., block]
-            torch.add(g, bias[..., block], out=G[..., block])
+                g.addcmul_(A, a[..., block]).baddbmm_(K, A)
+                torch.add(g, bias[..., block], out=G[..., block])
+            else:  # the bias is zero: a column of unit norm depends on no mean
+                g.baddbmm_(K, A)
+                torch.mul(A, g, out=work)
+                g.addcmul_(A, work.sum(1, keepdim=True), value=-1)
+                torch.mul(g, scales[..., block], out=G[..., block])
         return G
     if between:
         C = 2 * grad_off * torch.cat([products.mT, products])  # G_1 = A_2 Cᵀ, G_2 = A_1 C
@@ -220,27 +229,51 @@ def _gradient(
         C *= scales
     for block in _blocks(N, V * D, Z):
         A = (Z[:, block] - mean).mul_(scales)
-        g = torch.addcmul(bias, _deviations(A), b, out=G[:, block])
-        g.addcmul_(A, a).baddbmm_(A.flip(0) if between else A, C)
+        g = torch.addcmul(_deviations(A, b), A, a, out=G[:, block])
+        if not scale:
+            g += bias
+        g.baddbmm_(A.flip(0) if between else A, C)
     return G
 
 
-def _scale(square: Tensor, mean: Tensor, N: int, center: bool, scale: bool) -> Tensor:
+def _scale(square: Tensor, mean: Tensor, N: int, scale: bool) -> Tensor:
     """Return 1/‖a‖, or 1 without scaling; 0 for a column that is constant up to rounding; NaN stays NaN."""
-    norm = square.sqrt()
-    # ‖z‖² = ‖a‖² + N mean²
-    alive = ~is_constant(norm, (square + N * mean.square()).sqrt()) if center else norm > 0
-    return alive / norm.masked_fill(norm == 0, 1) if scale else alive.to(norm.dtype)
+    rounding = N * (CONSTANT_BELOW * torch.finfo(mean.dtype).eps) ** 2
+    alive = square > rounding * mean.square()  # ‖z‖² = ‖a‖² + N mean²
+    return torch.where(alive, square.rsqrt() if scale else 1, 0 * square)
 
 
-def _deviations(A: Tensor) -> Tensor:
-    """Return A_v − mean over the views; for two views, the difference keeps the digits in which nearly equal views differ."""
+def _deviations(A: Tensor, factor: Tensor) -> Tensor:
+    """Return (A_v − mean over the views) · factor; for two views, the difference keeps the digits in which nearly equal views differ."""
     if len(A) != 2:
-        return A - A.mean(0)
-    deviations = torch.empty_like(A)
-    torch.sub(A[0], A[1], out=deviations[0]).mul_(0.5)
-    torch.neg(deviations[0], out=deviations[1])
+        return (A - A.mean(0)).mul_(factor)
+    deviations = (A[0] - A[1]) * (factor / 2).expand(2, 1, -1)
+    deviations[1].neg_()
     return deviations
+
+
+def _deviation(A: Tensor, work: Tensor) -> Tensor:
+    """Return Σ_n (A_v − mean over the views)², (V, 1, D), or (1, D) if it is equal for all views; `work` is overwritten."""
+    if len(A) != 2:
+        return torch.sub(A, A.mean(0), out=work).square_().sum(1, keepdim=True)
+    return torch.sub(A[0], A[1], out=work[0]).square_().sum(0, keepdim=True) / 4
+
+
+def _add_gram(K: Tensor, A: Tensor) -> None:
+    """Add A Aᵀ to the upper triangle of K, in strips of rows that leave out most of the lower triangle."""
+    for start, stop in _strips(K.shape[1]):
+        K[:, start:stop, start:].baddbmm_(A[:, start:stop], A[:, start:].mT)
+
+
+def _mirror(K: Tensor) -> None:
+    """Copy the strips of `_add_gram` to the lower triangle of K."""
+    for start, stop in _strips(K.shape[1]):
+        K[:, stop:, start:stop] = K[:, start:stop, stop:].mT
+
+
+def _strips(N: int) -> Iterator[tuple[int, int]]:
+    step = max(128, N // 8)
+    return ((start, start + step) for start in range(0, N, step))
 
 
 def _blocks(length: int, width: int, Z: Tensor) -> Iterator[slice]:
