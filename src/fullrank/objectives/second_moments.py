@@ -68,8 +68,10 @@ def _second_moments(Z: Tensor, center: bool, scale: bool, between: bool) -> Seco
     """Compute the moments by operations that autograd, `torch.func` and `torch.compile` differentiate and transform."""
     V, N, D = Z.shape
     mean = Z.mean(1) if center else Z.new_zeros(V, D)
-    A = centered(Z) if center else Z
-    A = unit(A, dim=-2) if scale else A
+    if scale:
+        A = unit(centered(Z) if center else Z, dim=-2)
+    else:
+        A = Z - mean[:, None]
     X, Y = A if between else (A, A)
     if _prefers_gram(N, D, between):
         squares = (X * Y).sum(-2).square().sum(-1)
@@ -111,29 +113,31 @@ class _SecondMoments(torch.autograd.Function):
     def forward(Z: Tensor, center: bool, scale: bool, between: bool) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         V, N, D = Z.shape
         gram = _prefers_gram(N, D, between)
-        mean, squares, scales, deviation = Z.new_zeros(4, V, 1, D)
+        mean, squares, deviation = Z.new_zeros(3, V, 1, D)
+        scales = Z.new_ones(V, 1, D)
         if gram:
             products = Z.new_zeros(V, N, N)
-            for block in _blocks(D, V * N, Z):
+            for block in _blocks(D, N, Z):
                 z = Z[..., block]
                 if center:
                     mean[..., block] = z.mean(1, keepdim=True)
                 A = z - mean[..., block]
                 work = A.square()
-                square = work.sum(1, keepdim=True)
-                factor = _scale(square, mean[..., block], N, scale)
-                squares[..., block], scales[..., block] = square, factor
-                A *= factor
+                squares[..., block] = work.sum(1, keepdim=True)
+                if scale:
+                    scales[..., block] = _scale(squares[..., block], mean[..., block], N)
+                    A *= scales[..., block]
                 _add_gram(products, A)
                 deviation[..., block] = _deviation(A, work)
         else:
             if center:
                 mean = Z.mean(1, keepdim=True)
-            for block in _blocks(N, V * D, Z):
+            for block in _blocks(N, D, Z):
                 squares += (Z[:, block] - mean).square_().sum(1, keepdim=True)
-            scales = _scale(squares, mean, N, scale)
+            if scale:
+                scales = _scale(squares, mean, N)
             products = Z.new_zeros(1 if between else V, D, D)
-            for block in _blocks(N, V * D, Z):
+            for block in _blocks(N, D, Z):
                 A = (Z[:, block] - mean).mul_(scales)
                 if between:
                     products.baddbmm_(A[:1].mT, A[1:])
@@ -167,8 +171,8 @@ class _SecondMoments(torch.autograd.Function):
         if torch.is_grad_enabled() or _transforms_are_active():
             with torch.enable_grad():
                 moments = _second_moments(Z, ctx.center, ctx.scale, ctx.between)
-                pairs = [(m, g) for m, g in zip(moments, grads[:4], strict=True) if m.requires_grad]
-                (gradient,) = torch.autograd.grad(*zip(*pairs, strict=True), inputs=Z, create_graph=True)  # pyright: ignore[reportArgumentType]
+                pairs = [(m, g) for m, g in zip(moments, grads[:4], strict=True) if m.requires_grad]  # not the mean that is always zero
+                (gradient,) = torch.autograd.grad([m for m, _ in pairs], Z, [g for _, g in pairs], create_graph=True)
             return gradient, None, None, None
         return _gradient(Z, *saved, *grads[:4], center=ctx.center, scale=ctx.scale, between=ctx.between), None, None, None
 
@@ -204,18 +208,17 @@ def _gradient(
     G = torch.empty_like(Z, memory_format=torch.contiguous_format)
     if gram:
         K = 2 * grad_off * products.flip(0) if between else 4 * grad_off[:, None, None] * products
-        for block in _blocks(D, V * N, Z):
+        for block in _blocks(D, N, Z):
             A = (Z[..., block] - mean[..., block]).mul_(scales[..., block])
-            g = _deviations(A, b[block])
             work = torch.empty_like(A)
+            g = _deviations(A, b[block])
             if not scale:
-                g.addcmul_(A, a[..., block]).baddbmm_(K, A)
-                torch.add(g, bias[..., block], out=G[..., block])
-            else:  # the bias is zero: a column of unit norm depends on no mean
-                g.baddbmm_(K, A)
+                g.addcmul_(A, a[..., block])
+            g.baddbmm_(K, A)
+            if scale:
                 torch.mul(A, g, out=work)
                 g.addcmul_(A, work.sum(1, keepdim=True), value=-1)
-                torch.mul(g, scales[..., block], out=G[..., block])
+            torch.addcmul(bias[..., block], g, scales[..., block], out=G[..., block])
         return G
     if between:
         C = 2 * grad_off * torch.cat([products.mT, products])  # G_1 = A_2 Cᵀ, G_2 = A_1 C
@@ -227,20 +230,18 @@ def _gradient(
         own = (diagonal - diagonal.mean(0) + deviation.squeeze(1) + deviation.squeeze(1).mean(0)) / 2
         a, b = -(along + b * own)[:, None] * scales, b * scales
         C *= scales
-    for block in _blocks(N, V * D, Z):
+    for block in _blocks(N, D, Z):
         A = (Z[:, block] - mean).mul_(scales)
         g = torch.addcmul(_deviations(A, b), A, a, out=G[:, block])
-        if not scale:
-            g += bias
-        g.baddbmm_(A.flip(0) if between else A, C)
+        g.add_(bias).baddbmm_(A.flip(0) if between else A, C)
     return G
 
 
-def _scale(square: Tensor, mean: Tensor, N: int, scale: bool) -> Tensor:
-    """Return 1/‖a‖, or 1 without scaling; 0 for a column that is constant up to rounding; NaN stays NaN."""
+def _scale(square: Tensor, mean: Tensor, N: int) -> Tensor:
+    """Return 1/‖a‖; 0 for a column that is zero or constant up to rounding; NaN stays NaN."""
     rounding = N * (CONSTANT_BELOW * torch.finfo(mean.dtype).eps) ** 2
     alive = square > rounding * mean.square()  # ‖z‖² = ‖a‖² + N mean²
-    return torch.where(alive, square.rsqrt() if scale else 1, 0 * square)
+    return torch.where(alive, square.rsqrt(), 0 * square)
 
 
 def _deviations(A: Tensor, factor: Tensor) -> Tensor:
@@ -276,10 +277,13 @@ def _strips(N: int) -> Iterator[tuple[int, int]]:
     return ((start, start + step) for start in range(0, N, step))
 
 
-def _blocks(length: int, width: int, Z: Tensor) -> Iterator[slice]:
-    """Divide an axis of this length, of which each element holds `width` numbers.
+def _blocks(length: int, side: int, Z: Tensor) -> Iterator[slice]:
+    """Divide the larger axis into blocks, where `side` is the smaller one.
 
-    On a CPU the blocks stay in the cache; an accelerator has few calls with large blocks.
+    On a CPU a block stays in the cache, but is not so small that adding its product to a matrix (side, side) costs more than the product.
+    An accelerator gets few large blocks, so that it does not wait for calls.
     """
-    step = 512 if Z.device.type == "cpu" else max(512, 2**26 // width)
+    step = max(2**16 // max(side, 1), side // 2, 1)
+    if Z.device.type != "cpu":
+        step = max(step, 2**26 // max(side * len(Z), 1))
     return (slice(start, start + step) for start in range(0, length, step))
