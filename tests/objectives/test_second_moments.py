@@ -182,7 +182,7 @@ def test_correlations_equal_inner_products():
 
 
 class Tensors(TorchDispatchMode):
-    """Counts multiplications of matrices, numbers that operations write, the largest tensor, and the most numbers that exist at one time."""
+    """Counts multiplications in products, numbers written, the largest tensor, and the most numbers that exist at one time."""
 
     def __init__(self, ignored: torch.Tensor):
         super().__init__()

@@ -68,10 +68,7 @@ def _second_moments(Z: Tensor, center: bool, scale: bool, between: bool) -> Seco
     """Compute the moments by operations that autograd, `torch.func` and `torch.compile` differentiate and transform."""
     V, N, D = Z.shape
     mean = Z.mean(1) if center else Z.new_zeros(V, D)
-    if scale:
-        A = unit(centered(Z) if center else Z, dim=-2)
-    else:
-        A = Z - mean[:, None]
+    A = unit(centered(Z) if center else Z, dim=-2) if scale else Z - mean[:, None]
     X, Y = A if between else (A, A)
     if _prefers_gram(N, D, between):
         squares = (X * Y).sum(-2).square().sum(-1)
@@ -88,13 +85,18 @@ def _prefers_gram(N: int, D: int, between: bool) -> bool:
 
 
 def _closed_form_applies(Z: Tensor) -> bool:
-    transformed = torch.compiler.is_compiling() or _transforms_are_active() or forward_ad.unpack_dual(Z).tangent is not None
-    return Z.dtype in (torch.float32, torch.float64) and not transformed
+    return (
+        Z.dtype in (torch.float32, torch.float64)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad.unpack_dual(Z).tangent is None
+    )
 
 
-def _transforms_are_active() -> bool:
-    """Return whether the call is inside a transform of `torch.func`."""
-    return torch._C._are_functorch_transforms_active()
+def _is_differentiated_or_batched(grads: tuple[Tensor, ...]) -> bool:
+    """Return whether the backward pass is itself differentiated, or computes several gradients by `vmap`."""
+    batched = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched` and `vectorize`
+    return torch.is_grad_enabled() or torch._C._are_functorch_transforms_active() or any(map(batched, grads))
 
 
 class _SecondMoments(torch.autograd.Function):
@@ -168,7 +170,7 @@ class _SecondMoments(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         Z, *saved = ctx.saved_tensors
-        if torch.is_grad_enabled() or _transforms_are_active():
+        if _is_differentiated_or_batched(grads):
             with torch.enable_grad():
                 moments = _second_moments(Z, ctx.center, ctx.scale, ctx.between)
                 pairs = [(m, g) for m, g in zip(moments, grads[:4], strict=True) if m.requires_grad]  # not the mean that is always zero
