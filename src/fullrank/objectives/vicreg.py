@@ -43,9 +43,8 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
     _, N, D = Z.shape
     moments = second_moments(Z, scale=False)
     std = (moments.diagonal / (N - 1) + EPSILON).sqrt()  # (2, D)
-    distance = moments.distance + N * (moments.mean[0] - moments.mean[1]).square()  # Σ_n (z¹ − z²)², from columns without their means
     return {
-        "invariance": invariance * distance.sum() / (N * D),
+        "invariance": invariance * moments.distance.sum() / (N * D),
         "variance": variance * torch.relu(1 - std).mean(-1).sum() / 2,
         "covariance": covariance * moments.off_diagonal.sum() / ((N - 1) ** 2 * D),
     }
