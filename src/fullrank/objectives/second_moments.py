@@ -126,22 +126,21 @@ def _backward(
                 g.addcmul_(A, work.sum(1, keepdim=True), value=-1)
             torch.addcmul(bias[..., block], g, factor[..., block], out=G[..., block])
         return (G,)
-    if between:
-        C = 2 * grad_off * torch.cat([products.mT, products])  # of A_2 in G_1, of A_1 in G_2
-        along = torch.cat([(C[:1].mT * products).sum(2), (C[1:] * products).sum(1)])
-    else:
-        C = 4 * grad_off[:, None, None] * products
-        along = (C * products).sum(1)
+    weight = 2 * grad_off if between else 4 * grad_off[:, None, None]
+    C = (products[0].mT, products[0]) if between else products  # without a copy: weight and factor scale the product with A
+    along = torch.stack([c.square().sum(0) for c in C])[:, None]
     if scale:  # a · (A C) and a · Δ = (‖a‖² − ‖mean‖² + ‖Δ‖²) / 2 are known, so that one pass is enough
         own = (diagonal - diagonal.mean(0) + deviation.squeeze(1) + deviation.squeeze(1).mean(0)) / 2
-        a, b = -(along + b * own)[:, None] * factor, b * factor
-        C *= factor
+        a, b = -(weight * along + b * own[:, None]) * factor, b * factor
+    weight = weight * factor
     for block in _blocks(N, D, Z):
         A = (Z[:, block] - mean).mul_(factor)
-        g = torch.addcmul(_deviations(A, b), A, a, out=G[:, block])
+        g = G[:, block]
+        for v in range(V):
+            torch.mm(A[1 - v if between else v], C[v], out=g[v])
+        g.mul_(weight).addcmul_(A, a).add_(_deviations(A, b))
         if not scale:
             g += bias
-        g.baddbmm_(A.flip(0) if between else A, C)
     return (G,)
 
 
