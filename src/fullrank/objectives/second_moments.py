@@ -38,7 +38,7 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
     factor = Z.new_ones(V, 1, D)
     if gram:
         products = Z.new_zeros(V, N, N)
-        for block in _blocks(D, N, Z):
+        for block in _blocks(D, N, Z, accumulates=True):
             z = Z[..., block]
             if center:
                 mean[..., block] = z.mean(1, keepdim=True)
@@ -58,7 +58,7 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
         if scale:
             factor = _inverse_norm(square, mean, N)
         products = Z.new_zeros(1 if between else V, D, D)
-        for block in _blocks(N, D, Z):
+        for block in _blocks(N, D, Z, accumulates=True):
             A = (Z[:, block] - mean).mul_(factor)
             if between:
                 products.baddbmm_(A[:1].mT, A[1:])
@@ -235,13 +235,13 @@ def _strips(N: int) -> Iterator[tuple[int, int]]:
     return ((start, start + step) for start in range(0, N, step))
 
 
-def _blocks(length: int, side: int, Z: Tensor) -> Iterator[slice]:
+def _blocks(length: int, side: int, Z: Tensor, *, accumulates: bool = False) -> Iterator[slice]:
     """Divide the larger axis into blocks, where `side` is the smaller one.
 
-    On a CPU a block stays in the cache, but is not so small that adding its product to a matrix (side, side) costs more than the product.
-    An accelerator gets few large blocks, so that it does not wait for calls.
+    On a CPU a block stays in the cache, but is not so small that a product is slow, or that it costs less than to add it to a matrix
+    (side, side), if the blocks are accumulated. An accelerator gets few large blocks, so that it does not wait for calls.
     """
-    step = max(2**16 // max(side, 1), side // 2, 1)
+    step = max(2**16 // max(side, 1), 256, side // 2 if accumulates else 0)
     if Z.device.type != "cpu":
         step = max(step, 2**26 // max(side * len(Z), 1))
     return (slice(start, start + step) for start in range(0, length, step))
