@@ -4,6 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+CONSTANT_BELOW = 8
+"""A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖."""
+
 
 def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
     """Return Z − mean over the samples. A column that is constant up to rounding becomes exactly zero, without gradient.
@@ -15,7 +18,7 @@ def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
     tensor(0.)
     """
     A = Z - Z.mean(-2, keepdim=True)
-    rounding = 8 * torch.finfo(Z.dtype).eps * torch.linalg.vector_norm(Z.detach(), dim=-2, keepdim=True)
+    rounding = CONSTANT_BELOW * torch.finfo(Z.dtype).eps * torch.linalg.vector_norm(Z.detach(), dim=-2, keepdim=True)
     return A * (torch.linalg.vector_norm(A.detach(), dim=-2, keepdim=True) > rounding)  # a product keeps NaN
 
 

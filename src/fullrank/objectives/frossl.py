@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fullrank.errors import pick
 from fullrank.objectives.algebra import centered, unit
+from fullrank.objectives.second_moments import second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -33,7 +34,9 @@ def frossl(
         ℒ = Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 
     A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant column, and the
-    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed.
+    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed. The gradient is in
+    closed form (`second_moments`), because under autograd the passes over Z would cost more than the matrix products; memory is V·N·D for
+    the gradient and two matrices of the smaller size for each view.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -59,12 +62,13 @@ def frossl(
     >>> frossl(Z)
     {'variance': tensor(1.3863), 'invariance': tensor(0.)}
     """
-    _, N, D = Z.shape
-    Z = pick(normalize, NORMALIZE, "normalize")(centered(Z) if center else Z)
-    C = Z.mT @ Z if D <= N else Z @ Z.mT  # (V, D, D) or (V, N, N)
-    norm2 = C.square().sum((-2, -1))  # ‖Z_vᵀZ_v‖_F²
+    normalized = pick(normalize, NORMALIZE, "normalize")
+    if normalize == "columns":
+        moments = second_moments(Z, center=center)
+    else:
+        moments = second_moments(normalized(centered(Z) if center else Z), center=False, scale=False)
+    norm2 = moments.off_diagonal + moments.diagonal.square().sum(-1)  # ‖Z_vᵀZ_v‖_F²
     if log:
         # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete collapse.
         norm2 = norm2.clamp_min(1).log()
-    distance = len(Z) * (Z - Z.mean(0)).square().sum() / N  # Σ_{v<w} ‖Z_v − Z_w‖² = V Σ_v ‖Z_v − mean‖²
-    return {"variance": norm2.sum(), "invariance": invariance * distance}
+    return {"variance": norm2.sum(), "invariance": invariance * moments.distance.sum() / Z.shape[1]}

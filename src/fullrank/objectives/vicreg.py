@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import centered, off_diagonal
+from fullrank.objectives.second_moments import second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -21,6 +21,10 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
           + covariance · Σ_v (1/D) Σ_{i≠j} (C_v)_ij²
 
     The paper divides the first term by N only and does not halve the second: for its loss, multiply `invariance` by D and `variance` by 2.
+
+    The cost is N·D·min(N, D): for N < D, Σ_{i≠j} C_ij² comes from the Gram matrix (N, N), with a rounding error relative to Σ_ij C_ij². The
+    gradient is in closed form (`second_moments`), because under autograd C and the passes over Z would cost more than the products of
+    the smaller side. Memory is 2·N·D for the gradient and two matrices of the smaller size for each view.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
@@ -41,11 +45,10 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
     {'invariance': tensor(0.), 'variance': tensor(0.), 'covariance': tensor(0.)}
     """
     _, N, D = Z.shape
-    A = centered(Z)
-    C = A.mT @ A / (N - 1)  # (2, D, D)
-    std = (C.diagonal(dim1=-2, dim2=-1) + EPSILON).sqrt()  # (2, D)
+    moments = second_moments(Z, scale=False)
+    std = (moments.diagonal / (N - 1) + EPSILON).sqrt()  # (2, D)
     return {
-        "invariance": invariance * (Z[0] - Z[1]).square().mean(),
+        "invariance": invariance * moments.distance.sum() / (N * D),
         "variance": variance * torch.relu(1 - std).mean(-1).sum() / 2,
-        "covariance": covariance * off_diagonal(C).square().sum() / D,
+        "covariance": covariance * moments.off_diagonal.sum() / ((N - 1) ** 2 * D),
     }
