@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.rows import cross_entropies
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
@@ -61,5 +61,5 @@ def dino(
     log_q = ((T - c).detach() / teacher_temperature).log_softmax(-1)
     q = log_q.exp()
     entropy = -(q * log_q).sum(-1).mean()  # also the mean over pairs: each view of the teacher is in V − 1 of them
-    cross_entropy = -mean_over_pairs(products((S / student_temperature).log_softmax(-1), q))
+    cross_entropy = cross_entropies(S, q, temperature=student_temperature).mean()
     return {"entropy": entropy, "divergence": cross_entropy - entropy}

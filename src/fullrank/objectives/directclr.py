@@ -4,8 +4,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.algebra import unit
+from fullrank.objectives.rows import unit_rows
 from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.similarities import logsumexp_products
 from fullrank.objectives.terms import Terms
 
 
@@ -41,10 +42,10 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     (tensor(2.0794), tensor(2.0794))
     """
     Z1, Z2 = subvector(R, d0=d0)
-    S = Z1 @ Z2.mT / temperature
+    rows, columns = logsumexp_products(Z1, Z2, scale=1 / temperature, columns=True)
     return {
-        "alignment": -S.diagonal().mean(),
-        "uniformity": (S.logsumexp(0) + S.logsumexp(1)).mean() / 2,
+        "alignment": -(Z1 * Z2).sum(-1).mean() / temperature,
+        "uniformity": (rows + columns).mean() / 2,
     }
 
 
@@ -61,4 +62,4 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     D = R.shape[-1]
     if not 1 <= d0 <= D:
         raise UserError(f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for example hyper.d0 = {max(D // 4, 1)}")
-    return unit(R[..., :d0], dim=-1)
+    return unit_rows(R[..., :d0])

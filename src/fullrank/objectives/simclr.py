@@ -1,11 +1,11 @@
 """SimCLR: classify which embeddings are views of the same sample, by their cosine similarity (NT-Xent)."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import unit
+from fullrank.objectives.rows import sum_of_squares, unit_rows
 from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.similarities import logsumexp_others
 from fullrank.objectives.terms import Terms
 
 
@@ -35,12 +35,10 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     (tensor(2.7081), tensor(2.7081))
     """
     V, N, _ = Z.shape
-    U = unit(Z, dim=-1)
-    flat = U.flatten(0, 1)  # (V N, D)
-    S = flat @ flat.mT / temperature
-    others = S.masked_fill(torch.eye(V * N, dtype=torch.bool, device=Z.device), -torch.inf)
-    positives = U.sum(0).square().sum() - U.square().sum()  # Σ_i Σ_{v≠w} u_vi·u_wi
+    U = unit_rows(Z)
+    # Σ_i Σ_{v≠w} u_vi·u_wi; the second sum counts the rows that are not zero, so it has no gradient
+    positives = U.sum(0).square().sum() - sum_of_squares(U.detach())
     return {
         "alignment": -positives / (temperature * N * V * (V - 1)),
-        "uniformity": others.logsumexp(-1).mean(),
+        "uniformity": logsumexp_others(U.flatten(0, 1), scale=1 / temperature).mean(),
     }

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.rows import cross_entropies
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -36,14 +36,15 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
     ({'prediction': tensor(1.3863)}, tensor(1.3863))
     """
     codes = sinkhorn(S[:full].detach(), epsilon=epsilon, iterations=iterations)
-    return {"prediction": -mean_over_pairs(products((S / temperature).log_softmax(-1), codes))}
+    return {"prediction": cross_entropies(S, codes, temperature=temperature).mean()}
 
 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
     """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
 
-    Each iteration first scales the prototypes, then the samples, in logarithms. Each `logsumexp` subtracts its maximum, so that no sum can
-    be zero; exp(S/epsilon) may underflow in a complete row or column, even after subtraction of one maximum.
+    Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could underflow in a
+    complete row or column. So the maximum of each column is subtracted, then that of each row: no entry is above 1, and every row and
+    column has an entry 1, because the largest entry of a column was 0 before the rows, and stays 0.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.
@@ -62,8 +63,11 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
     """
-    log_Q = S / epsilon
+    log_E = (S - S.amax(-2, keepdim=True)) / epsilon
+    log_a = log_E.amax(-1, keepdim=True)
+    E, a = (log_E - log_a).exp(), log_a.exp()  # (N, K), (N, 1)
+    b = a
     for _ in range(iterations):
-        log_Q = log_Q - log_Q.logsumexp(-2, keepdim=True)
-        log_Q = log_Q - log_Q.logsumexp(-1, keepdim=True)
-    return log_Q.exp()
+        b = 1 / (E.mT @ a)  # (K, 1)
+        a = 1 / (E @ b)
+    return E * a * b.mT
