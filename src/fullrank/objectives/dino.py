@@ -3,8 +3,9 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.linalg import vecdot
 
-from fullrank.objectives.rows import cross_entropies
+from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
@@ -58,8 +59,8 @@ def dino(
     >>> terms["entropy"], torch.tensor(4.0).log()
     (tensor(1.3863), tensor(1.3863))
     """
-    log_q = ((T - c).detach() / teacher_temperature).log_softmax(-1)
-    q = log_q.exp()
-    entropy = -(q * log_q).sum(-1).mean()  # also the mean over pairs: each view of the teacher is in V − 1 of them
+    T = (T - c).detach()
+    q, sums = softmax_and_logsumexp(T, temperature=teacher_temperature)
+    entropy = (sums - vecdot(q, T) / teacher_temperature).mean()  # the mean over pairs too: each view of T is in V − 1 of them
     cross_entropy = cross_entropies(S, q, temperature=student_temperature).mean()
     return {"entropy": entropy, "divergence": cross_entropy - entropy}

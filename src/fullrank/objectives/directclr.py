@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.rows import unit_rows
+from fullrank.objectives.rows import sum_of_squares, unit_rows
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.similarities import logsumexp_products
 from fullrank.objectives.terms import Terms
@@ -41,10 +41,11 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(8.0).log()
     (tensor(2.0794), tensor(2.0794))
     """
-    Z1, Z2 = subvector(R, d0=d0)
+    Z1, Z2 = Z = subvector(R, d0=d0)
+    positives = (sum_of_squares(Z.sum(0)) - sum_of_squares(Z.detach())) / 2  # Σ_i z¹_i·z²_i
     rows, columns = logsumexp_products(Z1, Z2, scale=1 / temperature, columns=True)
     return {
-        "alignment": -(Z1 * Z2).sum(-1).mean() / temperature,
+        "alignment": -positives / (temperature * len(Z1)),
         "uniformity": (rows + columns).mean() / 2,
     }
 

@@ -1,10 +1,12 @@
 """Functions of the rows of embeddings that objectives share, with gradients in closed form: directions, cosines, and Gram matrices."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.linalg import vecdot
 
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.closed_form import closed_form
@@ -14,11 +16,6 @@ def _norms(A: Tensor) -> Tensor:
     """Return the norm of each row, and 1 for a zero row, with an axis of length 1 at the end."""
     norm = torch.linalg.vector_norm(A, dim=-1, keepdim=True)
     return norm.masked_fill_(norm == 0, 1)
-
-
-def _dot(A: Tensor, B: Tensor) -> Tensor:
-    """Return the inner product of each row of A with the same row of B, without the matrix of elementwise products."""
-    return (A[..., None, :] @ B[..., :, None])[..., 0, 0]
 
 
 def _unit_rows(A: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
@@ -31,7 +28,7 @@ def _unit_rows_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
 ) -> tuple[Tensor]:
     (U, norm), (G,) = saved, gradients
-    return (torch.addcmul(G, U, _dot(U, G)[..., None], value=-1).div_(norm),)  # without the part along the row
+    return (torch.addcmul(G, U, vecdot(U, G)[..., None], value=-1).div_(norm),)  # without the part along the row
 
 
 @closed_form(_unit_rows, _unit_rows_gradient)
@@ -57,7 +54,7 @@ def view_pairs(V: int, W: int) -> list[tuple[int, int]]:
 def _pair_cosines(A: Tensor, B: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
     a, b = _norms(A), _norms(B)
     pairs = view_pairs(len(A), len(B))
-    cosines = torch.stack([_dot(A[v], B[w]).div_(a[v, :, 0]).div_(b[w, :, 0]) for v, w in pairs])
+    cosines = torch.stack([vecdot(A[v], B[w]).div_(a[v, :, 0]).div_(b[w, :, 0]) for v, w in pairs])
     return cosines, (a, b, cosines)
 
 
@@ -149,7 +146,7 @@ def smaller_gram(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V M M"]:
 
 
 def _sum_of_squares(A: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-    return _dot(A, A).sum(), ()  # torch.dot and vector_norm lose digits over many millions of float32
+    return vecdot(A, A).sum(), ()  # torch.dot and vector_norm lose digits over many millions of float32
 
 
 def _sum_of_squares_gradient(
@@ -168,19 +165,35 @@ def sum_of_squares(A: Float[Tensor, "*N"]) -> Float[Tensor, ""]:
     return A.square().sum()
 
 
+def softmax_and_logsumexp(S: Float[Tensor, "*V N K"], *, temperature: float) -> tuple[Float[Tensor, "*V N K"], Float[Tensor, "*V N"]]:
+    """Return softmax(S/temperature) and log Σ exp(S/temperature) of each row, without gradient.
+
+    One pass of exponentials gives both: the largest probability is exp(max − log Σ exp). Probabilities are at least about the smallest
+    normal number of the precision, because a processor computes ten times slower with smaller ones.
+
+    >>> softmax_and_logsumexp(torch.tensor([[0.0, 0.0]]), temperature=0.1)  # log 2
+    (tensor([[0.5000, 0.5000]]), tensor([0.6931]))
+    """
+    with torch.no_grad():
+        L = S / temperature
+        top = L.amax(-1, keepdim=True)
+        P = L.clamp_min_(top + (math.log(torch.finfo(L.dtype).tiny) + 8)).softmax(-1)
+        return P, (top - P.amax(-1, keepdim=True).log()).squeeze(-1)
+
+
 def _cross_entropies(S: Tensor, Q: Tensor, *, temperature: float) -> tuple[Tensor, Sequence[Tensor]]:
-    log_P = (S / temperature).log_softmax(-1)
-    return -torch.stack([_dot(log_P[v], Q[w]) for v, w in view_pairs(len(S), len(Q))]), (log_P,)
+    P, sums = softmax_and_logsumexp(S, temperature=temperature)
+    return torch.stack([sums[v] - vecdot(S[v], Q[w]) / temperature for v, w in view_pairs(len(S), len(Q))]), (P,)
 
 
 def _cross_entropies_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, temperature: float
 ) -> tuple[Tensor, None]:
-    (S, Q), (log_P,), G = tensors, saved, gradients[0] / temperature
-    dS = log_P.exp()
+    (S, Q), (P,), G = tensors, saved, gradients[0] / temperature
+    dS = torch.empty_like(P)
     for v in range(len(S)):
         others = [(p, w) for p, (x, w) in enumerate(view_pairs(len(S), len(Q))) if x == v]
-        dS[v].mul_(sum((G[p] for p, _ in others), start=torch.zeros_like(G[0]))[:, None])
+        torch.mul(P[v], sum((G[p] for p, _ in others), start=torch.zeros_like(G[0]))[:, None], out=dS[v])
         for p, w in others:
             dS[v].addcmul_(Q[w], G[p, :, None], value=-1)
     return dS, None

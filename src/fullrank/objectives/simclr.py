@@ -30,6 +30,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
 
     When all embeddings are equal, the loss is that of a random guess, log(V N − 1):
 
+    >>> import torch
     >>> terms = simclr(torch.ones(2, 8, 3))
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(15.0).log()
     (tensor(2.7081), tensor(2.7081))
@@ -37,7 +38,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     V, N, _ = Z.shape
     U = unit_rows(Z)
     # Σ_i Σ_{v≠w} u_vi·u_wi; the second sum counts the rows that are not zero, so it has no gradient
-    positives = U.sum(0).square().sum() - sum_of_squares(U.detach())
+    positives = sum_of_squares(U.sum(0)) - sum_of_squares(U.detach())
     return {
         "alignment": -positives / (temperature * N * V * (V - 1)),
         "uniformity": logsumexp_others(U.flatten(0, 1), scale=1 / temperature).mean(),

@@ -1,9 +1,10 @@
 """SwAV: predict from each view the cluster assignment of another view of the sample; the clusters have equal sizes."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.rows import cross_entropies
+from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -31,7 +32,6 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 
     When all cosines are equal, the loss is log K:
 
-    >>> import torch
     >>> swav(torch.full((2, 8, 4), 0.5)), torch.tensor(4.0).log()
     ({'prediction': tensor(1.3863)}, tensor(1.3863))
     """
@@ -43,8 +43,8 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
 
     Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could underflow in a
-    complete row or column. So the maximum of each column is subtracted, then that of each row: no entry is above 1, and every row and
-    column has an entry 1, because the largest entry of a column was 0 before the rows, and stays 0.
+    complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows are normalised by softmax: every
+    row and every column then has an entry of at least 1/K. The codes have no gradient.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.
@@ -58,16 +58,15 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
 
     Both samples are closest to the first prototype; the sample with the smaller difference is assigned to the second:
 
-    >>> import torch
     >>> sinkhorn(torch.tensor([[0.9, 0.5], [0.9, 0.1]]), epsilon=0.2, iterations=20)
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
     """
-    log_E = (S - S.amax(-2, keepdim=True)) / epsilon
-    log_a = log_E.amax(-1, keepdim=True)
-    E, a = (log_E - log_a).exp(), log_a.exp()  # (N, K), (N, 1)
-    b = a
+    if S.ndim > 2:
+        return torch.stack([sinkhorn(s, epsilon=epsilon, iterations=iterations) for s in S])
+    P, sums = softmax_and_logsumexp(S - S.amax(-2), temperature=epsilon)
+    a, b = sums.exp(), torch.ones_like(S[0])  # (N), (K)
     for _ in range(iterations):
-        b = 1 / (E.mT @ a)  # (K, 1)
-        a = 1 / (E @ b)
-    return E * a * b.mT
+        b = 1 / (P.mT @ a)
+        a = 1 / (P @ b)
+    return P * a[:, None] * b
