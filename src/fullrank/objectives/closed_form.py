@@ -73,11 +73,12 @@ def plain(*tensors: Tensor) -> bool:
     >>> plain(torch.ones(2)), plain(torch.ones(2, dtype=torch.bfloat16))
     (True, False)
     """
+    device = tensors[0].device.type
     return (
         not torch.compiler.is_compiling()
         and not _transformed()
         and all(t.dtype in (torch.float32, torch.float64) and forward_ad.unpack_dual(t).tangent is None for t in tensors)
-        and not torch.is_autocast_enabled(tensors[0].device.type)
+        and not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device))
     )
 
 
@@ -91,6 +92,7 @@ def _differentiate(
     """Return the gradients by autograd of the simple form; they have gradients themselves if grad mode is on."""
     second_order = torch.is_grad_enabled()
     with torch.enable_grad():
+        tensors = [t.view_as(t) for t in tensors]  # one tensor may be given twice, or depend on another
         outputs = simple(*tensors, **numbers)
     inputs = [t for t, need in zip(tensors, needs, strict=True) if need]
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs

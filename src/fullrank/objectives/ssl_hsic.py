@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.linalg import vecdot
 
+from fullrank.objectives import similarities
 from fullrank.objectives.algebra import centered, squared_distances
 from fullrank.objectives.closed_form import closed_form
 from fullrank.objectives.rows import pair_cosines, unit_rows, view_pairs
@@ -59,9 +60,12 @@ def kernel(D2: Float[Tensor, "*N"], scale: float) -> Float[Tensor, "*N"]:
     return scale * (scale**2 + D2).rsqrt()
 
 
-def _blocks_of_kernel(U: Tensor, scale: float) -> Iterator[tuple[slice, slice, Tensor]]:
+def _blocks_of_kernel(U: Tensor, scale: float, kept: Sequence[Tensor] = ()) -> Iterator[tuple[slice, slice, Tensor]]:
     squares = vecdot(U, U)
-    for rows, columns in upper_blocks(U):
+    for i, (rows, columns) in enumerate(upper_blocks(U)):
+        if kept:
+            yield rows, columns, kept[i]
+            continue
         D2 = (U[rows] @ U[columns].mT).mul_(-2).add_(squares[rows, None]).add_(squares[columns])
         yield rows, columns, D2.clamp_min_(0).add_(scale**2).rsqrt_().mul_(scale)
 
@@ -73,29 +77,32 @@ def _centred(K: Tensor, rows: slice, columns: slice, means: Tensor) -> Tensor:
 def _kernel_moments(U: Tensor, *, scale: float) -> tuple[tuple[Tensor, Tensor], Sequence[Tensor]]:
     n = len(U)
     means = torch.zeros_like(U[:, 0])
+    kept = []
     for rows, columns, K in _blocks_of_kernel(U, scale):
         means[rows] += K.sum(1) / n
         if rows != columns:
             means[columns] += K.sum(0) / n
+        if n**2 <= similarities.KEEP:
+            kept.append(K)
     squared = torch.zeros_like(means[0])
-    for rows, columns, K in _blocks_of_kernel(U, scale):
+    for rows, columns, K in _blocks_of_kernel(U, scale, kept):
         squared += (1 if rows == columns else 2) * _centred(K, rows, columns, means).square_().sum()
     norm = squared.sqrt()
     norm = norm * ~(norm <= 8 * torch.finfo(norm.dtype).eps * n)  # a constant matrix has rounding errors; NaN stays
-    return (means.mean(), norm / n), (means, norm)
+    return (means.mean(), norm / n), (means, norm, *kept)
 
 
 def _kernel_moments_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float
 ) -> tuple[Tensor]:
-    (U,), (means, norm), n = tensors, saved, len(tensors[0])
+    (U,), (means, norm, *kept), n = tensors, saved, len(tensors[0])
     of_mean = gradients[0] / n**2
     of_centred = gradients[1] / (n * norm.masked_fill(norm == 0, torch.inf))
     dU = torch.zeros_like(U, memory_format=torch.contiguous_format)
     sums = torch.zeros_like(means)
-    for rows, columns, K in _blocks_of_kernel(U, scale):
+    for rows, columns, K in _blocks_of_kernel(U, scale, kept):
         G = _centred(K, rows, columns, means).mul_(of_centred).add_(of_mean)
-        G *= K.pow_(3).mul_(-2 / scale**2)  # 4 dk/d‖x − y‖² = − 2 k³/c²
+        G.mul_(K).mul_(K).mul_(K).mul_(-2 / scale**2)  # 4 dk/d‖x − y‖² = − 2 k³/c²
         sums[rows] += G.sum(1)
         dU[rows].addmm_(G, U[columns], alpha=-1)
         if rows != columns:
@@ -108,8 +115,9 @@ def _kernel_moments_gradient(
 def kernel_moments(U: Float[Tensor, "M D"], *, scale: float) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Return the mean of the kernel matrix K of the rows, and ‖HKH‖_F/M.
 
-    The matrix is made three times in blocks on and above its diagonal: for the means, for the norm around the means, and for the gradient,
-    whose product is the fourth: 2.5 M²D multiplications in all, against 3 M²D and a dozen matrices (M, M) by autograd.
+    The matrix is made in blocks on and above its diagonal, and used three times: for the means, for the norm around the means, and for the
+    gradient. With the product of the gradient, this takes 1.5 M²D multiplications if the blocks are kept (`similarities.KEEP`), else
+    2.5 M²D; autograd takes 3 M²D and a dozen matrices (M, M).
 
     >>> kernel_moments(torch.ones(8, 3), scale=1.0)
     (tensor(1.), tensor(0.))

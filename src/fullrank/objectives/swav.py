@@ -1,6 +1,5 @@
 """SwAV: predict from each view the cluster assignment of another view of the sample; the clusters have equal sizes."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -62,11 +61,11 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
     """
-    if S.ndim > 2:
-        return torch.stack([sinkhorn(s, epsilon=epsilon, iterations=iterations) for s in S])
-    P, sums = softmax_and_logsumexp(S - S.amax(-2), temperature=epsilon)
-    a, b = sums.exp(), torch.ones_like(S[0])  # (N), (K)
-    for _ in range(iterations):
-        b = 1 / (P.mT @ a)
-        a = 1 / (P @ b)
-    return P * a[:, None] * b
+    codes, sums = softmax_and_logsumexp(S - S.amax(-2, keepdim=True), temperature=epsilon)
+    for P, log_a in zip(codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True):  # a matrix alone is fastest
+        a = log_a.exp()  # (N)
+        for _ in range(iterations):
+            b = 1 / (P.mT @ a)  # (K)
+            a = 1 / (P @ b)
+        P.mul_(a[:, None]).mul_(b)  # pyright: ignore[reportPossiblyUnboundVariable]
+    return codes
