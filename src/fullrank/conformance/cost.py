@@ -5,7 +5,7 @@ The growth is also counted, from shapes alone: on torch's device "meta" a batch 
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
@@ -149,20 +149,24 @@ def count_operations(case: ObjectiveCase, *, N: int, D: int) -> int:
 
 QUEUE = 4096
 """Rows of the queue of `count_operations`."""
-SMALL, LARGE = 64, (2**14, 2**15)
+SMALL, LARGE = 64, (2**15, 2**16)
 
 
-def counted_exponents(case: ObjectiveCase) -> tuple[float, float]:
+def counted_exponents(case_of: Callable[[int], ObjectiveCase]) -> tuple[float, float]:
     """Return the exponents a and b of operations ∝ Nᵃ for N ≫ D, and operations ∝ Dᵇ for D ≫ N.
 
+    Args:
+        case_of: D → the case of the objective, because a hyperparameter may depend on the number of dimensions.
+
     >>> from fullrank.conformance.objective_case import objective_case
-    >>> a, b = counted_exponents(objective_case(lambda Z: {"loss": (Z[0].mT @ Z[1]).square().sum()}, name="products"))
+    >>> case = objective_case(lambda Z: {"loss": (Z[0].mT @ Z[1]).square().sum()}, name="products")
+    >>> a, b = counted_exponents(lambda D: case)
     >>> round(a, 1), round(b, 1)
     (1.0, 2.0)
     """
     return (
-        power_law_exponent([(N, count_operations(case, N=N, D=SMALL)) for N in LARGE]),
-        power_law_exponent([(D, count_operations(case, N=SMALL, D=D)) for D in LARGE]),
+        power_law_exponent([(N, count_operations(case_of(SMALL), N=N, D=SMALL)) for N in LARGE]),
+        power_law_exponent([(D, count_operations(case_of(D), N=SMALL, D=D)) for D in LARGE]),
     )
 
 

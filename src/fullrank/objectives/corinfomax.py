@@ -50,7 +50,8 @@ def corinfomax(
 
         ℒ = − Σ_v (1/D) log det(R′_v + ε I) + invariance · mean_{n,d} (z¹ − z²)²
 
-    The gradient flows only through the part of R′ of this batch. Embeddings are not normalised here: the method supplies
+    The gradient flows only through the part of R′ of this batch. The cost is N·D² + D³, and the memory D²: the state R has full rank,
+    so the determinant of a smaller matrix (N, N) cannot replace its own. Embeddings are not normalised here: the method supplies
     L2-normalised rows, which bound the determinant.
 
     Args:

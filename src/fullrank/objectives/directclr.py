@@ -19,6 +19,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
     which is the sum of alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All negatives are
     from the other view. The dimensions from d0 on get no gradient from the loss; they change through the layers that all dimensions share.
+    The cost is N²·d0, and no matrix (N, N) exists if N is large (`similarities.KEEP`).
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.

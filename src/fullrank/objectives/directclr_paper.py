@@ -17,7 +17,8 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
         ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
 
     which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. The loss is a sum
-    over the samples, so its gradient grows with the batch size.
+    over the samples, so its gradient grows with the batch size. The cost is N²·d0, and no matrix (N, N) exists if N is large
+    (`similarities.KEEP`).
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.

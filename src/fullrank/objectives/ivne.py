@@ -17,7 +17,7 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
         ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
 
     A joint rotation and the length of rows do not change the loss. A direction of zero variance has no gradient. The eigenvalues are
-    computed from the smaller of ZᵀZ and ZZᵀ.
+    computed from the smaller of ZᵀZ and ZZᵀ, so the cost is N·D·min(N, D) + min(N, D)³; the decomposition needs the whole matrix.
 
     Args:
         Z: embeddings of exactly two views of N samples.

@@ -38,7 +38,7 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
         ℒ = − mean_{v≠w} mean_i log ( exp(q_vi·k_wi/temperature) / (exp(q_vi·k_wi/temperature) + Σ_j exp(q_vi·u_j/temperature)) )
 
     which splits exactly into alignment, the mean of − q_vi·k_wi/temperature, and uniformity, the mean logarithm of the denominator.
-    Only Q gets a gradient.
+    Only Q gets a gradient. The cost is V·N·size·D; the memory is a few times V·N·D, and at most `similarities.KEEP` products.
 
     Args:
         Q: queries, the student's embeddings of V ≥ 2 views.

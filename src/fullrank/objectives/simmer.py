@@ -22,7 +22,8 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
         ℒ = invariance · mean_{v<w} mean_i ‖z_vi − z_wi‖² − entropy · mean_v mean_i log max(‖z_vi − z_v,nn(i)‖, 10⁻⁵)
 
     where nn(i) is the nearest other sample of the same view, selected without gradient. The mean logarithm is the nearest-neighbour
-    estimate of the differential entropy (Kozachenko and Leonenko 1987), divided by the dimension and up to constants.
+    estimate of the differential entropy (Kozachenko and Leonenko 1987), divided by the dimension and up to constants. The cost is
+    V·N²·D for the nearest neighbours, whose distances exist in blocks, and V·N·D for the gradient; the memory is a few times V·N·D.
 
     Args:
         Z: embeddings of V ≥ 2 views of N ≥ 2 samples.

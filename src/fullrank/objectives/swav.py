@@ -14,7 +14,7 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
-    The codes use all prototypes equally, so that complete collapse has loss log K.
+    The codes use all prototypes equally, so that complete collapse has loss log K. The cost and the memory are a few times V·N·K.
 
     Args:
         S: cosines between embeddings and K prototypes, for V ≥ 2 views of N samples; full-size views come first.

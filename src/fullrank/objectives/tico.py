@@ -76,7 +76,8 @@ def tico(
         ℒ = mean_{v≠w} mean_i (1 − z_vi·sg t_wi) + covariance · mean_{v,i} z_viᵀ C′ z_vi
 
     with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the second term is
-    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring.
+    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring. The cost is V·N·D², and the
+    memory D², because the state C is a matrix (D, D).
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.

@@ -18,6 +18,8 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
 
         w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
 
+    The cost is V·N·D² + D³ for each slice and view, and the memory D²: whitening needs the whole covariance.
+
     Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to zero after
     whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of each view.
 
