@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import logdet
+from fullrank.objectives.determinant import logdet
 from fullrank.objectives.rows import smaller_gram
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
