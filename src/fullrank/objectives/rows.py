@@ -28,7 +28,8 @@ def _unit_rows_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
 ) -> tuple[Tensor]:
     (U, norm), (G,) = saved, gradients
-    return (torch.addcmul(G, U, vecdot(U, G)[..., None], value=-1).div_(norm),)  # without the part along the row
+    along = torch.stack([vecdot(u, g) for u, g in zip(U, G, strict=True)]) if U.ndim > 2 else vecdot(U, G)  # a small temporary
+    return (torch.addcmul(G, U, along[..., None], value=-1).div_(norm),)  # without the part along the row
 
 
 @closed_form(_unit_rows, _unit_rows_gradient)
