@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.rows import sum_of_squares, unit_rows
+from fullrank.objectives.rows import square_of_sum, sum_of_squares, unit_rows
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.similarities import logsumexp_others
 from fullrank.objectives.terms import Terms
@@ -40,7 +40,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     V, N, _ = Z.shape
     U = unit_rows(Z)
     # Σ_i Σ_{v≠w} u_vi·u_wi; the second sum counts the rows that are not zero, so it has no gradient
-    positives = sum_of_squares(U.sum(0)) - sum_of_squares(U.detach())
+    positives = square_of_sum(U) - sum_of_squares(U.detach())
     return {
         "alignment": -positives / (temperature * N * V * (V - 1)),
         "uniformity": logsumexp_others(U.flatten(0, 1), scale=1 / temperature).mean(),

@@ -31,6 +31,7 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 
     When all cosines are equal, the loss is log K:
 
+    >>> import torch
     >>> swav(torch.full((2, 8, 4), 0.5)), torch.tensor(4.0).log()
     ({'prediction': tensor(1.3863)}, tensor(1.3863))
     """
@@ -57,6 +58,7 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
 
     Both samples are closest to the first prototype; the sample with the smaller difference is assigned to the second:
 
+    >>> import torch
     >>> sinkhorn(torch.tensor([[0.9, 0.5], [0.9, 0.1]]), epsilon=0.2, iterations=20)
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
