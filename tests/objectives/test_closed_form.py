@@ -10,6 +10,7 @@ from fullrank.conformance import objective_case
 from fullrank.conformance.cost import OperationCount
 from fullrank.objectives import OBJECTIVES, closed_form, rows, similarities, total
 from fullrank.objectives.determinant import logdet
+from fullrank.objectives.simclr import contrast
 from fullrank.objectives.ssl_hsic import kernel_moments
 from fullrank.objectives.tico import penalty as tico_penalty
 
@@ -125,7 +126,7 @@ def test_functions_with_a_closed_form_pass_gradgradcheck(randn, small_blocks):
         (rows.gram, (A,)),
         (lambda A: logdet(rows.scatter(A), epsilon=0.1), (A,)),
         (rows.sum_of_squares, (A,)),
-        (rows.square_of_sum, (A,)),
+        (lambda Z: contrast(Z, scale=2.0), (A,)),
         (lambda S: rows.cross_entropies(S, Q, temperature=0.5), (A,)),
         (lambda U: similarities.logsumexp_others(U, scale=2.0), (A.flatten(0, 1),)),
         (lambda U, W: similarities.logsumexp_products(U, W, scale=2.0, columns=True), (A[0], B.flatten(0, 1))),

@@ -54,7 +54,7 @@ def closed_form(forward: Forward, backward: Backward) -> Callable[[F], F]:
             def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
                 tensors, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
                 needs = ctx.needs_input_grad[1:]
-                if torch.is_grad_enabled() or _transformed():  # of second order, or batched
+                if torch.is_grad_enabled() or _transformed() or any(map(_batched, gradients)):  # of second order, or batched
                     return None, *_differentiate(simple, tensors, gradients, needs, ctx.numbers)
                 return None, *backward(tensors, saved, gradients, needs, **ctx.numbers)
 
@@ -84,6 +84,11 @@ def plain(*tensors: Tensor) -> bool:
 
 def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
+
+
+def _batched(gradient: Tensor) -> bool:
+    """Return whether this is a batch of gradients, by `is_grads_batched` or by `vectorize`."""
+    return torch._C._functorch.is_legacy_batchedtensor(gradient)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _differentiate(

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.rows import square_of_sum, sum_of_squares, unit_rows
+from fullrank.objectives.rows import sum_of_squares, unit_rows
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.similarities import logsumexp_products
 from fullrank.objectives.terms import Terms
@@ -43,7 +43,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     (tensor(2.0794), tensor(2.0794))
     """
     Z1, Z2 = Z = subvector(R, d0=d0)
-    positives = (square_of_sum(Z) - sum_of_squares(Z.detach())) / 2  # Σ_i z¹_i·z²_i
+    positives = (sum_of_squares(Z.sum(0)) - sum_of_squares(Z.detach())) / 2  # Σ_i z¹_i·z²_i
     rows, columns = logsumexp_products(Z1, Z2, scale=1 / temperature, columns=True)
     return {
         "alignment": -positives / (temperature * len(Z1)),

@@ -156,26 +156,6 @@ def _sum_of_squares_gradient(
     return (2 * gradients[0] * tensors[0],)
 
 
-def _square_of_sum(Z: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-    return _sum_of_squares(Z.sum(0))[0], ()
-
-
-def _square_of_sum_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
-) -> tuple[Tensor]:
-    return (tensors[0].sum(0).mul_(2 * gradients[0]).expand_as(tensors[0]),)
-
-
-@closed_form(_square_of_sum, _square_of_sum_gradient)
-def square_of_sum(Z: Float[Tensor, "V N D"]) -> Float[Tensor, ""]:
-    """Return Σ_i ‖Σ_v z_vi‖², without keeping the sum over the views.
-
-    >>> square_of_sum(torch.ones(2, 3, 1))
-    tensor(12.)
-    """
-    return Z.sum(0).square().sum()
-
-
 @closed_form(_sum_of_squares, _sum_of_squares_gradient)
 def sum_of_squares(A: Float[Tensor, "*N"]) -> Float[Tensor, ""]:
     """Return the sum of all squares, without a copy of A for the squares.

@@ -1,11 +1,14 @@
 """SimCLR: classify which embeddings are views of the same sample, by their cosine similarity (NT-Xent)."""
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.rows import square_of_sum, sum_of_squares, unit_rows
+from fullrank.objectives.closed_form import closed_form
+from fullrank.objectives.rows import sum_of_squares, unit_rows
 from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.similarities import logsumexp_others
+from fullrank.objectives.similarities import logsumexp_others, others, others_gradient
 from fullrank.objectives.terms import Terms
 
 
@@ -39,9 +42,34 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
     """
     V, N, _ = Z.shape
     U = unit_rows(Z)
+    squares, sums = contrast(U, scale=1 / temperature)
     # Σ_i Σ_{v≠w} u_vi·u_wi; the second sum counts the rows that are not zero, so it has no gradient
-    positives = square_of_sum(U) - sum_of_squares(U.detach())
+    positives = squares - sum_of_squares(U.detach())
     return {
         "alignment": -positives / (temperature * N * V * (V - 1)),
-        "uniformity": logsumexp_others(U.flatten(0, 1), scale=1 / temperature).mean(),
+        "uniformity": sums.mean(),
     }
+
+
+def _contrast(U: Tensor, *, scale: float) -> tuple[tuple[Tensor, Tensor], Sequence[Tensor]]:
+    sums, saved = others(U.flatten(0, 1), scale=scale)
+    return (sum_of_squares(U.sum(0)), sums), saved
+
+
+def _contrast_gradient(
+    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float
+) -> tuple[Tensor]:
+    (U,), (of_squares, of_sums) = tensors, gradients
+    (dU,) = others_gradient([U.flatten(0, 1)], saved, [of_sums], needs, scale=scale)
+    return (dU.view(U.shape).add_(U.sum(0).mul_(2 * of_squares)),)
+
+
+@closed_form(_contrast, _contrast_gradient)
+def contrast(U: Float[Tensor, "V N D"], *, scale: float) -> tuple[Float[Tensor, ""], Float[Tensor, " M"]]:
+    """Return Σ_i ‖Σ_v u_vi‖², and `logsumexp_others` of the rows of all views. Autograd would add the gradients of both in a new tensor.
+
+    >>> import torch
+    >>> contrast(torch.eye(2)[:, None], scale=1.0)
+    (tensor(2.), tensor([0., 0.]))
+    """
+    return sum_of_squares(U.sum(0)), logsumexp_others(U.flatten(0, 1), scale=scale)

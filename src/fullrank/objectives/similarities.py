@@ -34,7 +34,8 @@ def _others_block(U: Tensor, rows: slice, columns: slice, scale: float) -> Tenso
     return S.fill_diagonal_(-torch.inf) if rows == columns else S
 
 
-def _others(U: Tensor, *, scale: float) -> tuple[Tensor, Sequence[Tensor]]:
+def others(U: Tensor, *, scale: float) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the value of `logsumexp_others`, and what its gradient needs."""
     sums = torch.full_like(U[:, 0], -torch.inf)
     kept = []
     for rows, columns in upper_blocks(U):
@@ -47,9 +48,10 @@ def _others(U: Tensor, *, scale: float) -> tuple[Tensor, Sequence[Tensor]]:
     return sums, (sums, *kept)
 
 
-def _others_gradient(
+def others_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float
 ) -> tuple[Tensor]:
+    """Return the gradient of `logsumexp_others`."""
     (U,), (sums, *kept), g = tensors, saved, scale * gradients[0]
     dU = torch.zeros_like(U, memory_format=torch.contiguous_format)
     for i, (rows, columns) in enumerate(upper_blocks(U)):
@@ -64,7 +66,7 @@ def _others_gradient(
     return (dU,)
 
 
-@closed_form(_others, _others_gradient)
+@closed_form(others, others_gradient)
 def logsumexp_others(U: Float[Tensor, "M D"], *, scale: float) -> Float[Tensor, " M"]:
     """Return log Σ_{b≠a} exp(scale · u_a·u_b) for each row a.
 
