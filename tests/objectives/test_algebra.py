@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from fullrank.objectives.algebra import centered, logdet, mean_over_pairs, off_diagonal, products, squared_distances, unit
+from fullrank.objectives.algebra import centered, off_diagonal, squared_distances, unit
+from fullrank.objectives.determinant import logdet
+from fullrank.objectives.rows import pair_cosines, view_pairs
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -42,20 +44,11 @@ def test_off_diagonal_sets_only_the_diagonal_to_zero(rng):
     assert torch.equal(off_diagonal(C), C * (1 - torch.eye(3, dtype=torch.float64)))
 
 
-@pytest.mark.parametrize(("V", "W"), [(2, 2), (4, 4), (4, 2), (3, 1)])
-def test_mean_over_pairs_excludes_pairs_of_the_same_view(V, W, rng):
-    A, B = (torch.randn(views, 5, 4, generator=rng, dtype=torch.float64) for views in (V, W))
-    pairs = [(v, w) for v in range(V) for w in range(W) if v != w]
-    loops = sum(A[v, i].dot(B[w, i]).item() for v, w in pairs for i in range(5)) / (5 * len(pairs))
-    assert mean_over_pairs(products(A, B)).item() == pytest.approx(loops, abs=1e-12)
-
-
-def test_mean_over_pairs_propagates_nan_except_of_the_same_view(rng):
-    M = torch.randn(3, 3, 5, generator=rng)
-    M[1, 1, 0] = torch.nan
-    assert mean_over_pairs(M).isfinite()
-    M[1, 2, 0] = torch.nan
-    assert mean_over_pairs(M).isnan()
+def test_pair_cosines_are_those_of_loops_and_leave_out_equal_views(randn):
+    A, B = randn(3, 5, 4), randn(2, 5, 4)
+    loops = [[torch.cosine_similarity(A[v, i], B[w, i], dim=0) for i in range(5)] for v in range(3) for w in range(2) if v != w]
+    torch.testing.assert_close(pair_cosines(A, B), torch.tensor(loops, dtype=torch.float64))
+    assert view_pairs(3, 2) == [(0, 1), (1, 0), (2, 0), (2, 1)]
 
 
 def test_squared_distances_equal_loops_and_are_never_negative(rng):

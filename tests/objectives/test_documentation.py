@@ -1,21 +1,34 @@
 """The tables of docs/objectives.md agree with the signatures."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from fullrank.conformance import objective_case
+from fullrank.conformance.cost import counted_exponents
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters
 
-PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+GROWTH = json.loads(ROOT.joinpath("benchmarks/results/growth.json").read_text(encoding="utf-8"))["exponents of N and D"]
+PAGE = ROOT.joinpath("docs/objectives.md").read_text(encoding="utf-8")
 DEFAULTS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `(\w+=.*?)` \|", PAGE, flags=re.MULTILINE)
 TABLE = {name: numbers for names, numbers in DEFAULTS for name in re.findall(r"`(\w+)`", names)}
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_in_the_table_of_objectives(name):
-    assert re.search(rf"^\| `{name}` \| .* \| .* \| .* \| .* \| .* \|$", PAGE, flags=re.MULTILINE)
+    row = re.search(rf"^\| `{name}` \| .* \| .* \| .* \| .* \| (.*) \| .* \|$", PAGE, flags=re.MULTILINE)
+    assert row is not None
+    assert row[1] == "{:.1f}, {:.1f}".format(*GROWTH[name])
+
+
+@pytest.mark.parametrize("name", ["frossl", "ivne", "tico", "byol", "corinfomax"])
+def test_the_committed_exponents_are_those_of_the_code(name):
+    case = objective_case(OBJECTIVES[name])
+    assert [round(exponent, 1) for exponent in counted_exponents(lambda D: case)] == GROWTH[name]
 
 
 @pytest.mark.parametrize("name", [name for name, f in OBJECTIVES.items() if hyperparameters(f) and name != "directclr_paper"])

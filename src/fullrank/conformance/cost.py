@@ -1,14 +1,19 @@
-"""The cost of an objective: time of loss and gradient, its growth with N and D, and the memory that is saved for the backward pass."""
+"""The cost of an objective: time of loss and gradient, its growth with N and D, and the memory that is saved for the backward pass.
+
+The growth is also counted, from shapes alone: on torch's device "meta" a batch of any size takes no time and no memory.
+"""
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.conformance.check_result import CheckResult, info
 from fullrank.conformance.objective_case import ObjectiveCase, loss_of
@@ -81,7 +86,7 @@ def measure_saved_bytes(case: ObjectiveCase, *, N: int, D: int) -> int:
     return sum(storages.values())
 
 
-def power_law_exponent(points: Sequence[tuple[int, float]]) -> float:
+def power_law_exponent(points: Sequence[tuple[int, float | int]]) -> float:
     """Return the slope of log y on log x, by least squares.
 
     >>> round(power_law_exponent([(1, 3.0), (2, 12.0), (4, 48.0)]), 6)
@@ -90,6 +95,79 @@ def power_law_exponent(points: Sequence[tuple[int, float]]) -> float:
     x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
     mean = sum(x) / len(x)
     return sum((a - mean) * b for a, b in zip(x, y, strict=True)) / sum((a - mean) ** 2 for a in x)
+
+
+class OperationCount(TorchDispatchMode):
+    """Counts the multiplications of matrix products and decompositions, and the numbers that all other operations write.
+
+    >>> A, B = torch.ones(2, 3), torch.ones(3, 5)
+    >>> with OperationCount() as count:
+    ...     _ = A @ B + 1
+    >>> count.multiplications, count.written
+    (30, 10)
+    """
+
+    multiplications = 0
+    written = 0
+
+    def total(self) -> int:
+        """Return the number of all operations."""
+        return self.multiplications + self.written
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Call the operation and count it."""
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__.removesuffix("_")
+        if name in PRODUCTS:
+            A, B = args[PRODUCTS[name] : PRODUCTS[name] + 2]
+            self.multiplications += A.numel() * (B.shape[-1] if B.ndim > 1 else 1)
+        elif name in DECOMPOSITIONS:
+            A = next(t for t in args if isinstance(t, Tensor))
+            rows = max(t.shape[-1] for t in args if isinstance(t, Tensor))
+            self.multiplications += A.numel() * rows
+        elif not func.is_view:
+            self.written += sum(t.numel() for t in (out if isinstance(out, tuple | list) else (out,)) if isinstance(t, Tensor))
+        return out
+
+
+PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
+"""Operation → position of its first factor."""
+DECOMPOSITIONS = ("_linalg_eigh", "linalg_cholesky_ex", "cholesky_solve", "linalg_solve_triangular", "linalg_inv_ex", "_linalg_slogdet")
+
+
+def count_operations(case: ObjectiveCase, *, N: int, D: int) -> int:
+    """Return the number of operations of loss and gradient for two views, counted from shapes (`OperationCount`)."""
+    case = replace(case, views=2)
+    with torch.device("meta"):
+        X, T = torch.randn(2, 2, N, D)
+        state = case.state.initial(V=2, D=D, K=D, size=QUEUE) if case.state else {}
+    tensors = {name: t.detach().requires_grad_(name in case.embedding_names) for name, t in case.tensors(X, T, state).items()}
+    with OperationCount() as count:
+        torch.autograd.grad(loss_of(case, tensors), [tensors[name] for name in case.embedding_names])
+    return count.total()
+
+
+QUEUE = 4096
+"""Rows of the queue of `count_operations`."""
+SMALL, LARGE = 64, (2**15, 2**16)
+
+
+def counted_exponents(case_of: Callable[[int], ObjectiveCase]) -> tuple[float, float]:
+    """Return the exponents a and b of operations ∝ Nᵃ for N ≫ D, and operations ∝ Dᵇ for D ≫ N.
+
+    Args:
+        case_of: D → the case of the objective, because a hyperparameter may depend on the number of dimensions.
+
+    >>> from fullrank.conformance.objective_case import objective_case
+    >>> case = objective_case(lambda Z: {"loss": (Z[0].mT @ Z[1]).square().sum()}, name="products")
+    >>> a, b = counted_exponents(lambda D: case)
+    >>> round(a, 1), round(b, 1)
+    (1.0, 2.0)
+    """
+    return (
+        power_law_exponent([(N, count_operations(case_of(SMALL), N=N, D=SMALL)) for N in LARGE]),
+        power_law_exponent([(D, count_operations(case_of(D), N=SMALL, D=D)) for D in LARGE]),
+    )
 
 
 def cost_results(cost: Cost, reference: Cost) -> list[CheckResult]:

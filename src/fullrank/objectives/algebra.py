@@ -43,26 +43,6 @@ def off_diagonal(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V D D"]:
     return C - torch.diag_embed(C.diagonal(dim1=-2, dim2=-1))
 
 
-def products(A: Float[Tensor, "V N D"], B: Float[Tensor, "W N D"]) -> Float[Tensor, "V W N"]:
-    """Return the inner products a_vi · b_wi of every view v of A with every view w of B, for each sample i.
-
-    >>> products(torch.ones(3, 4, 5), torch.ones(2, 4, 5)).shape
-    torch.Size([3, 2, 4])
-    """
-    return torch.einsum("vnd,wnd->vwn", A, B)
-
-
-def mean_over_pairs(M: Float[Tensor, "V W N"]) -> Float[Tensor, ""]:
-    """Return the mean over the samples and over the pairs of different views, v ≠ w; W may be less than V.
-
-    >>> mean_over_pairs(torch.tensor([[7.0, 1.0], [2.0, 7.0], [3.0, 6.0]])[..., None])
-    tensor(3.)
-    """
-    V, W, _ = M.shape
-    same = torch.eye(V, W, dtype=torch.bool, device=M.device)
-    return M.mean(-1).masked_fill(same, 0).sum() / (V * W - min(V, W))
-
-
 def squared_distances(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N N"]:
     """Return ‖z_i − z_j‖² for all pairs of rows. No entry is negative; the diagonal is zero up to rounding.
 
@@ -72,17 +52,3 @@ def squared_distances(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N N"]:
     """
     norms = Z.square().sum(-1)
     return (norms[..., :, None] + norms[..., None, :] - 2 * Z @ Z.mT).clamp_min(0)
-
-
-def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]:
-    """Return log det(C + ε I) of positive semidefinite matrices, by Cholesky.
-
-    If the rounding error of the trace is larger than ε, it replaces ε, because a singular C could otherwise become indefinite.
-
-    >>> logdet(torch.diag(torch.tensor([1.0, 2.0, 3.0])), epsilon=1e-6), torch.tensor(6.0).log()
-    (tensor(1.7918), tensor(1.7918))
-    """
-    rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-    ridge = rounding.clamp_min(epsilon)[..., None, None] * torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
-    factor = torch.linalg.cholesky_ex(C + ridge).L  # unlike `cholesky`, `cholesky_ex` does not synchronise and propagates NaN
-    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

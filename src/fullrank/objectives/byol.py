@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.rows import pair_cosines
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -32,4 +32,4 @@ def byol(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
     >>> byol(P, P.flip(0)), byol(P, P)
     ({'prediction': tensor(0.)}, {'prediction': tensor(4.)})
     """
-    return {"prediction": 4 - 4 * mean_over_pairs(products(unit(P, dim=-1), unit(T.detach(), dim=-1)))}
+    return {"prediction": 4 - 4 * pair_cosines(P, T.detach()).mean()}

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import logdet
+from fullrank.objectives.determinant import logdet
+from fullrank.objectives.rows import scatter
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
@@ -26,7 +27,7 @@ def corinfomax_moments(
     """
     mu = forgetting * mu + (1 - forgetting) * Z.mean(1)
     A = Z - mu[:, None]
-    return forgetting * R + (1 - forgetting) * A.mT @ A / Z.shape[1], mu
+    return forgetting * R + (1 - forgetting) / Z.shape[1] * scatter(A), mu
 
 
 def identities(V: int, D: int, _: int) -> Float[Tensor, "V D D"]:
@@ -49,7 +50,8 @@ def corinfomax(
 
         ℒ = − Σ_v (1/D) log det(R′_v + ε I) + invariance · mean_{n,d} (z¹ − z²)²
 
-    The gradient flows only through the part of R′ of this batch. Embeddings are not normalised here: the method supplies
+    The gradient flows only through the part of R′ of this batch. The cost is N·D² + D³, and the memory D²: the state R has full rank,
+    so the determinant of a smaller matrix (N, N) cannot replace its own. Embeddings are not normalised here: the method supplies
     L2-normalised rows, which bound the determinant.
 
     Args:

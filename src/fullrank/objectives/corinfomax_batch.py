@@ -5,7 +5,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import logdet
+from fullrank.objectives.determinant import logdet
+from fullrank.objectives.rows import smaller_gram
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -37,6 +38,5 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
     {'entropy': tensor(-5.5452), 'invariance': tensor(0.)}
     """
     _, N, D = Z.shape
-    C = Z.mT @ Z if D <= N else Z @ Z.mT  # (2, D, D) or (2, N, N)
-    volume = logdet(C, epsilon=epsilon) + max(D - N, 0) * math.log(epsilon)
+    volume = logdet(smaller_gram(Z), epsilon=epsilon) + max(D - N, 0) * math.log(epsilon)
     return {"entropy": -volume.sum(), "invariance": invariance * (Z[0] - Z[1]).square().sum() / N}

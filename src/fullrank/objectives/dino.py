@@ -3,8 +3,9 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.linalg import vecdot
 
-from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
@@ -36,7 +37,8 @@ def dino(
         p_v = softmax(s_v/student_temperature)    q_w = softmax(sg (t_w − c)/teacher_temperature)    ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
 
     which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The entropy shows
-    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform.
+    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and the memory are a
+    few times V·N·K.
 
     Args:
         S: the student's logits, for V ≥ 2 views of N samples and K prototypes.
@@ -58,8 +60,8 @@ def dino(
     >>> terms["entropy"], torch.tensor(4.0).log()
     (tensor(1.3863), tensor(1.3863))
     """
-    log_q = ((T - c).detach() / teacher_temperature).log_softmax(-1)
-    q = log_q.exp()
-    entropy = -(q * log_q).sum(-1).mean()  # also the mean over pairs: each view of the teacher is in V − 1 of them
-    cross_entropy = -mean_over_pairs(products((S / student_temperature).log_softmax(-1), q))
+    T = (T - c).detach()
+    q, sums = softmax_and_logsumexp(T, temperature=teacher_temperature)
+    entropy = (sums - vecdot(q, T) / teacher_temperature).mean()  # the mean over pairs too: each view of T is in V − 1 of them
+    cross_entropy = cross_entropies(S, q, temperature=student_temperature).mean()
     return {"entropy": entropy, "divergence": cross_entropy - entropy}

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import unit
+from fullrank.objectives.rows import smaller_gram, unit_rows
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -17,7 +17,7 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
         ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
 
     A joint rotation and the length of rows do not change the loss. A direction of zero variance has no gradient. The eigenvalues are
-    computed from the smaller of ZᵀZ and ZZᵀ.
+    computed from the smaller of ZᵀZ and ZZᵀ, so the cost is N·D·min(N, D) + min(N, D)³; the decomposition needs the whole matrix.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -34,9 +34,8 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
     >>> ivne(torch.eye(4).expand(2, 4, 4))
     {'alignment': tensor(-4.1600), 'entropy': tensor(-1.3863)}
     """
-    _, N, D = Z.shape
-    Z = unit(Z, dim=-1)
-    C = (Z.mT @ Z if D <= N else Z @ Z.mT) / N  # (2, D, D) or (2, N, N)
+    Z = unit_rows(Z)
+    C = smaller_gram(Z) / Z.shape[1]  # (2, D, D) or (2, N, N)
     return {
         "alignment": -alignment * (Z[0] * Z[1]).sum(-1).mean(),
         "entropy": -entropy * von_neumann_entropy(C).mean(),

@@ -4,8 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.rows import pair_cosines, unit_rows, view_pairs
 from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.similarities import logsumexp_products
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
@@ -36,7 +38,7 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
         ℒ = − mean_{v≠w} mean_i log ( exp(q_vi·k_wi/temperature) / (exp(q_vi·k_wi/temperature) + Σ_j exp(q_vi·u_j/temperature)) )
 
     which splits exactly into alignment, the mean of − q_vi·k_wi/temperature, and uniformity, the mean logarithm of the denominator.
-    Only Q gets a gradient.
+    Only Q gets a gradient. The cost is V·N·size·D; the memory is a few times V·N·D, and at most `similarities.KEEP` products.
 
     Args:
         Q: queries, the student's embeddings of V ≥ 2 views.
@@ -57,10 +59,11 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(16.0).log()
     (tensor(2.7726), tensor(2.7726))
     """
-    Q, K, queue = unit(Q, dim=-1), unit(K.detach(), dim=-1), queue.detach()
-    positives = products(Q, K) / temperature  # (V, V_K, N)
-    negatives = (Q @ queue.mT / temperature).logsumexp(-1)  # (V, N)
+    positives = pair_cosines(Q, K.detach()) / temperature  # (pairs v≠w, N)
+    (sums,) = logsumexp_products(unit_rows(Q).flatten(0, 1), queue.detach(), scale=1 / temperature)
+    negatives = sums.view(Q.shape[:2])
+    pairs = zip(positives, view_pairs(len(Q), len(K)), strict=True)
     return {
-        "alignment": -mean_over_pairs(positives),
-        "uniformity": mean_over_pairs(torch.logaddexp(positives, negatives[:, None])),
+        "alignment": -positives.mean(),
+        "uniformity": torch.stack([torch.logaddexp(s, negatives[v]) for s, (v, _) in pairs]).mean(),
     }

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.rows import pair_cosines
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -30,4 +30,4 @@ def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
     >>> simsiam(P, P.flip(0)), simsiam(P, P)
     ({'prediction': tensor(-1.)}, {'prediction': tensor(-0.)})
     """
-    return {"prediction": -mean_over_pairs(products(unit(P, dim=-1), unit(T.detach(), dim=-1)))}
+    return {"prediction": -pair_cosines(P, T.detach()).mean()}

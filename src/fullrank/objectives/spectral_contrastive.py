@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import off_diagonal
+from fullrank.objectives.rows import scatter, sum_of_squares
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -17,6 +17,7 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading eigenvectors of the graph that
     connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch, the loss has no
     lower bound, because the length of a sample orthogonal to all others is not limited; the authors' code limits the length of rows.
+    The cost is N·D·min(N, D): for N > 4/3 D, the sum comes from the matrices (D, D), and no matrix (N, N) exists.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
@@ -34,8 +35,11 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     {'alignment': tensor(-2.), 'uniformity': tensor(0.)}
     """
     Z1, Z2 = Z
-    N = len(Z1)
+    N, D = Z1.shape
+    positives = (Z1 * Z2).sum(-1)
+    # ‖Z₁Z₂ᵀ‖_F² = tr(Z₁ᵀZ₁ Z₂ᵀZ₂)
+    pairs = sum_of_squares(Z1 @ Z2.mT) if 3 * N <= 4 * D else (scatter(Z1) * scatter(Z2)).sum()
     return {
-        "alignment": -2 * (Z1 * Z2).sum(-1).mean(),
-        "uniformity": off_diagonal(Z1 @ Z2.mT).square().sum() / (N * (N - 1)),
+        "alignment": -2 * positives.mean(),
+        "uniformity": (pairs - positives.square().sum()) / (N * (N - 1)),
     }

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import mean_over_pairs, products
+from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -14,7 +14,7 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
-    The codes use all prototypes equally, so that complete collapse has loss log K.
+    The codes use all prototypes equally, so that complete collapse has loss log K. The cost and the memory are a few times V·N·K.
 
     Args:
         S: cosines between embeddings and K prototypes, for V ≥ 2 views of N samples; full-size views come first.
@@ -36,14 +36,15 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
     ({'prediction': tensor(1.3863)}, tensor(1.3863))
     """
     codes = sinkhorn(S[:full].detach(), epsilon=epsilon, iterations=iterations)
-    return {"prediction": -mean_over_pairs(products((S / temperature).log_softmax(-1), codes))}
+    return {"prediction": cross_entropies(S, codes, temperature=temperature).mean()}
 
 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
     """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
 
-    Each iteration first scales the prototypes, then the samples, in logarithms. Each `logsumexp` subtracts its maximum, so that no sum can
-    be zero; exp(S/epsilon) may underflow in a complete row or column, even after subtraction of one maximum.
+    Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could underflow in a
+    complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows are normalised by softmax: every
+    row and every column then has an entry of at least 1/K. The codes have no gradient.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.
@@ -62,8 +63,11 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
     """
-    log_Q = S / epsilon
-    for _ in range(iterations):
-        log_Q = log_Q - log_Q.logsumexp(-2, keepdim=True)
-        log_Q = log_Q - log_Q.logsumexp(-1, keepdim=True)
-    return log_Q.exp()
+    codes, sums = softmax_and_logsumexp(S - S.amax(-2, keepdim=True), temperature=epsilon)
+    for P, log_a in zip(codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True):  # a matrix alone is fastest
+        a = log_a.exp()  # (N)
+        for _ in range(iterations):
+            b = 1 / (P.mT @ a)  # (K)
+            a = 1 / (P @ b)
+        P.mul_(a[:, None]).mul_(b)  # pyright: ignore[reportPossiblyUnboundVariable]
+    return codes

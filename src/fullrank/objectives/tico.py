@@ -1,10 +1,14 @@
 """TiCo: agreement of the views, and a penalty on directions in which a running covariance is large."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.linalg import vecdot
 
-from fullrank.objectives.algebra import mean_over_pairs, products, unit
+from fullrank.objectives.closed_form import closed_form
+from fullrank.objectives.rows import pair_cosines, scatter, unit_rows
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
@@ -19,8 +23,41 @@ def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forge
     tensor([[0.2500, 0.0000],
             [0.0000, 0.2500]])
     """
-    rows = unit(Z, dim=-1).flatten(0, 1)
-    return forgetting * C + (1 - forgetting) * rows.mT @ rows / len(rows)
+    rows = unit_rows(Z).flatten(0, 1)
+    return forgetting * C + (1 - forgetting) / len(rows) * scatter(rows)
+
+
+def _penalty(U: Tensor, C: Tensor, *, forgetting: float) -> tuple[Tensor, Sequence[Tensor]]:
+    M, D = U.shape
+    if 2 * M < D:
+        UC, K = U @ (C + C.mT), U @ U.mT
+        return forgetting / (2 * M) * vecdot(UC, U).sum() + (1 - forgetting) / M**2 * vecdot(K, K).sum(), (UC, K)
+    S = U.mT @ U / M
+    return vecdot((forgetting * C).add_(S, alpha=1 - forgetting), S).sum(), (S,)
+
+
+def _penalty_gradient(
+    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, forgetting: float
+) -> tuple[Tensor, None]:
+    (U, C), (g,) = tensors, gradients
+    if len(saved) == 2:
+        UC, K = saved
+        return torch.addmm(UC, K, U, beta=forgetting / len(U), alpha=4 * (1 - forgetting) / len(U) ** 2).mul_(g), None
+    return U @ (C + C.mT).mul_(forgetting).add_(saved[0], alpha=4 * (1 - forgetting)).mul_(g / len(U)), None
+
+
+@closed_form(_penalty, _penalty_gradient)
+def penalty(U: Float[Tensor, "M D"], C: Float[Tensor, "D D"], *, forgetting: float) -> Float[Tensor, ""]:
+    """Return the mean of uᵀC′u, with C′ = forgetting · C + (1 − forgetting) · mean u uᵀ; C gets no gradient.
+
+    The mean of uᵀAu is tr(A UᵀU)/M, so that the value costs one product, UᵀU, and the gradient another; autograd makes five. If the rows
+    are few, UUᵀ is smaller.
+
+    >>> penalty(torch.eye(2), torch.eye(2), forgetting=0.5)
+    tensor(0.7500)
+    """
+    C = forgetting * C.detach() + (1 - forgetting) * U.mT @ U / len(U)
+    return (U @ C * U).sum(-1).mean()
 
 
 @stateful(ObjectiveState({"C": ("D D", torch.zeros)}, tico_covariance))
@@ -39,7 +76,8 @@ def tico(
         ℒ = mean_{v≠w} mean_i (1 − z_vi·sg t_wi) + covariance · mean_{v,i} z_viᵀ C′ z_vi
 
     with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the second term is
-    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring.
+    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring. The cost is V·N·D², and the
+    memory D², because the state C is a matrix (D, D).
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -60,9 +98,7 @@ def tico(
     >>> tico(Z, Z, torch.zeros(4, 4), forgetting=0.0)
     {'invariance': tensor(0.), 'covariance': tensor(2.)}
     """
-    C = tico_covariance(Z, C.detach(), forgetting=forgetting)
-    Z, T = unit(Z, dim=-1), unit(T.detach(), dim=-1)
     return {
-        "invariance": 1 - mean_over_pairs(products(Z, T)),
-        "covariance": covariance * (Z @ C * Z).sum(-1).mean(),
+        "invariance": 1 - pair_cosines(Z, T.detach()).mean(),
+        "covariance": covariance * penalty(unit_rows(Z).flatten(0, 1), C.detach(), forgetting=forgetting),
     }

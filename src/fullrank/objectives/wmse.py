@@ -5,7 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.algebra import centered, mean_over_pairs, products, unit
+from fullrank.objectives.algebra import centered
+from fullrank.objectives.rows import pair_cosines, scatter
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -16,6 +17,8 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,
 
         w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
+
+    The cost is V·N·D² + D³ for each slice and view, and the memory D²: whitening needs the whole covariance.
 
     Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to zero after
     whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of each view.
@@ -49,8 +52,8 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
             f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D} samples: "
             "use a larger batch or slice, fewer dimensions, or hyper.epsilon = 0.01"
         )
-    W = unit(whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon), dim=-1).flatten(1, 2)
-    return {"invariance": 2 - 2 * mean_over_pairs(products(W, W))}
+    W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon).flatten(1, 2)
+    return {"invariance": 2 - 2 * pair_cosines(W, W).mean()}
 
 
 def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V n D"]:
@@ -63,7 +66,7 @@ def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V
     """
     A = centered(Z)
     identity = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)
-    C = (1 - epsilon) * (A.mT @ A) / (Z.shape[-2] - 1) + epsilon * identity
+    C = (1 - epsilon) / (Z.shape[-2] - 1) * scatter(A) + epsilon * identity
     independent = linearly_independent(C.detach())
     C = torch.where(independent[..., :, None] & independent[..., None, :], C, identity)
     factor = torch.linalg.cholesky_ex(C).L
