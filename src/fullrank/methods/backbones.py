@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 import timm
 import torch
-import tyro
 from timm.models import build_model_with_cfg
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
 from fullrank.errors import UserError, suggest
+from fullrank.flag_types import parsed_by
 from fullrank.structure import Requirement, is_json, validate
 
 
@@ -31,13 +31,7 @@ def _json_object(words: list[str]) -> dict[str, Any]:
 Json = Annotated[
     dict[str, Any],
     Requirement("of JSON values with finite numbers", is_json),
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="JSON",
-        instance_from_str=_json_object,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda value: [json.dumps(value)],
-    ),
+    parsed_by(_json_object, json.dumps, dict, "JSON"),
 ]
 """A JSON object on the command line."""
 ModelName = Annotated[str, Requirement("that is a name in timm.list_models()", lambda name: bool(re.fullmatch(r"[\w.-]+", name, re.ASCII)))]

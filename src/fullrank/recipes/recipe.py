@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from fullrank.errors import UserError
+from fullrank.flag_types import Hidden
 from fullrank.images.source import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives.signature import tensor_names
@@ -143,15 +142,15 @@ class Recipe:
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
 
-    name: tyro.conf.Suppress[RunName] = "recipe"
+    name: Hidden[RunName] = "recipe"
     """Name of the recipe, and of the folder of its runs."""
-    objective: tyro.conf.Suppress[Text] = "frossl"
+    objective: Hidden[Text] = "frossl"
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
-    hyper: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
+    hyper: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
-    method_builder: tyro.conf.Suppress[Text] = ""
+    method_builder: Hidden[Text] = ""
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
-    method: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
+    method: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
     views: Annotated[tuple[ViewConfig, ...], Requirement("with at least one view", bool)] = (ViewConfig(),)
