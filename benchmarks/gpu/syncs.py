@@ -29,7 +29,7 @@ READING_OPERATIONS = {
 }
 READING_METHODS = ("tolist", "numpy", "cpu", "__array__", "__dlpack__")
 FACTORIES = ("tensor", "as_tensor", "asarray", "from_numpy")  # with a device: the values are copied there, and the host waits
-HOST_ARGUMENTS = {"_foreach_lerp", "index", "index_put", "index_put_", "_index_put_impl_"}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
 class SyncCounter:
@@ -89,12 +89,14 @@ class _Operations(TorchDispatchMode):
         marked = [self.counter.is_marked(tensor) for tensor in tensors]
         if any(marked):
             name = function.overloadpacket.__name__
-            if name in READING_OPERATIONS or (name in HOST_ARGUMENTS and _has_mask(args)):
+            if name in READING_OPERATIONS or (name in INDEXING and _has_mask(args)):
                 self.counter.count(name if name in READING_OPERATIONS else f"{name} with a boolean mask")
             elif not all(marked) and any(not m and t.dim() and t.numel() > 1 for t, m in zip(tensors, marked, strict=True)):
                 self.counter.count(f"{name} of tensors on the device and on the host")
             if name != "_local_scalar_dense":
                 self.counter.mark(*_tensors(out))
+        elif not tensors and torch._C._current_autograd_node() is not None:  # autograd makes zeros on the device of the gradient
+            self.counter.mark(*_tensors(out))
         return out
 
 
@@ -118,7 +120,7 @@ class _Functions(TorchFunctionMode):
                 self.counter.count("Tensor.to, a copy to the device that waits")
             out = out.clone()
             self.counter.mark(out)
-        elif first is None and kwargs.get("device") is not None:
+        elif first is None and isinstance(kwargs.get("device"), torch.device):  # the text "cpu" means the host
             if name in FACTORIES:
                 self.counter.count(f"torch.{name} on the device")
             self.counter.mark(*_tensors(out))
