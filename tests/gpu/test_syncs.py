@@ -8,6 +8,7 @@ from rich.console import Console
 
 import fullrank
 from benchmarks.gpu.syncs import SyncCounter, training_loop
+from benchmarks.gpu.training import without_waiting
 from fullrank.conformance.objective_case import loss_of, objective_case
 from fullrank.methods import ProjectorConfig
 from fullrank.monitoring.run_logger import RunLogger
@@ -115,7 +116,5 @@ def test_what_does_not_wait_is_not_counted():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
 def test_no_step_waits_for_a_gpu(objective, small, tmp_path):
-    from benchmarks.gpu.correctness import without_waiting
-
     with without_waiting():
         fullrank.pretrain(short(small, objective), out=tmp_path / "run", console=QUIET)
