@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import timing
 import torch
+
+import timing
 from fullrank.run import read_json, write_json
 
 Result = dict[str, Any]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-import fullrank.pretraining
 import torch
+
+import fullrank.pretraining
 from fullrank.data import SeededBatches
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
@@ -18,7 +19,6 @@ from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, fe
 from fullrank.monitoring.evaluation_plan import forward_flops
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.recipes import Recipe, assemble
-from fullrank.recipes.assemble import view_sizes
 from fullrank.training import Step, build_optimizer, fit
 
 LOG_EVERY = 10
@@ -37,7 +37,7 @@ class Training:
 
     def __post_init__(self) -> None:
         machine = replace(self.recipe.machine, compile=self.variant != "eager")
-        self.recipe = replace(self.recipe, machine=machine)
+        self.recipe = for_random_images(replace(self.recipe, machine=machine))
         self.fabric = launch_fabric(self.recipe)
         self.device = self.fabric.device
         self.images = self.images.to(self.device)
@@ -97,8 +97,8 @@ class Training:
     def peak(self, images_per_second: float) -> dict[str, Any]:
         """Return the operations per image, the share of the GPU's peak, and the peak of memory."""
         counted = assemble(replace(self.recipe, machine=replace(self.recipe.machine, compile=False))).method
-        sizes = view_sizes(self.recipe).items()
-        flops = 3 * sum(V * forward_flops(counted, self.recipe.data.channels, size, self.recipe.batch_size) for size, V in sizes)
+        channels, batch = self.recipe.data.channels, self.recipe.batch_size
+        flops = 3 * sum(view.count * forward_flops(counted, channels, view.size, batch) for view in self.recipe.views)
         teraflops = images_per_second * flops / 1e12
         found: dict[str, Any] = {"gigaflop_per_image": round(flops / 1e9, 3), "teraflops": round(teraflops, 2)}
         if self.device.type != "cuda":
@@ -123,11 +123,16 @@ def random_images(count: int, side: int, *, channels: int = 3, classes: int = 10
 
 
 def on_device(recipe: Recipe, device: torch.device, **machine: Any) -> Recipe:
-    """Return the recipe for a device, with the normalisation of random images if it has none; bf16 on a GPU."""
+    """Return the recipe for a device, on a GPU in bfloat16."""
     precision = "bf16-mixed" if device.type == "cuda" else "32-true"
     settings: dict[str, Any] = {"accelerator": device.type, "precision": precision, "devices": 1} | machine
-    data = recipe.data if recipe.data.mean else replace(recipe.data, mean=(0.5,) * 3, std=(0.25,) * 3)
-    return replace(recipe, data=data, machine=replace(recipe.machine, **settings))
+    return replace(recipe, machine=replace(recipe.machine, **settings))
+
+
+def for_random_images(recipe: Recipe) -> Recipe:
+    """Return the recipe with the normalisation of random images."""
+    mean, std = ((value,) * recipe.data.channels for value in (0.5, 0.25))
+    return replace(recipe, data=replace(recipe.data, mean=mean, std=std))
 
 
 def tiny(recipe: Recipe) -> Recipe:
