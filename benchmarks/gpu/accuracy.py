@@ -4,8 +4,8 @@ Each part is one run of `fullrank.pretrain` with the settings of a candidate and
 a run are judged, with its weights frozen. The time is that of the training loop with its log, its spectra and its checkpoints; compilation
 and the other work before the first steady step are counted apart, and judging is not part of it.
 
-First every candidate trains for the same short time, with one seed; the most accurate one then trains with other lengths and more seeds. The
-length decides the schedule, so the shortest run that reaches an accuracy gives its time.
+First every candidate trains for the same short time, with one seed; the most accurate one then trains with other lengths and more seeds.
+The length decides the schedule, so the shortest run that reaches an accuracy gives its time.
 """
 
 import statistics

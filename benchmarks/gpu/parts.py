@@ -77,8 +77,8 @@ class Results:
 def run(piece: str, parts: Iterable[Part], results: Results, *, deadline: float, notify: Callable[[str], Any] = print) -> bool:
     """Measure the parts of a piece that have no result yet; return whether all parts are done.
 
-    A part that raises an exception gets the exception as its result, and the next part begins. A part that is not finished at the deadline is
-    interrupted and has no result.
+    A part that raises an exception gets the exception as its result, and the next part begins. A part that is not finished at the deadline
+    is interrupted and has no result.
 
     Args:
         piece: the name of the piece.
