@@ -74,7 +74,7 @@ def parts(options: Options, results: Results) -> Iterator[Part]:
     """Yield the parts of this piece; the winner of the first ones decides the others."""
     candidates, epochs, lengths, seeds = CANDIDATES, EPOCHS, LENGTHS, SEEDS
     if options.smoke:
-        candidates, epochs, lengths, seeds = dict(list(CANDIDATES.items())[:2]), 1, (1, 2), (0, 1)
+        candidates, epochs, lengths, seeds = dict(list(CANDIDATES.items())[:1]), 1, (1,), (0, 1)
 
     def part(candidate: str, epochs: int, seed: int) -> Part:
         return Part(f"{candidate}, {epochs} epochs, seed {seed}", lambda: train(options, results, candidate, epochs, seed))

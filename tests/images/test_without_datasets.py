@@ -14,8 +14,13 @@ from fullrank.views import ViewConfig
 from rich.console import Console
 
 recipe = Recipe(
-    data=DataConfig(source=sys.argv[1], mean=(0.5,) * 3, std=(0.25,) * 3), views=(ViewConfig(size=8),), backbone=BackboneConfig(name="test_resnet"),
-    projector=ProjectorConfig(widths=(8,)), epochs=1, batch_size=12, checkpoints=1,
+    data=DataConfig(source=sys.argv[1], mean=(0.5,) * 3, std=(0.25,) * 3),
+    views=(ViewConfig(size=8),),
+    backbone=BackboneConfig(name="test_resnet"),
+    projector=ProjectorConfig(widths=(8,)),
+    epochs=1,
+    batch_size=12,
+    checkpoints=1,
 )
 run = pretrain(recipe, out=sys.argv[2], console=Console(quiet=True))
 scores = evaluate(run, probes=["knn"], baselines=False)
