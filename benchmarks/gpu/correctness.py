@@ -169,11 +169,11 @@ def check_resume(device: torch.device) -> Result:
 
 def check_alarm(device: torch.device) -> Result:
     """Plant a collapse (the invariance alone, with large steps) and require the alarm; a healthy run must raise none of a collapse."""
-    healthy = replace(small_run(device), epochs=3)
+    healthy = replace(small_run(device), epochs=6)
     planted = replace(
         with_objective(healthy, "vicreg"),
         hyper={"invariance": 25.0, "variance": 0.0, "covariance": 0.0},
-        optimizer=OptimizerConfig(name="adamw", lr=0.1),
+        optimizer=OptimizerConfig(name="adamw", lr=0.3),  # a hundred times that of the recipe; collapses within ten steps
     )
     alarms = {}
     with tempfile.TemporaryDirectory() as folder:

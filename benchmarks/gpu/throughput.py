@@ -24,7 +24,7 @@ PHASES = ROOT / "benchmarks" / "phases.py"
 
 def parts(options: Options) -> Iterator[Part]:
     """Yield the parts of this piece: first the whole range without compilation, then the other variants, then the phases."""
-    batches = (32,) if options.smoke else BATCHES
+    batches = (8,) if options.smoke else BATCHES
     for variant in VARIANTS[:1] if options.smoke else VARIANTS:
         for batch in batches:
             yield Part(f"{variant}, batch {batch}", lambda variant=variant, batch=batch: speed(options, variant, batch))
