@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-import timing
+from benchmarks import timing
 from fullrank.run import read_json, write_json
 
 Result = dict[str, Any]

@@ -54,7 +54,7 @@ class Training:
             self.method.compile()
         elif self.variant == "compiled, CUDA graphs":
             self.method.compile(mode="reduce-overhead")
-        self.wrapped = self.fabric.setup(self.method, self.optimizer)
+        self.wrapped: Any = self.fabric.setup(self.method, self.optimizer)
         self.done = 0
 
     def steps(self, count: int) -> Iterator[Step]:
@@ -70,7 +70,8 @@ class Training:
             device=self.device,
         )
         seeded = SeededBatches(batches, seed=recipe.seed, start=self.done)
-        for step in fit(self.fabric, *self.wrapped, seeded, lambda step: recipe.optimizer.lr, start=self.done):
+        method, optimizer = self.wrapped
+        for step in fit(self.fabric, method, optimizer, seeded, lambda step: recipe.optimizer.lr, start=self.done):
             self.probe.step(step.R.flatten(0, 1), step.labels.repeat(len(step.R)))
             unread.append(torch.stack(list(step.terms.values())))
             if step.step % LOG_EVERY == 0:

@@ -1,5 +1,7 @@
 import json
 import os
+import pickle
+import sys
 
 import datasets
 import numpy as np
@@ -53,6 +55,16 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
     assert large.open(3).tobytes() == small.open(3).tobytes()
     assert large.rows.files
     assert not small.rows.files
+    sent = pickle.dumps(large)  # as to a worker process, which maps the file again
+    assert len(sent) < len(pickle.dumps(small))
+    assert pickle.loads(sent).open(3).tobytes() == small.open(3).tobytes()
+
+
+def test_the_hub_without_the_datasets_library_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for source in (open_images, open_stream):
+        with pytest.raises(UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"):
+            source("hf:owner/name")
 
 
 def test_small_files_write_nothing_to_the_disk(parquet, tmp_path, monkeypatch):

@@ -103,12 +103,11 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
     Raises:
         UserError: the data set, split or column is unknown, or the source cannot be streamed.
     """
-    import datasets
-
     from fullrank.images.columns import read_columns
     from fullrank.images.parquet import check_expansion, parquet_columns, read_error
-    from fullrank.images.table import choose_columns, load_from_hub, parquet_files
+    from fullrank.images.table import choose_columns, import_datasets, load_from_hub, parquet_files
 
+    datasets = import_datasets()
     scheme, rest = parse_uri(source)
     root = None
     if scheme == "hf":

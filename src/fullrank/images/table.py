@@ -269,13 +269,28 @@ def hub_folders(name: str) -> list[str]:
     return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")]
 
 
+def import_datasets() -> Any:
+    """Import the `datasets` library, which takes a second, and return it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"hf:NAME and streams need the package datasets ({error}); install it, or give local files as parquet:PATH"
+        ) from error
+    return datasets
+
+
 def load_from_hub(name: str, **options: Any) -> Any:
     """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
 
     Raises:
         UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a cached copy.
     """
-    import datasets  # takes a second to import
+    datasets = import_datasets()
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
     path, _, configuration = name.partition(":")
