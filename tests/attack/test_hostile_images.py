@@ -33,7 +33,7 @@ def _small_bounds(monkeypatch, tmp_path):
     """Bounds that tiny bombs exceed."""
     monkeypatch.setattr(parquet, "MAX_BYTES_IN_MEMORY", 2**22)
     monkeypatch.setattr(parquet, "BATCH_BYTES", 2**21)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(parquet, "CACHE", tmp_path / "cache")
 
 
 def picture(k=0, format="PNG", mode="RGB", size=(12, 10), **options):

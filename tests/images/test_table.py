@@ -1,5 +1,7 @@
 import json
 import os
+import pickle
+import sys
 
 import datasets
 import numpy as np
@@ -47,19 +49,29 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
     path = parquet()
     small = open_images(path)["train"]
     monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 0)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     large = open_images(path)["train"]
     assert large.labels.tolist() == small.labels.tolist()
     assert large.open(3).tobytes() == small.open(3).tobytes()
-    assert large.images.cache_files
-    assert not small.images.cache_files
+    assert large.rows.files
+    assert not small.rows.files
+    sent = pickle.dumps(large)  # as to a worker process, which maps the file again
+    assert len(sent) < len(pickle.dumps(small))
+    assert pickle.loads(sent).open(3).tobytes() == small.open(3).tobytes()
+
+
+def test_the_hub_without_the_datasets_library_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for source in (open_images, open_stream):
+        with pytest.raises(UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"):
+            source("hf:owner/name")
 
 
 def test_small_files_write_nothing_to_the_disk(parquet, tmp_path, monkeypatch):
     path = parquet()
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     open_images(path)["train"].open(0).load()
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -68,7 +80,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(parquet, tmp_path, monkeypat
     path = parquet()
     monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 0)
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file" / "cache")
+    monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "file" / "cache")
     with pytest.raises(UserError, match="HF_HOME"):
         open_images(path)
 
@@ -137,10 +149,10 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
         assert (tmp_path / "x.parquet").stat().st_size < 2**16
         with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
             open_images(tmp_path / "x.parquet")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     images = open_images(tmp_path / "x.parquet", max_expansion=10**6)["all"]
     assert len(images) == 64
-    assert images.images.cache_files  # 16 MiB are more than the memory allows here
+    assert images.rows.files  # 16 MiB are more than the memory allows here
 
 
 @pytest.mark.parametrize("metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}'])

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from fullrank.errors import UserError
+from fullrank.flag_types import parsed_by
 from fullrank.structure import Requirement, is_json, validate
 
 
@@ -25,13 +24,7 @@ def _json_object(words: list[str]) -> dict[str, Any]:
 Json = Annotated[
     dict[str, Any],
     Requirement("of JSON values with finite numbers", is_json),
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="JSON",
-        instance_from_str=_json_object,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda value: [json.dumps(value)],
-    ),
+    parsed_by(_json_object, json.dumps, dict, "JSON"),
 ]
 """A JSON object on the command line."""
 ModelName = Annotated[str, Requirement("that is a name in timm.list_models()", lambda name: bool(re.fullmatch(r"[\w.-]+", name, re.ASCII)))]

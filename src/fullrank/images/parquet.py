@@ -7,24 +7,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import config
-from datasets.table import InMemoryTable, MemoryMappedTable
 from filelock import FileLock
+from huggingface_hub.constants import HF_HOME
 
 from fullrank.atomic import atomic_write
 from fullrank.config import MAX_EXPANSION
 from fullrank.errors import UserError
+from fullrank.images.columns import Column, Rows, read_columns
 from fullrank.images.files import check_regular
 
 MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
 BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary
 MAX_ROWS = 1000  # rows per batch
+CACHE = Path(os.getenv("HF_DATASETS_CACHE", os.path.join(HF_HOME, "datasets")))  # that of the `datasets` library
 
 
-def parquet_features(file: str) -> datasets.Features:
+def parquet_columns(file: str) -> dict[str, Column]:
     """Return the columns of a Parquet file, with the types in its `huggingface` metadata if there are any.
 
     Raises:
@@ -32,22 +32,20 @@ def parquet_features(file: str) -> datasets.Features:
     """
     try:
         check_regular(os.stat(file))
-        return datasets.Features.from_arrow_schema(pq.read_schema(file))
+        return read_columns(pq.read_schema(file))
     except Exception as error:  # strangers' metadata raise KeyError, TypeError, ValueError, …
         raise read_error(file, error) from error
 
 
-def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> datasets.Dataset:
+def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> Rows:
     """Read some columns of the files of one split.
 
     The size of a compressed file says little about the size of its rows, so the size is counted while reading. Columns of up to
-    `MAX_BYTES_IN_MEMORY` stay in memory; larger columns are written once to the cache of `datasets`, and memory-mapped.
+    `MAX_BYTES_IN_MEMORY` stay in memory; larger columns are written once to the cache of the `datasets` library, and memory-mapped.
 
     Raises:
         UserError: a file is unreadable or expands too much, the files have different columns, or the cache cannot be written.
     """
-    features = parquet_features(files[0])
-    chosen = datasets.Features({column: features[column] for column in columns})
     try:
         cached = _cache_path(files, columns)
         if not cached.exists():
@@ -61,16 +59,12 @@ def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion:
                     break
             else:
                 table = pa.Table.from_batches(batches, schema=None if batches else pq.read_schema(files[0]))
-                return _to_dataset(InMemoryTable(table.select(columns)), chosen)
-        return _to_dataset(MemoryMappedTable.from_file(str(cached)), chosen)
+                return Rows(table).select(columns)
+        return Rows(files=[cached]).select(columns)
     except UserError:
         raise
-    except Exception as error:  # Arrow and `datasets` raise many types for damaged files
+    except Exception as error:  # Arrow raises many types for damaged files
         raise read_error(files[0], error) from error
-
-
-def _to_dataset(table: Any, features: datasets.Features) -> datasets.Dataset:
-    return datasets.Dataset(table, info=datasets.DatasetInfo(features=features))
 
 
 def check_expansion(path: str, max_expansion: int) -> None:
@@ -86,12 +80,13 @@ def check_expansion(path: str, max_expansion: int) -> None:
 
 
 def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all files in order, a few at a time.
+    """Yield the rows of all files in order, a few at a time, with the metadata of the first file.
 
     Raises:
         UserError: the rows are larger than `max_expansion` times the files (and than 256 MiB).
     """
     allowed = max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY)
+    metadata = pq.read_schema(files[0]).metadata
     size = 0
     for path in files:
         check_regular(os.stat(path))
@@ -104,7 +99,7 @@ def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion:
                 for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
                     size += batch.nbytes
                     _check_expansion(path, size, allowed, max_expansion)
-                    yield batch.replace_schema_metadata(None)
+                    yield batch.replace_schema_metadata(metadata)
 
 
 def _uncompressed_bytes(group: Any, columns: Sequence[str]) -> int:
@@ -123,8 +118,8 @@ def _check_expansion(path: str, size: int, allowed: int, max_expansion: int) -> 
 def _cache_path(files: Sequence[str], columns: Sequence[str]) -> Path:
     """Return the Arrow file for these columns of these files, as they are now."""
     status = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
-    key = hashlib.sha256(json.dumps([status, list(columns)]).encode("utf-8", "surrogatepass")).hexdigest()
-    return Path(config.HF_DATASETS_CACHE) / "fullrank" / f"{key[:32]}.arrow"
+    key = hashlib.sha256(json.dumps(["with metadata", status, list(columns)]).encode("utf-8", "surrogatepass")).hexdigest()
+    return CACHE / "fullrank" / f"{key[:32]}.arrow"
 
 
 def _write(path: Path, first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> None:

@@ -46,7 +46,7 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     if scheme == "digits":
         splits: dict[str, Images] = {ALL: DigitImages()}
     elif scheme == "hf":
-        from fullrank.images.table import hub_folders, load_from_hub, table_splits  # `datasets` takes a second to import
+        from fullrank.images.table import hub_folders, load_from_hub, table_splits
 
         splits = table_splits(source, load_from_hub(rest), roots=hub_folders(rest), **options)
     else:

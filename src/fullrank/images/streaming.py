@@ -105,11 +105,11 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
     Raises:
         UserError: the data set, split or column is unknown, or the source cannot be streamed.
     """
-    import datasets
+    from fullrank.images.columns import read_columns
+    from fullrank.images.parquet import check_expansion, parquet_columns, read_error
+    from fullrank.images.table import choose_columns, import_datasets, load_from_hub, parquet_files
 
-    from fullrank.images.parquet import check_expansion, parquet_features, read_error
-    from fullrank.images.table import choose_columns, load_from_hub, parquet_files
-
+    datasets = import_datasets()
     scheme, rest = parse_uri(source)
     root = None
     if scheme == "hf":
@@ -117,7 +117,7 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
     elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
         files, root = parquet_files(found.root, found.files), os.path.realpath(found.root)
         for file in (file for members in files.values() for file in members):
-            parquet_features(file)
+            parquet_columns(file)
             check_expansion(file, options.get("max_expansion", MAX_EXPANSION))
         try:
             splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
@@ -128,8 +128,9 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
         raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
-    column, labels = choose_columns(rows.features, name, options)
-    classes = tuple(map(printable, getattr(rows.features[labels], "names", None) or ())) if labels else ()
+    columns = read_columns(rows.features.arrow_schema)
+    column, labels = choose_columns(columns, name, options)
+    classes = tuple(map(printable, columns[labels].names)) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])])
     if not isinstance(rows.features[column], datasets.Value):
         rows = rows.cast_column(column, datasets.Image(decode=False))

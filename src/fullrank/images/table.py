@@ -1,24 +1,22 @@
-"""Images in tables: Parquet files, data sets of the Hugging Face hub and of `save_to_disk`, read by the `datasets` library."""
+"""Images in tables: Parquet files, data sets of `save_to_disk`, and those of the Hugging Face hub, which the `datasets` library reads."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import config
-from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
+from fullrank.images.columns import Column, DatasetRows, Rows
 from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import check_regular
-from fullrank.images.parquet import first_line, parquet_features, read_error, read_parquet
+from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
@@ -27,16 +25,14 @@ MIN_ROWS = 20  # with fewer rows, the number of different labels says nothing
 
 
 class TableImages(Images):
-    """The rows of a `datasets.Dataset` with an image column and an optional label column.
+    """The rows of a table with an image column and an optional label column.
 
     Args:
         source: The source URI.
         split: Name of the split.
-        table: The rows.
+        rows: The rows.
         image: The image column.
-        label: The label column, or None.
-        labels: Labels of the rows and their names; by default those of the label column.
-        notes: What was decided about the labels.
+        label: Labels of the rows, the names of the classes, and what was decided about the labels.
         roots: Real paths of the folders that may contain the files which the rows name, the first for relative paths; None: any folder.
         max_pixels: Refuse an image with more pixels.
     """
@@ -45,7 +41,7 @@ class TableImages(Images):
         self,
         source: str,
         split: str,
-        table: datasets.Dataset,
+        rows: Rows,
         image: str,
         label: "_Labels",
         *,
@@ -54,8 +50,7 @@ class TableImages(Images):
     ):
         self.source = source if split == ALL else f"{source}[{split}]"
         self.split, self.image, self.roots, self.max_pixels = split, image, roots, max_pixels
-        rows = table.with_format(None).select_columns([image])
-        self.images = rows.cast_column(image, datasets.Image(decode=False)) if _is_image(rows.features[image]) else rows
+        self.rows = rows.select([image])
         self.labels, self.classes, self.notes = label
 
     def name(self, index: int) -> str:
@@ -63,7 +58,7 @@ class TableImages(Images):
 
     def open(self, index: int) -> RawImage:
         with convert_errors(self.name(index)):
-            cell = self.images[index][self.image]
+            cell = self.rows.cell(index, self.image)
         root = self.roots[0] if self.roots else None
         return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
 
@@ -71,64 +66,65 @@ class TableImages(Images):
 _Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # labels, classes, notes
 
 
-def image_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str:
+def image_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str:
     """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or of bytes.
 
     Raises:
         UserError: the column does not exist or has no images, or there are several image columns.
     """
     if requested is not None:
-        feature = pick(requested, features, f"column of {source}")
-        if _is_image(feature) or _is_bytes(feature):
+        column = pick(requested, columns, f"column of {source}")
+        if _is_image(column) or _is_bytes(column.type):
             return requested
-        raise UserError(f"column '{requested}' of {source} contains {feature}, expected image files (bytes, or `bytes` and `path`)")
-    found = [name for name, feature in features.items() if _is_image(feature)]
-    found = found or [name for name, feature in features.items() if _is_bytes(feature)]
+        raise UserError(f"column '{requested}' of {source} contains {column}, expected image files (bytes, or `bytes` and `path`)")
+    found = [name for name, column in columns.items() if _is_image(column)]
+    found = found or [name for name, column in columns.items() if _is_bytes(column.type)]
     if len(found) == 1:
         return found[0]
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
     raise UserError(
-        f"{source} has {count}; its columns are {', '.join(features)}; name the column with --data.image_column (image= in Python)"
+        f"{source} has {count}; its columns are {', '.join(columns)}; name the column with --data.image_column (image= in Python)"
     )
 
 
-def label_column(features: Mapping[str, Any], source: str, requested: str | None = None) -> str | None:
+def label_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str | None:
     """Return the name of the label column: `requested`, `label`, `labels`, `fine_label`, or the only ClassLabel column; or None.
 
     Raises:
         UserError: the requested column does not exist, or contains neither integers nor strings.
     """
     if requested is not None:
-        if _is_label(pick(requested, features, f"column of {source}")):
+        if _is_label(pick(requested, columns, f"column of {source}")):
             return requested
-        raise UserError(f"column '{requested}' of {source} contains {features[requested]}, expected integers, strings or a ClassLabel")
-    usable = [name for name in LABELS if name in features and _is_label(features[name])]
-    typed = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+        raise UserError(f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings or a ClassLabel")
+    usable = [name for name in LABELS if name in columns and _is_label(columns[name])]
+    typed = [name for name, column in columns.items() if column.kind == "label"]
     return usable[0] if usable else typed[0] if len(typed) == 1 else None
 
 
-def _is_image(feature: Any) -> bool:
-    if not isinstance(feature, dict):
-        return isinstance(feature, datasets.Image)
-    data, path = feature.get("bytes"), feature.get("path")
-    return (_is_bytes(data) or _has_type(data, "null")) and _has_type(path, "string", "large_string", "null")
+def _is_image(column: Column) -> bool:
+    if not pa.types.is_struct(column.type):
+        return False
+    fields = {field.name: field.type for field in column.type}
+    if not {"bytes", "path"} <= fields.keys():
+        return False
+    data, path = fields["bytes"], fields["path"]
+    return (_is_bytes(data) or pa.types.is_null(data)) and (_is_text(path) or pa.types.is_null(path))
 
 
-def _is_bytes(feature: Any) -> bool:
-    return _has_type(feature, "binary", "large_binary")
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def _has_type(feature: Any, *types: str) -> bool:
-    return isinstance(feature, datasets.Value) and feature.dtype in types
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_label(feature: Any) -> bool:
-    if isinstance(feature, datasets.ClassLabel):
-        return True
-    return isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint", "string", "large_string"))
+def _is_label(column: Column) -> bool:
+    return pa.types.is_integer(column.type) or _is_text(column.type)
 
 
-def read_labels(table: datasets.Dataset, column: str | None, *, requested: bool = False) -> _Labels:
+def read_labels(rows: Rows, column: str | None, *, requested: bool = False) -> _Labels:
     """Return the labels of the rows, the names of the classes, and a note for the user.
 
     Integers of -1 mean no label. Without a request for the column, integers or texts that seem to number or to describe the images are
@@ -137,13 +133,11 @@ def read_labels(table: datasets.Dataset, column: str | None, *, requested: bool 
     Raises:
         UserError: the column was requested, but its integers are too large for classes.
     """
-    none = np.full(len(table), -1, dtype=np.int64)
+    none = np.full(len(rows), -1, dtype=np.int64)
     if column is None:
         return none, (), ()
-    feature = table.features[column]
-    rows: Any = table.with_format("arrow").select_columns([column])
-    values = rows[:].column(column)  # as the indices of the data set select them
-    names = tuple(map(printable, getattr(feature, "names", None) or ()))
+    values = rows.column(column)
+    names = tuple(map(printable, rows.columns[column].names))
     reason = None if requested or names else _why_no_labels(values)
     largest = (
         None if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else pc.call_function("max", [values]).as_py()
@@ -174,20 +168,27 @@ def _why_no_labels(values: pa.ChunkedArray) -> str | None:
 
 
 def table_splits(
-    source: str, tables: Mapping[str, datasets.Dataset], *, roots: Sequence[str] | None, **options: Unpack[OpenOptions]
+    source: str, tables: Mapping[str, Any], *, roots: Sequence[str] | None, **options: Unpack[OpenOptions]
 ) -> dict[str, Images]:
     """Return the images of each split, in the given or detected image and label columns.
+
+    Args:
+        source: The source URI.
+        tables: `Rows` or a `datasets.Dataset` for each split.
+        roots: Real paths of the folders that may contain the files which the rows name; None: any folder.
+        options: How to read the source, see `open_images`.
 
     Raises:
         UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
     """
     splits: dict[str, Images] = {}
     for split, table in tables.items():
-        image, label = choose_columns(table.features, source, options)
+        rows = table if isinstance(table, Rows) else DatasetRows(table)
+        image, label = choose_columns(rows.columns, source, options)
         try:
-            labels = read_labels(table, label, requested=options.get("label") is not None)
+            labels = read_labels(rows, label, requested=options.get("label") is not None)
             max_pixels = options.get("max_pixels", MAX_PIXELS)
-            splits[split] = TableImages(source, split, table, image, labels, roots=roots, max_pixels=max_pixels)
+            splits[split] = TableImages(source, split, rows, image, labels, roots=roots, max_pixels=max_pixels)
         except UserError:
             raise
         except Exception as error:  # the rows of a stranger's table need not have the types that its metadata declare
@@ -195,7 +196,7 @@ def table_splits(
     return splits
 
 
-def choose_columns(features: Mapping[str, Any], source: str, options: OpenOptions) -> tuple[str, str | None]:
+def choose_columns(columns: Mapping[str, Column], source: str, options: OpenOptions) -> tuple[str, str | None]:
     """Return the image column and the label column; None: no labels.
 
     Raises:
@@ -204,8 +205,8 @@ def choose_columns(features: Mapping[str, Any], source: str, options: OpenOption
     labels = options.get("labels", "auto")
     if labels == "folders":
         raise UserError(f"data.labels is folders, but {source} is a table; expected auto or none, or --data.label_column NAME")
-    label = None if labels == "none" else label_column(features, source, options.get("label"))
-    return image_column(features, source, options.get("image")), label
+    label = None if labels == "none" else label_column(columns, source, options.get("label"))
+    return image_column(columns, source, options.get("image")), label
 
 
 def open_tables(source: str, kind: Literal["parquet", "arrow"], root: Path, files: list[str], options: OpenOptions) -> dict[str, Images]:
@@ -213,7 +214,7 @@ def open_tables(source: str, kind: Literal["parquet", "arrow"], root: Path, file
     tables = {}
     for split, members in (parquet_files(root, files) if kind == "parquet" else saved_files(root, files)).items():
         if kind == "parquet":
-            image, label = choose_columns(parquet_features(members[0]), source, options)
+            image, label = choose_columns(parquet_columns(members[0]), source, options)
             columns = [image] if label is None else [image, label]
             tables[split] = read_parquet(members, columns, max_expansion=options.get("max_expansion", MAX_EXPANSION))
         else:
@@ -233,7 +234,7 @@ def saved_files(root: Path, files: list[str]) -> dict[str, list[str]]:
     return groups
 
 
-def read_saved(files: list[str]) -> datasets.Dataset:
+def read_saved(files: list[str]) -> Rows:
     """Memory-map the Arrow files of one split.
 
     Raises:
@@ -248,8 +249,8 @@ def read_saved(files: list[str]) -> datasets.Dataset:
                     if batch.nbytes > 2 * os.stat(file).st_size:
                         raise ValueError("the file is compressed, which save_to_disk never does")
                     batch.validate(full=True)  # Arrow would read outside the file for offsets that lead there
-        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
-    except Exception as error:  # Arrow and `datasets` raise many types for damaged files
+        return Rows(files=files)
+    except Exception as error:  # Arrow raises many types for damaged files
         raise read_error(files[0], error) from error
 
 
@@ -266,7 +267,22 @@ def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
 def hub_folders(name: str) -> list[str]:
     """Return the folders that may contain the files which the rows of a data set of the hub name: its copy, and what it unpacked."""
     repository = name.partition(":")[0].replace("/", "--")
-    return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{config.HF_DATASETS_CACHE}/downloads")]
+    return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")]
+
+
+def import_datasets() -> Any:
+    """Import the `datasets` library, which takes a second, and return it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"hf:NAME and streams need the package datasets ({error}); install it, or give local files as parquet:PATH"
+        ) from error
+    return datasets
 
 
 def load_from_hub(name: str, **options: Any) -> Any:
@@ -275,6 +291,9 @@ def load_from_hub(name: str, **options: Any) -> Any:
     Raises:
         UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a cached copy.
     """
+    datasets = import_datasets()
+    from datasets.exceptions import DatasetNotFoundError, DatasetsError
+
     path, _, configuration = name.partition(":")
     try:
         return datasets.load_dataset(path, configuration or None, **options)
@@ -284,7 +303,7 @@ def load_from_hub(name: str, **options: Any) -> Any:
         ) from error
     except ConnectionError as error:
         raise UserError(
-            f"cannot reach the Hugging Face hub for '{path}', and {config.HF_DATASETS_CACHE} has no copy; "
+            f"cannot reach the Hugging Face hub for '{path}', and {CACHE} has no copy; "
             "load the data set once with a network, or give local files as parquet:PATH"
         ) from error
     except (ValueError, RuntimeError, OSError, DatasetsError) as error:

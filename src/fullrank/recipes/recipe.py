@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from fullrank.config import (
     MAX_EXPANSION,
     MAX_PIXELS,
@@ -19,6 +17,7 @@ from fullrank.config import (
     ViewConfig,
 )
 from fullrank.errors import UserError
+from fullrank.flag_types import Hidden
 from fullrank.recipes.functions import builder_signature, fill_defaults, import_function, is_imported, objective_signature
 from fullrank.signatures import tensor_names
 from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
@@ -144,15 +143,15 @@ class Recipe:
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
 
-    name: tyro.conf.Suppress[RunName] = "recipe"
+    name: Hidden[RunName] = "recipe"
     """Name of the recipe, and of the folder of its runs."""
-    objective: tyro.conf.Suppress[Text] = "frossl"
+    objective: Hidden[Text] = "frossl"
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
-    hyper: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
+    hyper: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
-    method_builder: tyro.conf.Suppress[Text] = ""
+    method_builder: Hidden[Text] = ""
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
-    method: tyro.conf.Suppress[JsonObject] = field(default_factory=dict)
+    method: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
     data: DataConfig = field(default_factory=DataConfig)
     views: Annotated[tuple[ViewConfig, ...], Requirement("with at least one view", bool)] = (ViewConfig(),)

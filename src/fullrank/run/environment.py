@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,25 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
 def platform_info() -> dict[str, Any]:
     """Return versions, hardware, command and commit."""
     return {
-        **{name: version(name) for name in PACKAGES},
+        **{name: installed_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(),
         "command": _without_home(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "commit": commit(),
     }
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed.
+
+    >>> installed_version("torch") == version("torch"), installed_version("no-such-package")
+    (True, None)
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a checkout on the import path, or a package that the run does not need
+        return None
 
 
 def _without_home(command: str) -> str:

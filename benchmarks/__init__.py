@@ -1,0 +1,1 @@
+"""Measurements of the library; benchmarks/README.md lists them."""

@@ -1,0 +1,207 @@
+"""Time to accuracy: how long FroSSL trains a ResNet-18 on CIFAR-10 until a linear probe, or kNN, reaches 80, 85 and 90 %.
+
+Each part is one run of `fullrank.pretrain` with the settings of a candidate and a seed. A quarter, half, three quarters and the whole of
+a run are judged, with its weights frozen. The time is that of the training loop with its log, its spectra and its checkpoints; compilation
+and the other work before the first steady step are counted apart, and judging is not part of it.
+
+First every candidate trains for the same short time, with one seed; the most accurate one then trains with other lengths and more seeds.
+The length decides the schedule, so the shortest run that reaches an accuracy gives its time.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+import fullrank
+from benchmarks.gpu.parts import Options, Part, Result, Results
+from benchmarks.gpu.training import on_device, synchronize, tiny
+from fullrank.evaluation.evaluate import FeatureSet
+from fullrank.evaluation.features import extract_features
+from fullrank.evaluation.knn import knn
+from fullrank.evaluation.linear import linear_probe_sgd
+from fullrank.images import MemoryImages, load_images, train_and_test
+from fullrank.loading import load
+from fullrank.methods import ProjectorConfig
+from fullrank.recipes import RECIPES, Recipe
+from fullrank.run import Run
+from fullrank.run.rows import TrainRow
+from fullrank.training import OptimizerConfig
+from fullrank.views import BlurConfig, CropConfig, JitterConfig
+
+Change = Callable[[Recipe], Recipe]
+LEVELS = (0.80, 0.85, 0.90)
+PROBES = ("linear", "kNN")
+EPOCHS = 20  # of the comparison of the candidates
+LENGTHS = (20, 40, 100, 200)  # epochs of the winner
+SEEDS = (0, 1, 2)
+CHECKPOINTS = 4
+MILD_JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+
+
+def with_views(recipe: Recipe, **changes: Any) -> Recipe:
+    """Return the recipe with other views."""
+    return replace(recipe, views=tuple(replace(view, **changes) for view in recipe.views))
+
+
+def with_batch(recipe: Recipe, batch: int) -> Recipe:
+    """Return the recipe with another batch, and a learning rate in proportion."""
+    lr = recipe.optimizer.lr * batch / recipe.batch_size
+    return replace(recipe, batch_size=batch, optimizer=replace(recipe.optimizer, lr=lr))
+
+
+CANDIDATES: dict[str, Change] = {
+    "recipe cifar10": lambda recipe: recipe,
+    "mild views": lambda recipe: with_views(
+        recipe, crop=CropConfig(scale=(0.2, 1.0)), jitter=MILD_JITTER, blur=BlurConfig(probability=0.0)
+    ),
+    "batch 512": lambda recipe: with_batch(recipe, 512),
+    "batch 1024": lambda recipe: with_batch(recipe, 1024),
+    "4 views, half the epochs": lambda recipe: replace(with_views(recipe, count=4), epochs=max(recipe.epochs // 2, 1)),
+    "projector 1024, 512": lambda recipe: replace(recipe, projector=ProjectorConfig(widths=(1024, 512))),
+    "projector 4096, 4096, 1024": lambda recipe: replace(recipe, projector=ProjectorConfig(widths=(4096, 4096, 1024))),
+    "SGD": lambda recipe: replace(recipe, optimizer=OptimizerConfig(name="sgd", lr=0.06, weight_decay=5e-4)),
+}
+
+
+def parts(options: Options, results: Results) -> Iterator[Part]:
+    """Yield the parts of this piece; the winner of the first ones decides the others."""
+    candidates, epochs, lengths, seeds = CANDIDATES, EPOCHS, LENGTHS, SEEDS
+    if options.smoke:
+        candidates, epochs, lengths, seeds = dict(list(CANDIDATES.items())[:1]), 1, (1,), (0, 1)
+
+    def part(candidate: str, epochs: int, seed: int) -> Part:
+        return Part(f"{candidate}, {epochs} epochs, seed {seed}", lambda: train(options, results, candidate, epochs, seed))
+
+    for candidate in candidates:
+        yield part(candidate, epochs, 0)
+    best = winner(results.parts("accuracy"), epochs)
+    if best is None:
+        return
+    for seed in seeds:
+        for length in lengths:
+            yield part(best, length, seed)
+
+
+def winner(results: dict[str, Result], epochs: int) -> str | None:
+    """Return the candidate with the highest accuracy (mean of both probes) after the comparison; within half a point, the fastest."""
+    found = [r for r in results.values() if r.get("epochs") == epochs and r.get("seed") == 0 and "error" not in r]
+    return max(found, key=lambda r: (round(200 * final(r)), -r["training_seconds"]))["candidate"] if found else None
+
+
+def final(result: Result) -> float:
+    """Return the mean accuracy of both probes at the end of a run."""
+    return statistics.mean(result["accuracies"][-1][probe] for probe in PROBES)
+
+
+def recipe_for(options: Options, candidate: str, epochs: int, seed: int, *, compile: bool) -> Recipe:
+    """Return the recipe of a part."""
+    recipe = on_device(RECIPES["digits" if options.smoke else "cifar10"], options.device, compile=compile)
+    recipe = tiny(recipe) if options.smoke else recipe
+    recipe = replace(recipe, epochs=epochs, schedule=replace(recipe.schedule, warmup=epochs / 10))
+    recipe = CANDIDATES[candidate](recipe)
+    return replace(recipe, seed=seed, checkpoints=CHECKPOINTS, keep_checkpoints=-1)
+
+
+def train(options: Options, results: Results, candidate: str, epochs: int, seed: int) -> Result:
+    """Train once, and judge the checkpoints."""
+    recipe = recipe_for(options, candidate, epochs, seed, compile=compiled_is_faster(results))
+    with tempfile.TemporaryDirectory() as folder:
+        run = fullrank.pretrain(recipe, None if options.smoke else options.data, out=Path(folder) / "run", console=Console(quiet=True))
+        synchronize()
+        startup, seconds = clock(run)
+        accuracies = []
+        for checkpoint in run.checkpoints:
+            scores = judge(options, run, checkpoint.step, seed)
+            accuracies.append({"step": checkpoint.step, "seconds": round(seconds(checkpoint.step), 2)} | scores)
+        return {
+            "candidate": candidate,
+            "epochs": epochs,
+            "seed": seed,
+            "batch": recipe.batch_size,
+            "compiled": recipe.machine.compile,
+            "precision": recipe.machine.precision,
+            "startup_seconds": round(startup, 2),
+            "training_seconds": accuracies[-1]["seconds"],
+            "loop_seconds": run.environment["duration_seconds"],
+            "spectrum_share": run.environment["spectrum_share"],
+            "accuracies": accuracies,
+        }
+
+
+def compiled_is_faster(results: Results) -> bool:
+    """Return whether the piece throughput has found the compiled method to be faster at a batch of 256."""
+    speeds = [results.parts("throughput").get(f"{variant}, batch 256", {}).get("images_per_second", 0) for variant in ("eager", "compiled")]
+    return speeds[1] > speeds[0]
+
+
+def clock(run: Run) -> tuple[float, Callable[[int], float]]:
+    """Return the seconds before the first steady step, and a function from a step to the seconds of steady training until that step.
+
+    The log has the mean speed since the first step, so step · batch / speed is the time at which a step was logged.
+    """
+    batch = run.recipe.batch_size
+    times = [(row.step, row.step * batch / row.images_per_second) for row in run.metrics if isinstance(row, TrainRow)]
+    (first, begun), (last, ended) = times[0], times[-1]
+    startup = max(begun - first * (ended - begun) / (last - first), 0.0) if last > first else 0.0
+
+    def seconds(step: int) -> float:
+        logged, time = min(times, key=lambda item: abs(item[0] - step))
+        return (time - startup) * step / logged
+
+    return startup, seconds
+
+
+@lru_cache(maxsize=1)
+def images_of(source: str, channels: int) -> tuple[MemoryImages, MemoryImages]:
+    """Return all training and test images, decoded."""
+    splits = train_and_test(source)
+    return load_images(splits.train, channels=channels), load_images(splits.test, channels=channels)
+
+
+def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
+    """Return the accuracies of the probes on the frozen backbone of a checkpoint."""
+    model = load(f"{run.path}@{step}")
+    images = images_of("digits" if options.smoke else str(options.data), run.recipe.data.channels)
+    features = FeatureSet("backbone", *(extract_features(model.backbone, each, model.preprocess, device=options.device) for each in images))
+    generator = torch.Generator().manual_seed(seed)
+    sgd = {"epochs": 2, "decay": (1,)} if options.smoke else {}
+    linear = linear_probe_sgd(*features.standardized(options.device), classes=10, generator=generator, **sgd)
+    return {"linear": linear.accuracy, "kNN": knn(*features.tensors(options.device)).accuracy}
+
+
+def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str, list[float]] | None:
+    """Return the settings that reach a level with all of their seeds in the shortest median time, with the seconds of each seed."""
+    groups: dict[str, list[float | None]] = {}
+    for result in results.values():
+        if "accuracies" in result:
+            reached = [row["seconds"] for row in result["accuracies"] if row[probe] >= level]
+            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(min(reached, default=None))
+    complete = {name: [t for t in times if t is not None] for name, times in groups.items() if None not in times}
+    most = max(map(len, complete.values()), default=0)
+    enough = {name: times for name, times in complete.items() if len(times) == most}
+    return min(enough.items(), key=lambda item: statistics.median(item[1])) if enough else None
+
+
+def rows(results: dict[str, Result]) -> list[list[str]]:
+    """Return the rows of the printed table: the time to each level, then the runs."""
+    table = []
+    for probe in PROBES:
+        for level in LEVELS if results else ():
+            found = times_to(results, probe, level)
+            text = f"{statistics.median(found[1]):.0f} s (n = {len(found[1])}, up to {max(found[1]):.0f} s)" if found else "not reached"
+            table.append([f"{probe} {level:.0%}", text, found[0] if found else ""])
+    for name, result in results.items():
+        if "accuracies" in result:
+            last = result["accuracies"][-1]
+            scores = ", ".join(f"{probe} {last[probe]:.1%}" for probe in PROBES)
+            table.append([name, scores, f"{result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"])
+        else:
+            table.append([name, "FAILED", str(result.get("error"))[:160]])
+    return table

@@ -1,0 +1,180 @@
+"""Training steps as a run takes them, without files: the library's own recipe, views, method, optimizer and loop."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import torch
+
+import fullrank.pretraining
+from fullrank.data import SeededBatches
+from fullrank.distributed import convert_sync_batchnorm
+from fullrank.evaluation import OnlineProbe
+from fullrank.images import MemoryImages, dataloader
+from fullrank.launch.devices import launch_fabric
+from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
+from fullrank.monitoring.evaluation_plan import forward_flops
+from fullrank.monitoring.run_logger import RunLogger
+from fullrank.recipes import Recipe, assemble
+from fullrank.training import Step, build_optimizer, fit
+
+LOG_EVERY = 10
+PEAK = {"H100": 989.0, "H200": 989.0, "A100": 312.0, "L40S": 362.0, "L4": 121.0, "4090": 165.0, "B200": 2250.0}
+"""Name of a GPU → dense bfloat16 TFLOP/s of its data sheet."""
+VARIANTS = ("eager", "compiled", "compiled, CUDA graphs")
+
+
+@dataclass
+class Training:
+    """A run in memory: its recipe, its networks and its loop."""
+
+    recipe: Recipe
+    images: MemoryImages
+    variant: str = "eager"
+
+    def __post_init__(self) -> None:
+        machine = replace(self.recipe.machine, compile=self.variant != "eager")
+        self.recipe = for_random_images(replace(self.recipe, machine=machine))
+        self.fabric = launch_fabric(self.recipe)
+        self.device = self.fabric.device
+        self.images = self.images.to(self.device)
+        assembly = assemble(self.recipe)
+        self.method, self.views = assembly.method, assembly.views
+        convert_sync_batchnorm(self.method)
+        self.method.to(self.device)
+        if machine.channels_last:
+            self.method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.optimizer = build_optimizer(self.recipe.optimizer, self.method)
+        self.probe = OnlineProbe(feature_dim(self.method.backbone), 10, lr=self.recipe.probe.lr).to(self.device)
+        self.method.training_length = TrainingLength(len(self.images) // self.recipe.batch_size, 0)
+        if self.variant == "compiled":
+            self.method.compile()
+        elif self.variant == "compiled, CUDA graphs":
+            self.method.compile(mode="reduce-overhead")
+        self.wrapped: Any = self.fabric.setup(self.method, self.optimizer)
+        self.done = 0
+
+    def steps(self, count: int) -> Iterator[Step]:
+        """Take `count` steps; the online probe takes its steps, and the terms are read every `LOG_EVERY` steps, as in a run."""
+        recipe, unread = self.recipe, []
+        batches = dataloader(
+            self.images,
+            self.views,
+            seed=recipe.seed,
+            batch_size=recipe.batch_size,
+            start=self.done,
+            stop=self.done + count,
+            device=self.device,
+        )
+        seeded = SeededBatches(batches, seed=recipe.seed, start=self.done)
+        method, optimizer = self.wrapped
+        for step in fit(self.fabric, method, optimizer, seeded, lambda step: recipe.optimizer.lr, start=self.done):
+            self.probe.step(step.R.flatten(0, 1), step.labels.repeat(len(step.R)))
+            unread.append(torch.stack(list(step.terms.values())))
+            if step.step % LOG_EVERY == 0:
+                torch.stack(unread).tolist()
+                unread.clear()
+            self.done = step.step
+            yield step
+
+    def time(self, *, warmup: int, count: int) -> dict[str, Any]:
+        """Return images per second of `count` steps after a warm-up, whose seconds include all compilation."""
+        started = time.perf_counter()
+        for _ in self.steps(warmup):
+            pass
+        synchronize()
+        warm = time.perf_counter()
+        for _ in self.steps(count):
+            pass
+        synchronize()
+        seconds = time.perf_counter() - warm
+        speed = count * self.recipe.batch_size / seconds
+        found = {"images_per_second": round(speed, 1), "milliseconds_per_step": round(1000 * seconds / count, 3)}
+        return found | {"warm_up_seconds": round(warm - started, 2), "steps": count} | self.peak(speed)
+
+    def peak(self, images_per_second: float) -> dict[str, Any]:
+        """Return the operations per image, the share of the GPU's peak, and the peak of memory."""
+        counted = assemble(replace(self.recipe, machine=replace(self.recipe.machine, compile=False))).method
+        channels, batch = self.recipe.data.channels, self.recipe.batch_size
+        flops = 3 * sum(view.count * forward_flops(counted, channels, view.size, batch) for view in self.recipe.views)
+        teraflops = images_per_second * flops / 1e12
+        found: dict[str, Any] = {"gigaflop_per_image": round(flops / 1e9, 3), "teraflops": round(teraflops, 2)}
+        if self.device.type != "cuda":
+            return found
+        name = torch.cuda.get_device_name(self.device)
+        peak = next((value for key, value in PEAK.items() if key in name), None)
+        memory = torch.cuda.max_memory_allocated(self.device) / 2**30
+        return found | {"share_of_peak": peak and round(teraflops / peak, 4), "peak_memory_gib": round(memory, 2)}
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def random_images(count: int, side: int, *, channels: int = 3, classes: int = 10) -> MemoryImages:
+    """Return random images with random labels."""
+    g = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (count, channels, side, side), dtype=torch.uint8, generator=g)
+    return MemoryImages(pixels, torch.randint(classes, (count,), generator=g), ("",) * count, tuple(map(str, range(classes))))
+
+
+def on_device(recipe: Recipe, device: torch.device, **machine: Any) -> Recipe:
+    """Return the recipe for a device, on a GPU in bfloat16."""
+    precision = "bf16-mixed" if device.type == "cuda" else "32-true"
+    settings: dict[str, Any] = {"accelerator": device.type, "precision": precision, "devices": 1} | machine
+    return replace(recipe, machine=replace(recipe.machine, **settings))
+
+
+def for_random_images(recipe: Recipe) -> Recipe:
+    """Return the recipe with the normalisation of random images."""
+    mean, std = ((value,) * recipe.data.channels for value in (0.5, 0.25))
+    return replace(recipe, data=replace(recipe.data, mean=mean, std=std))
+
+
+def tiny(recipe: Recipe) -> Recipe:
+    """Return the recipe with a network for a smoke test."""
+    backbone = BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
+    return replace(recipe, backbone=backbone, projector=ProjectorConfig(widths=(24, 16)), batch_size=32)
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Make it an error to wait for the GPU in the loop of `fullrank.pretrain`, except where the logger logs, evaluates or saves."""
+    stop_on_signals = fullrank.pretraining.stop_on_signals
+
+    @contextmanager
+    def strict() -> Iterator[Any]:
+        with stop_on_signals() as flag, sync_debug_mode("error"):
+            yield flag
+
+    def allowed(owner: Any, name: str) -> Any:
+        function = getattr(owner, name)
+
+        def relaxed(*args: Any, **kwargs: Any) -> Any:
+            with sync_debug_mode("default"):
+                return function(*args, **kwargs)
+
+        return mock.patch.object(owner, name, relaxed)
+
+    with ExitStack() as stack:
+        for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
+            stack.enter_context(allowed(RunLogger, name))
+        stack.enter_context(allowed(MemoryImages, "to"))  # the images are copied once, before the first step
+        stack.enter_context(mock.patch.object(fullrank.pretraining, "stop_on_signals", strict))
+        yield
+
+
+@contextmanager
+def sync_debug_mode(value: str) -> Iterator[None]:
+    """Set what torch does when the host waits for the GPU: "default", "warn" or "error"."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode(value)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

@@ -1,0 +1,120 @@
+"""No step makes the host wait for the device, except where it is logged; counted on the CPU, and on a GPU by torch itself."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+import fullrank
+from benchmarks.gpu.syncs import SyncCounter, training_loop
+from benchmarks.gpu.training import without_waiting
+from fullrank.conformance.objective_case import loss_of, objective_case
+from fullrank.methods import ProjectorConfig
+from fullrank.monitoring.run_logger import RunLogger
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import SpectrumConfig, with_objective
+
+QUIET = Console(quiet=True)
+METHODS = ("frossl", "moco", "swav", "dino", "directclr")  # projector alone, queue and teacher, prototypes, teacher's head, none
+
+
+def short(small, objective="frossl"):
+    """A run of three steps, of which only the last is logged."""
+    recipe = replace(small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=SpectrumConfig(samples=20, every=1000))
+    recipe = with_objective(replace(recipe, projector=ProjectorConfig(widths=(24, 16))), objective)
+    return replace(recipe, hyper=recipe.hyper | {"d0": 4}) if "d0" in recipe.hyper else recipe
+
+
+def count(recipe, path):
+    counter = SyncCounter()
+    with training_loop(counter):
+        fullrank.pretrain(recipe, out=path / "run", console=QUIET)
+    return counter.counts
+
+
+@pytest.mark.parametrize("objective", METHODS)
+def test_no_step_waits_for_the_device(objective, small, tmp_path):
+    assert not count(short(small, objective), tmp_path)
+
+
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+def test_no_objective_waits_for_the_device(name):
+    case, counter = objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None), SyncCounter()
+    tensors = {key: t.float().requires_grad_(key in case.embedding_names) for key, t in case.random_tensors(torch.Generator()).items()}
+    counter.mark(*tensors.values())
+    with counter.watching():
+        loss_of(case, tensors).backward()
+        case.next_state({key: t.detach() for key, t in tensors.items()})
+    assert not counter.counts
+
+
+PLANTED = {
+    "item": (lambda x: x.sum().item(), "_local_scalar_dense"),
+    "float": (lambda x: float(x.sum()), "_local_scalar_dense"),
+    "bool": (lambda x: bool(x.any()), "_local_scalar_dense"),
+    "tolist": (lambda x: x.tolist(), "Tensor.tolist"),
+    "cpu": (lambda x: x.cpu(), "Tensor.cpu"),
+    "to cpu": (lambda x: x.to("cpu"), "Tensor.to"),
+    "numpy": (lambda x: x.numpy(), "Tensor.numpy"),
+    "nonzero": (lambda x: x.nonzero(), "nonzero"),
+    "mask": (lambda x: x[x > 0], "index with a boolean mask"),
+    "unique": (lambda x: x.unique(), "_unique2"),
+    "a tensor of the host": (lambda x: x + torch.ones(x.shape), "add of tensors on the device and on the host"),
+    "a blocking copy": (lambda x: torch.ones(3).to(x.device), "Tensor.to, a copy to the device that waits"),
+    "a new tensor": (lambda x: torch.tensor([1.0, 2.0], device=x.device), "torch.tensor on the device"),
+    "cholesky": (lambda x: torch.linalg.cholesky(torch.eye(3, device=x.device)), "_linalg_check_errors"),
+}
+
+
+@pytest.mark.parametrize("name", list(PLANTED))
+def test_a_wait_is_counted(name):
+    wait, operation = PLANTED[name]
+    counter, x = SyncCounter(), torch.randn(5, 3)
+    counter.mark(x)
+    with counter.watching():
+        wait(x)
+        with counter.paused():
+            wait(x)
+    ((found, times),) = counter.counts.items()
+    assert found.endswith(f" {operation}")
+    assert times == 1
+
+
+def test_a_wait_that_is_planted_into_the_loop_is_counted_in_each_step(small, tmp_path, monkeypatch):
+    after_step, log_train = RunLogger.after_step, RunLogger.log_train
+
+    def waiting_step(self, step, **options):
+        step.R.sum().item()
+        self.run.method.backbone.conv1.weight[0, 0].tolist()
+        after_step(self, step, **options)
+
+    def waiting_log(self, step, probed):
+        step.R.sum().item()  # allowed
+        log_train(self, step, probed)
+
+    monkeypatch.setattr(RunLogger, "after_step", waiting_step)
+    monkeypatch.setattr(RunLogger, "log_train", waiting_log)
+    found = count(short(small), tmp_path)
+    assert {name.rpartition(" ")[2]: times for name, times in found.items()} == {"_local_scalar_dense": 3, "Tensor.tolist": 3}
+
+
+def test_what_does_not_wait_is_not_counted():
+    counter, x, host = SyncCounter(), torch.randn(5, 3), torch.arange(3.0)
+    counter.mark(x)
+    with counter.watching():
+        y = torch.where(x > 0, x, 0.0) @ torch.eye(3, device=x.device)
+        y[:, 1:].add_(torch.tensor(2.0))  # a host tensor without dimensions travels with the kernel
+        torch.linalg.cholesky_ex(torch.eye(3, device=x.device))
+        assert (host.tolist(), float(host.sum()), host[host > 1].tolist()) == ([0, 1, 2], 3, [2])
+    assert not counter.counts
+    assert counter.is_marked(y)
+    assert not counter.is_marked(host)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+def test_no_step_waits_for_a_gpu(objective, small, tmp_path):
+    with without_waiting():
+        fullrank.pretrain(short(small, objective), out=tmp_path / "run", console=QUIET)
