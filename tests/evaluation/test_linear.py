@@ -66,6 +66,20 @@ def test_the_penalty_is_chosen_for_held_out_data():
     assert choose_penalty(logistic.LogisticRegression(X_easy, y), penalties=(10.0, 1e-7))[0] == 1e-7
 
 
+def test_penalties_end_when_two_in_a_row_are_worse_than_the_best(monkeypatch):
+    """Each weaker penalty fits more of the noise; the last ones are the slowest to fit."""
+    generator = seeded()
+    y = torch.arange(400) % 2
+    X = torch.randn(400, 150, generator=generator)
+    X[:, 0] += 1.5 * (2 * y - 1)
+    fitted, fit = [], logistic.LogisticRegression.fit
+    monkeypatch.setattr(
+        logistic.LogisticRegression, "fit", lambda self, penalty, **other: fitted.append(penalty) or fit(self, penalty, **other)
+    )
+    best, _ = choose_penalty(logistic.LogisticRegression(X, y), penalties=(1.0, 1e-2, 1e-4, 1e-6, 1e-8))
+    assert (best, fitted) == (1.0, [1.0, 1e-2, 1e-4])
+
+
 def test_the_penalty_does_not_depend_on_the_test_set(data):
     X, y, X_test, y_test = data
     a = linear_probe(X, y, X_test, y_test)

@@ -163,7 +163,8 @@ def choose_penalty(
 ) -> tuple[float, Logistic | None]:
     """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest, and the classifier of the other rows.
 
-    Without held-out rows, it is the middle penalty. The accuracy needs no exact minimum, so these fits stop early.
+    Without held-out rows, it is the middle penalty. The accuracy needs no exact minimum, so these fits stop early. The penalties end when
+    two in a row are less accurate than the best one.
     """
     X, y = problem.features, problem.labels
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
@@ -171,10 +172,13 @@ def choose_penalty(
         return penalties[len(penalties) // 2], None
     X_held, y_held, classes = X[held_out], y[held_out], int(y.max()) + 1
     models: list[Logistic] = []
+    accuracies: list[float] = []
     for penalty in penalties:
         start = models[-1] if models else None
         models.append(problem.fit(penalty, rows=~held_out, start=start, iterations=iterations, tolerance=1e-5))
-    accuracies = [(model.logits(X_held, classes=classes).argmax(1) == y_held).double().mean().item() for model in models]
+        accuracies.append((models[-1].logits(X_held, classes=classes).argmax(1) == y_held).double().mean().item())
+        if max(accuracies[-2:]) < max(accuracies):  # two in a row are worse than the best one: weaker penalties overfit more
+            break
     best = int(np.argmax(accuracies))
     return penalties[best], models[best]
 

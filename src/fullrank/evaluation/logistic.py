@@ -115,7 +115,8 @@ class LogisticRegression:
         while True:
             factor, failure = torch.linalg.cholesky_ex(curvature * self._second_moment + ridge.diag())
             if not failure:
-                return lambda g: torch.cholesky_solve(g, factor)
+                factor = factor.to(self.X)  # the square root of the condition number is small enough for float32
+                return lambda g: torch.cholesky_solve(g.to(factor), factor).double()
             ridge *= 10  # equal features, and a penalty smaller than the rounding errors of their covariance
 
 
