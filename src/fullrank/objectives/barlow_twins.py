@@ -18,7 +18,7 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
 
     The cost is N·D·min(N, D): for 4 N < 3 D, ‖M‖_F² is the inner product of the Gram matrices (N, N) of the two views. The gradient is in
     closed form (`second_moments`), because under autograd M and the passes over Z would cost more than the products of the smaller side.
-    Memory is 2·N·D for the gradient and matrices of the smaller size.
+    Memory is 2·N·D for the gradient, as much for the columns in the Gram form, and matrices of the smaller size.
 
     Args:
         Z: embeddings of exactly two views of N samples.

@@ -36,7 +36,7 @@ def frossl(
     A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant column, and the
     gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed. The gradient is in
     closed form (`second_moments`), because under autograd the passes over Z would cost more than the matrix products; memory is V·N·D for
-    the gradient and two matrices of the smaller size for each view.
+    the gradient, as much for the scaled columns if N < D, and two matrices of the smaller size for each view.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.

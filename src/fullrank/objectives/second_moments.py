@@ -1,7 +1,8 @@
 """Second moments of the columns of embeddings, from which FroSSL, Barlow Twins and VICReg are built, with their gradient in closed form.
 
 The closed form exists because autograd passes over (V, N, D) numbers at each operation and keeps most results, which costs as much time as
-the matrix products themselves. The closed form works in blocks that stay in the cache, and saves no tensor of the size of the embeddings.
+the matrix products themselves. The closed form works in blocks that stay in the cache. It saves the scaled columns where the Gram matrix is
+used, and no tensor of the size of the embeddings elsewhere.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,36 +36,36 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
     V, N, D = Z.shape
     gram = _prefers_gram(N, D, between)
     mean, square, deviation = Z.new_zeros(3, V, 1, D)
+    if center:
+        mean = Z.mean(1, keepdim=True)
     factor = Z.new_ones(V, 1, D)
     if gram:
+        A = torch.empty_like(Z, memory_format=torch.contiguous_format)
+        for block in _blocks(D, N, Z):
+            torch.sub(Z[..., block], mean[..., block], out=A[..., block])
+            torch.sum(A[..., block].square(), 1, keepdim=True, out=square[..., block])
+        if scale:
+            factor = _inverse_norm(square, mean, N)
         products = Z.new_zeros(V, N, N)
         for block in _blocks(D, N, Z, accumulates=True):
-            z = Z[..., block]
-            if center:
-                mean[..., block] = z.mean(1, keepdim=True)
-            A = z - mean[..., block]
-            work = A.square()
-            square[..., block] = work.sum(1, keepdim=True)
             if scale:
-                factor[..., block] = _inverse_norm(square[..., block], mean[..., block], N)
-                A *= factor[..., block]
-            _add_gram(products, A)
-            deviation[..., block] = _squared_deviations(A, work)
+                A[..., block] *= factor[..., block]
+            _add_gram(products, A[..., block])
+            deviation[..., block] = _squared_deviations(A[..., block])
     else:
-        if center:
-            mean = Z.mean(1, keepdim=True)
         for block in _blocks(N, D, Z):
             square += (Z[:, block] - mean).square_().sum(1, keepdim=True)
         if scale:
             factor = _inverse_norm(square, mean, N)
         products = Z.new_zeros(1 if between else V, D, D)
         for block in _blocks(N, D, Z, accumulates=True):
-            A = (Z[:, block] - mean).mul_(factor)
+            rows = (Z[:, block] - mean).mul_(factor)
             if between:
-                products.baddbmm_(A[:1].mT, A[1:])
+                products.baddbmm_(rows[:1].mT, rows[1:])
             else:
-                _add_gram(products, A.mT)
-            deviation += _squared_deviations(A, torch.empty_like(A))
+                _add_gram(products, rows.mT)
+            deviation += _squared_deviations(rows)
+        A = Z  # made again in blocks: the products take longer than the passes
     if gram or not between:
         _mirror(products)
     if not gram:
@@ -79,7 +80,7 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
         off = products.square().sum((1, 2)) - diagonal.square().sum(1)
     if not scale:
         distance = distance + N * V * (mean - mean.mean(0)).square().sum((0, 1))
-    return (diagonal, off.squeeze(0) if between else off, distance), (mean, factor, diagonal, deviation, products)
+    return (diagonal, off.squeeze(0) if between else off, distance), (A, mean, factor, diagonal, deviation, products)
 
 
 def _backward(
@@ -99,7 +100,7 @@ def _backward(
     Between two views, products belong to the other view. Of scaled columns, G → (G − a (a · G)) / ‖a‖: the part along a vanishes.
     The columns of G have mean zero if those of A have, so that centring leaves G as it is.
     """
-    (Z,), (mean, factor, diagonal, deviation, products) = tensors, saved
+    (Z,), (A, mean, factor, diagonal, deviation, products) = tensors, saved
     grad_diagonal, grad_off, grad_distance = gradients
     V, N, D = Z.shape
     gram = _prefers_gram(N, D, between)
@@ -115,16 +116,15 @@ def _backward(
     if gram:
         K = 2 * grad_off * products.flip(0) if between else 4 * grad_off[:, None, None] * products
         for block in _blocks(D, N, Z):
-            A = (Z[..., block] - mean[..., block]).mul_(factor[..., block])
-            work = torch.empty_like(A)
-            g = _deviations(A, b[block])
-            if not scale:
-                g.addcmul_(A, a[..., block])
-            g.baddbmm_(K, A)
+            columns = A[..., block]
+            g = _deviations(columns, b[block])
             if scale:
-                torch.mul(A, g, out=work)
-                g.addcmul_(A, work.sum(1, keepdim=True), value=-1)
-            torch.addcmul(bias[..., block], g, factor[..., block], out=G[..., block])
+                g.baddbmm_(K, columns)
+                g.addcmul_(columns, (columns * g).sum(1, keepdim=True), value=-1)
+                torch.mul(g, factor[..., block], out=G[..., block])
+            else:
+                g.addcmul_(columns, a[..., block]).baddbmm_(K, columns)
+                torch.add(g, bias[..., block], out=G[..., block])
         return (G,)
     weight = 2 * grad_off if between else 4 * grad_off[:, None, None]
     C = (products[0].mT, products[0]) if between else products  # without a copy: weight and factor scale the product with A
@@ -134,11 +134,11 @@ def _backward(
         a, b = -(weight * along + b * own[:, None]) * factor, b * factor
     weight = weight * factor
     for block in _blocks(N, D, Z):
-        A = (Z[:, block] - mean).mul_(factor)
+        rows = (Z[:, block] - mean).mul_(factor)
         g = G[:, block]
         for v in range(V):
-            torch.mm(A[1 - v if between else v], C[v], out=g[v])
-        g.mul_(weight).addcmul_(A, a).add_(_deviations(A, b))
+            torch.mm(rows[1 - v if between else v], C[v], out=g[v])
+        g.mul_(weight).addcmul_(rows, a).add_(_deviations(rows, b))
         if not scale:
             g += bias
     return (G,)
@@ -164,7 +164,8 @@ def second_moments(Z: Float[Tensor, "V N D"], *, center: bool = True, scale: boo
 
     The matrix behind `off_diagonal` is the covariance (D, D) or the Gram matrix (N, N), whichever is cheaper. By the Gram matrix
     K_v = A_v A_vᵀ it is Σ_{i≠j} (a_i · a_j)² = ‖K‖_F² − Σ_d ‖a_d‖⁴, exact up to the rounding error of this difference, so that it can be
-    slightly negative. Forward and backward pass keep two matrices of this size for each view, and the gradient, beside their blocks.
+    slightly negative. Forward and backward pass keep two matrices of this size for each view and the gradient, and by
+    the Gram matrix also A.
 
     Args:
         Z: embeddings of V views of N samples.
@@ -206,16 +207,16 @@ def _deviations(A: Tensor, factor: Tensor) -> Tensor:
     """Return (A_v − mean over the views) · factor; for two views, the difference keeps the digits in which nearly equal views differ."""
     if len(A) != 2:
         return (A - A.mean(0)).mul_(factor)
-    deviations = (A[0] - A[1]) * (factor / 2).expand(2, 1, -1)
-    deviations[1].neg_()
-    return deviations
+    deviations = torch.empty_like(A, memory_format=torch.contiguous_format)
+    torch.neg(torch.sub(A[0], A[1], out=deviations[0]), out=deviations[1])
+    return deviations.mul_(factor / 2)
 
 
-def _squared_deviations(A: Tensor, work: Tensor) -> Tensor:
-    """Return Σ_n (A_v − mean over the views)², (V, 1, D), or (1, D) if it is equal for all views; `work` is overwritten."""
+def _squared_deviations(A: Tensor) -> Tensor:
+    """Return Σ_n (A_v − mean over the views)², (V, 1, D), or (1, D) if it is equal for all views."""
     if len(A) != 2:
-        return torch.sub(A, A.mean(0), out=work).square_().sum(1, keepdim=True)
-    return torch.sub(A[0], A[1], out=work[0]).square_().sum(0, keepdim=True) / 4
+        return (A - A.mean(0)).square_().sum(1, keepdim=True)
+    return (A[0] - A[1]).square_().sum(0, keepdim=True) / 4
 
 
 def _add_gram(K: Tensor, A: Tensor) -> None:
@@ -241,7 +242,7 @@ def _blocks(length: int, side: int, Z: Tensor, *, accumulates: bool = False) -> 
     On a CPU a block stays in the cache, but is not so small that a product is slow, or that it costs less than to add it to a matrix
     (side, side), if the blocks are accumulated. An accelerator gets few large blocks, so that it does not wait for calls.
     """
-    step = max(2**16 // max(side, 1), 256, side // 2 if accumulates else 0)
+    step = max(2**17 // max(side, 1), 256, side // 2 if accumulates else 0)
     if Z.device.type != "cpu":
         step = max(step, 2**26 // max(side * len(Z), 1))
     return (slice(start, start + step) for start in range(0, length, step))
