@@ -5,7 +5,7 @@
     python benchmarks/probe.py --data … --images 50000           # at full size: the path of penalties with scikit-learn takes minutes
 
 A probe fits five penalties to nine tenths of the features and the best one to all, as `fullrank evaluate` does. scikit-learn's solver is
-L-BFGS with 100 iterations per fit, each from the last solution, which this library used before. `equal objective` compares single fits:
+L-BFGS with 100 iterations per fit, each from the last solution. `equal objective` compares single fits:
 scikit-learn's L-BFGS runs until its objective is as low as ours. Its newton-cholesky needs a Hessian of (K·D)² numbers, so it takes part
 for few dimensions only, and saga for few features. Objectives and gradients are computed in float64. Times are CPU time on one thread.
 """
