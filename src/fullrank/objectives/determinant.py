@@ -18,8 +18,7 @@ def _logdet_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, epsilon: float
 ) -> tuple[Tensor]:
     (L,), (g,) = saved, gradients
-    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
-    return (torch.cholesky_solve((g[..., None, None] * identity).expand_as(L), L),)
+    return (torch.cholesky_solve(torch.diag_embed(g[..., None].expand(L.shape[:-1])), L),)  # g C⁻¹
 
 
 @closed_form(_logdet, _logdet_gradient)
@@ -36,5 +35,5 @@ def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]
 
 def _regular_cholesky(C: Tensor, epsilon: float) -> Tensor:
     rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-    ridge = rounding.clamp_min(epsilon)[..., None, None] * torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
-    return torch.linalg.cholesky_ex(C + ridge).L  # unlike `cholesky`, `cholesky_ex` does not synchronise and propagates NaN
+    ridge = rounding.clamp_min(epsilon)[..., None].expand(C.shape[:-1])
+    return torch.linalg.cholesky_ex(C + torch.diag_embed(ridge)).L  # unlike `cholesky`, `cholesky_ex` does not synchronise and propagates NaN

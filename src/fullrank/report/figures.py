@@ -106,7 +106,7 @@ def envelope_indices(values: Sequence[float | None], at_most: int) -> list[int]:
     The first and the last value stay too, and of the values that are None or not finite one of each stretch, as a gap.
 
     >>> envelope_indices([0.0, 9.0, 1.0, 2.0, 1.0, 2.0, -5.0, 2.0, 3.0], 6)
-    [0, 1, 6, 7, 8]
+    [0, 1, 2, 5, 6, 8]
     """
     n = len(values)
     if n <= max(at_most, 2):

@@ -1,14 +1,17 @@
 import ast
+import importlib
 import inspect
 import json
+import pkgutil
 from dataclasses import asdict
 
 import pytest
 import tyro
 
+from fullrank import config
 from fullrank.errors import UserError
 from fullrank.structure import structure
-from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, config
+from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 
 def test_a_config_equals_its_json_round_trip():
@@ -21,9 +24,10 @@ def test_a_config_can_be_given_on_the_command_line():
     assert view == ViewConfig(size=96, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(hue=0.05), blur=BlurConfig(probability=0.5))
 
 
-def test_every_field_has_a_docstring():
-    for node in ast.walk(ast.parse(inspect.getsource(config))):
-        if isinstance(node, ast.ClassDef):
+@pytest.mark.parametrize("module", [module.name for module in pkgutil.iter_modules(config.__path__)])
+def test_every_field_has_a_docstring(module):
+    for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(f"fullrank.config.{module}")))):
+        if isinstance(node, ast.ClassDef) and node.decorator_list:  # a dataclass
             for field, below in zip(node.body, [*node.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign):
                     assert isinstance(below, ast.Expr), ast.unparse(field)
