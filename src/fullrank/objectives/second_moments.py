@@ -33,7 +33,8 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
     With A = (Z − mean) · factor, off_diagonal is one of
     ‖A Aᵀ‖² − Σ_d ‖a_d‖⁴ for each view,   (A_1 A_1ᵀ) · (A_2 A_2ᵀ) − Σ_d (a_1d · a_2d)²,   ‖AᵀA without its diagonal‖²
 
-    The rounding error of a large mean is not small beside the columns. It is measured as the mean of Z − mean, and `shift` takes it out.
+    The rounding error of a large mean can be large beside the columns. It is the mean of Z − mean, and `shift` takes it out. Without that,
+    G in `_backward` would have a mean, and the distance of nearly equal views would be mostly error.
     """
     V, N, D = Z.shape
     gram = _prefers_gram(N, D, between)
@@ -53,7 +54,7 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
             if center:
                 error += rows.sum(1, keepdim=True) / N
             square += rows.square_().sum(1, keepdim=True)
-    square = (square - N * error.square()).clamp_min_(0)
+    square = (square - N * error.square()).clamp_min_(0)  # without the error
     factor = _inverse_norm(square, mean, N) if scale else torch.ones_like(mean)
     shift = -error * factor
     if gram:
