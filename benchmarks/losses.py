@@ -7,10 +7,11 @@
     python benchmarks/losses.py --objectives frossl vicreg --sizes 512x4096 --threads 1
 
 The contenders (`contenders.py`) alternate in one process (`timing.py`). Before, each formula must give the value and the gradients of
-the library, in float64. The unit of time is two matrix products per view, timed in the same rounds: for the Frobenius norm of a
-covariance these products cannot be avoided, the smaller of ZᵀZ and ZZᵀ, and its product with Z. The unit of memory is V·N·D, the embeddings
-themselves. W-MSE and CorInfoMax decompose a covariance, so they get at most 64 dimensions, as in a run. lightly is optional
-(`pip install --group bench .`). Each measurement replaces its section of `results/losses.json`.
+the library, in float64. The unit of time is two matrix products per view, timed in the same rounds: the smaller of ZᵀZ and ZZᵀ, and its
+product with Z. The Frobenius norm of a covariance needs both, but only a little more than half of the first, which is symmetric, so its
+cost can be less than 1. The unit of memory is V·N·D, the embeddings themselves. W-MSE and CorInfoMax decompose a covariance, so they get
+at most 64 dimensions, as in a run. lightly is optional (`pip install --group bench .`). Each measurement replaces its section of
+`results/losses.json`.
 """
 
 import argparse

@@ -116,6 +116,28 @@ def test_a_zero_row_equals_the_simple_form(name, simple, small_blocks):
     assert_equal(found, value_and_gradients(case, tensors))
 
 
+def test_a_batch_of_one_sample_has_the_gradient_of_the_simple_form(simple):
+    """The only row of a view has no others: log Σ exp is −∞, without gradient."""
+    case = case_of("directclr_paper")
+    tensors = tensors_of(case, N=1)
+    found = value_and_gradients(case, tensors)
+    simple()
+    assert_equal(found, value_and_gradients(case, tensors))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_softmax_keeps_small_probabilities_in_every_precision(dtype):
+    S = torch.tensor([[0.0, 5.0, 10.0], [0.0, 0.0, 1e4]], dtype=dtype)
+    P, sums = rows.softmax_and_logsumexp(S, temperature=1.0)
+    torch.testing.assert_close(P, S.softmax(-1))
+    torch.testing.assert_close(sums, S.logsumexp(-1))
+
+
+def test_a_missing_number_is_an_error(randn):
+    with pytest.raises(TypeError, match="scale"):
+        similarities.logsumexp_others(randn(4, 3))
+
+
 def test_functions_with_a_closed_form_pass_gradgradcheck(randn, small_blocks):
     A, B, Q = randn(2, 4, 3), randn(2, 4, 3), randn(2, 4, 3).softmax(-1)
     C = randn(3, 3)

@@ -14,7 +14,7 @@ from fullrank.objectives.second_moments import SecondMoments, _second_moments, c
 
 # (center, scale, between)
 OF_EACH_VIEW = [(True, True, False), (False, True, False), (True, False, False), (False, False, False)]
-BETWEEN_VIEWS = [(True, True, True), (True, False, True)]
+BETWEEN_VIEWS = [(True, True, True), (False, True, True)]
 OBJECTIVE_NAMES = ["frossl", "barlow_twins", "vicreg"]
 # Covariance or Gram matrix, of one or of several blocks and strips
 SHAPES = [(7, 4), (4, 7), (5, 5), (700, 3), (3, 300), (290, 280), (270, 300), (150, 400)]
@@ -75,6 +75,31 @@ def test_any_number_of_views(arguments, shape, V):
 @pytest.mark.parametrize("arguments", OF_EACH_VIEW + BETWEEN_VIEWS)
 def test_float32_is_exact_to_rounding(arguments, shape):
     assert_equal(embeddings(2, *shape, dtype=torch.float32), arguments, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(300, 40), (40, 300)])
+@pytest.mark.parametrize("arguments", [(True, True, False), (True, False, False), (True, True, True)])
+def test_a_large_mean_does_not_reach_the_gradient(arguments, shape):
+    """The mean 1000 has a rounding error of 3e-5, which is 0.3 % of the distance of the views."""
+    rng = torch.Generator().manual_seed(0)
+    Z = torch.randn(1, *shape, generator=rng) + 1000
+    Z = torch.cat([Z, Z + 0.01 * torch.randn(Z.shape, generator=rng)])
+    exact = Z.double().requires_grad_()
+    Z.requires_grad_()
+    moments, expected = closed_form(Z, *arguments), simple_form(exact, *arguments)
+    if arguments[1]:
+        moments, expected = moments[1:], expected[1:]  # the norm of scaled columns is constant
+    for moment, reference in zip(moments, expected, strict=True):
+        (gradient,) = torch.autograd.grad(moment.sum(), Z, retain_graph=True)
+        (exact_gradient,) = torch.autograd.grad(reference.sum(), exact, retain_graph=True)
+        assert (gradient - exact_gradient).norm() < 3e-5 * exact_gradient.norm()
+        torch.testing.assert_close(moment.double(), reference, rtol=1e-5, atol=0)
+
+
+def test_products_between_views_are_of_two_views_and_scaled_columns():
+    for V, scale in ((3, True), (2, False)):
+        with pytest.raises(AssertionError):
+            second_moments(torch.ones(V, 4, 3), scale=scale, between=True)
 
 
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
@@ -224,7 +249,7 @@ def test_no_tensor_is_larger_than_the_embeddings(objective, N, D):
 
 @pytest.mark.parametrize(("N", "D"), [(256, 2048), (2048, 256)])
 @pytest.mark.parametrize(("name", "arguments"), [("frossl", (True, True, False)), ("vicreg", (True, False, False))])
-def test_the_closed_form_writes_and_keeps_less_than_half_of_autograd(name, arguments, N, D):
+def test_the_closed_form_writes_less_than_three_quarters_and_keeps_less_than_half_of_autograd(name, arguments, N, D):
     closed = count(loss_of(OBJECTIVES[name]), N, D)
     autograd = count(lambda Z: torch.cat([m.flatten() for m in simple_form(Z, *arguments)]).sum(), N, D)
     assert closed.written < 0.75 * autograd.written
@@ -239,9 +264,10 @@ def test_the_symmetric_product_is_computed_by_nine_sixteenths(objective, N, D):
     assert count(loss_of(objective), N, D).multiplications == (9 / 16 + 1) * product
 
 
-@pytest.mark.parametrize(("N", "D", "products"), [(64, 512, 9 / 16 + 1), (512, 64, 3 / 2)])
+@pytest.mark.parametrize(("N", "D", "products"), [(64, 512, 2), (512, 64, 3 / 2)])
 def test_barlow_twins_multiplies_through_the_smaller_matrix(N, D, products):
-    assert count(loss_of(barlow_twins), N, D).multiplications <= 2 * N * D * min(N, D) * max(products, 2)
+    """A Gram matrix for each view, or one matrix between the views; and a product for each view in the gradient."""
+    assert count(loss_of(barlow_twins), N, D).multiplications == products * 2 * N * D * min(N, D)
 
 
 @pytest.mark.parametrize("objective", [frossl, barlow_twins, vicreg])

@@ -23,6 +23,14 @@ SAMPLES = (256, 512, 1024)
 DIMENSIONS = (64, 128, 256)
 """Numbers of dimensions D, at N = SAMPLES[1]. Each D is below N, so that whitening is defined."""
 REPEATS = 5
+QUEUE = 4096
+"""Rows of the queue of `count_operations`."""
+SMALL, LARGE = 64, (2**15, 2**16)
+"""Sizes of `counted_exponents`: one of N and D is small, the other grows."""
+PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
+"""Operation of torch → position of its first factor."""
+DECOMPOSITIONS = ("_linalg_eigh", "linalg_cholesky_ex", "cholesky_solve", "linalg_solve_triangular", "linalg_inv_ex", "_linalg_slogdet")
+"""Operations of torch that are counted as one product with a square matrix of their size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +138,6 @@ class OperationCount(TorchDispatchMode):
         return out
 
 
-PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
-"""Operation → position of its first factor."""
-DECOMPOSITIONS = ("_linalg_eigh", "linalg_cholesky_ex", "cholesky_solve", "linalg_solve_triangular", "linalg_inv_ex", "_linalg_slogdet")
-
-
 def count_operations(case: ObjectiveCase, *, N: int, D: int) -> int:
     """Return the number of operations of loss and gradient for two views, counted from shapes (`OperationCount`)."""
     case = replace(case, views=2)
@@ -145,11 +148,6 @@ def count_operations(case: ObjectiveCase, *, N: int, D: int) -> int:
     with OperationCount() as count:
         torch.autograd.grad(loss_of(case, tensors), [tensors[name] for name in case.embedding_names])
     return count.total()
-
-
-QUEUE = 4096
-"""Rows of the queue of `count_operations`."""
-SMALL, LARGE = 64, (2**15, 2**16)
 
 
 def counted_exponents(case_of: Callable[[int], ObjectiveCase]) -> tuple[float, float]:

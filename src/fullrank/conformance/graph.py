@@ -28,7 +28,7 @@ def check_compile(case: ObjectiveCase) -> list[CheckResult]:
         except Exception as error:  # of any type, from dynamo or from the function
             return [exception_result(name, error, remedy=REMEDY)]
     difference = max_abs((compiled[term] - expected[term]) / expected[term].abs().clamp_min(1) for term in expected)
-    same = difference <= 1e-12  # rounding: a compiled function may sum in another order
+    same = difference <= 1e-12  # in float64: a compiled function may sum in another order
     measured = "the same terms" if same else f"differs by {difference:.2g}"
     return [required(name, same, measured=measured, expected="fullgraph=True, the same terms", remedy=REMEDY)]
 

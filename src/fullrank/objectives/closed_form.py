@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fullrank.objectives.signature import hyperparameters
-
 F = TypeVar("F", bound=Callable[..., Any])
 Forward = Callable[..., tuple[Any, Sequence[Tensor]]]
 Backward = Callable[..., tuple[Tensor | None, ...]]
@@ -20,6 +18,7 @@ def closed_form(forward: Forward, backward: Backward) -> Callable[[F], F]:
 
     The decorated function is the simple form. It defines the value, and it is what autograd differentiates wherever more than a plain
     gradient is asked for: second derivatives, `torch.func`, forward mode, batched gradients, `torch.compile`, and lower precision.
+    Its tensors are positional; its numbers are keywords without default.
 
     Args:
         forward: (*tensors, **numbers) → output or outputs, and the tensors to save for the backward pass.
@@ -39,12 +38,12 @@ def closed_form(forward: Forward, backward: Backward) -> Callable[[F], F]:
     """
 
     def decorate(simple: F) -> F:
-        defaults = hyperparameters(simple)
-
         class ClosedForm(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, numbers: dict[str, Any], *tensors: Tensor) -> Any:
-                with torch._C.DisableTorchFunction():  # a mode sees one function, as it sees one operation of torch
+                # A mode sees one function, as it sees one operation of torch. Otherwise `fullrank check` would record each operation here,
+                # which runs without gradient, as a stop-gradient of the objective.
+                with torch._C.DisableTorchFunction():
                     outputs, saved = forward(*tensors, **numbers)
                 ctx.numbers, ctx.count = numbers, len(tensors)
                 ctx.save_for_backward(*tensors, *saved)
@@ -60,7 +59,7 @@ def closed_form(forward: Forward, backward: Backward) -> Callable[[F], F]:
 
         @wraps(simple)
         def function(*tensors: Tensor, **numbers: Any) -> Any:
-            return ClosedForm.apply(defaults | numbers, *tensors) if plain(*tensors) else simple(*tensors, **numbers)
+            return ClosedForm.apply(numbers, *tensors) if plain(*tensors) else simple(*tensors, **numbers)
 
         return function  # pyright: ignore[reportReturnType]
 
@@ -83,11 +82,12 @@ def plain(*tensors: Tensor) -> bool:
 
 
 def _transformed() -> bool:
+    """Return whether a transform of `torch.func` is active; torch has no public function for it."""
     return torch._C._are_functorch_transforms_active()
 
 
 def _batched(gradient: Tensor) -> bool:
-    """Return whether this is a batch of gradients, by `is_grads_batched` or by `vectorize`."""
+    """Return whether this is a batch of gradients, by `is_grads_batched` or by `vectorize`; torch has no public function for it."""
     return torch._C._functorch.is_legacy_batchedtensor(gradient)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -60,7 +60,7 @@ def moco(Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Te
     (tensor(2.7726), tensor(2.7726))
     """
     positives = pair_cosines(Q, K.detach()) / temperature  # (pairs v≠w, N)
-    (sums,) = logsumexp_products(unit_rows(Q).flatten(0, 1), queue.detach(), scale=1 / temperature)
+    (sums,) = logsumexp_products(unit_rows(Q).flatten(0, 1), queue.detach(), scale=1 / temperature, columns=False)
     negatives = sums.view(Q.shape[:2])
     pairs = zip(positives, view_pairs(len(Q), len(K)), strict=True)
     return {

@@ -97,17 +97,17 @@ def pair_cosines(A: Float[Tensor, "V N D"], B: Float[Tensor, "W N D"]) -> Float[
     return torch.stack([(A[v] * B[w]).sum(-1) for v, w in view_pairs(len(A), len(B))])
 
 
-def _second_moment(A: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+def _scatter(A: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
     return A.mT @ A, ()
 
 
-def _second_moment_gradient(
+def _scatter_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
 ) -> tuple[Tensor]:
     return (tensors[0] @ (gradients[0] + gradients[0].mT),)
 
 
-@closed_form(_second_moment, _second_moment_gradient)
+@closed_form(_scatter, _scatter_gradient)
 def scatter(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V D D"]:
     """Return AᵀA. Its gradient A (G + Gᵀ) costs one product; autograd makes two, because it does not know that both factors are A.
 
@@ -169,8 +169,8 @@ def sum_of_squares(A: Float[Tensor, "*N"]) -> Float[Tensor, ""]:
 def softmax_and_logsumexp(S: Float[Tensor, "*V N K"], *, temperature: float) -> tuple[Float[Tensor, "*V N K"], Float[Tensor, "*V N"]]:
     """Return softmax(S/temperature) and log Σ exp(S/temperature) of each row, without gradient.
 
-    One pass of exponentials gives both: the largest probability is exp(max − log Σ exp). Probabilities are at least about the smallest
-    normal number of the precision, because a processor computes ten times slower with smaller ones.
+    One pass of exponentials gives both: the largest probability is exp(max − log Σ exp). No probability is much smaller than the smallest
+    normal number of float32, because a processor computes ten times slower with smaller ones.
 
     >>> softmax_and_logsumexp(torch.tensor([[0.0, 0.0]]), temperature=0.1)  # log 2
     (tensor([[0.5000, 0.5000]]), tensor([0.6931]))
@@ -178,7 +178,7 @@ def softmax_and_logsumexp(S: Float[Tensor, "*V N K"], *, temperature: float) -> 
     with torch.no_grad():
         L = S / temperature
         top = L.amax(-1, keepdim=True)
-        P = L.clamp_min_(top + (math.log(torch.finfo(L.dtype).tiny) + 8)).softmax(-1)
+        P = L.clamp_min_(top + (math.log(torch.finfo(torch.float32).tiny) + 8)).softmax(-1)
         return P, (top - P.amax(-1, keepdim=True).log()).squeeze(-1)
 
 

@@ -20,8 +20,7 @@ def simclr(Z: Float[Tensor, "V N D"], *, temperature: float = 0.2) -> Terms:
         ℒ = − mean_a mean_{p ∈ P(a)} log ( exp s_ap / Σ_{b ≠ a} exp s_ab )
 
     which is the sum of alignment, − mean_a mean_p s_ap, and uniformity, mean_a log Σ_{b ≠ a} exp s_ab (Wang and Isola 2020).
-    The cost is (V N)² D. The cosines exist in blocks, of which at most `similarities.KEEP` numbers are kept, so that the memory is a few
-    times V·N·D for any batch.
+    The cost is (V N)² D. The cosines exist in blocks; the memory is a few times V·N·D, and at most `similarities.KEEP` cosines.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.

@@ -53,6 +53,7 @@ def others_gradient(
 ) -> tuple[Tensor]:
     """Return the gradient of `logsumexp_others`."""
     (U,), (sums, *kept), g = tensors, saved, scale * gradients[0]
+    sums = sums.masked_fill(sums == -torch.inf, 0)  # a row alone has no others: its probabilities are exp(−∞ − 0), not exp(−∞ + ∞)
     dU = torch.zeros_like(U, memory_format=torch.contiguous_format)
     for i, (rows, columns) in enumerate(upper_blocks(U)):
         S = kept[i] if kept else _others_block(U, rows, columns, scale)
@@ -115,9 +116,7 @@ def _products_gradient(
 
 
 @closed_form(_products, _products_gradient)
-def logsumexp_products(
-    A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, scale: float, columns: bool = False
-) -> tuple[Float[Tensor, " _"], ...]:
+def logsumexp_products(A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, scale: float, columns: bool) -> tuple[Float[Tensor, " _"], ...]:
     """Return log Σ_b exp(scale · a·b) for each row a of A, and with `columns` log Σ_a exp(scale · a·b) for each row b of B.
 
     >>> logsumexp_products(torch.eye(2), torch.zeros(3, 2), scale=5.0, columns=True)  # log 3, log 2

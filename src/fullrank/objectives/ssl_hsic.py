@@ -24,9 +24,8 @@ def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_s
         HSIC(Z, Y) = mean_{v≠w} mean_i k(z_vi, z_wi) − mean_{a,b} K_ab        HSIC(Z, Z) = ‖HKH‖_F²/n²
         ℒ = − HSIC(Z, Y) + regularization · √HSIC(Z, Z)
 
-    Complete collapse has loss 0 and no gradient. The cost is (V N)² D; the kernel exists in blocks, of which at most
-    `similarities.KEEP` numbers are kept, so that the memory is a few times V·N·D for any batch. A joint
-    rotation and the length of rows do not change the loss.
+    Complete collapse has loss 0 and no gradient. A joint rotation and the length of rows do not change the loss. The cost is (V N)² D.
+    The kernel exists in blocks; the memory is a few times V·N·D, and at most `similarities.KEEP` numbers of the kernel.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.

@@ -1,5 +1,6 @@
 """SwAV: predict from each view the cluster assignment of another view of the sample; the clusters have equal sizes."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -65,9 +66,9 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     """
     codes, sums = softmax_and_logsumexp(S - S.amax(-2, keepdim=True), temperature=epsilon)
     for P, log_a in zip(codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True):  # a matrix alone is fastest
-        a = log_a.exp()  # (N)
+        a, b = log_a.exp(), torch.ones_like(P[0])  # (N) and (K)
         for _ in range(iterations):
-            b = 1 / (P.mT @ a)  # (K)
+            b = 1 / (P.mT @ a)
             a = 1 / (P @ b)
-        P.mul_(a[:, None]).mul_(b)  # pyright: ignore[reportPossiblyUnboundVariable]
+        P.mul_(a[:, None]).mul_(b)
     return codes

@@ -29,7 +29,7 @@ def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forge
 
 def _penalty(U: Tensor, C: Tensor, *, forgetting: float) -> tuple[Tensor, Sequence[Tensor]]:
     M, D = U.shape
-    if 2 * M < D:
+    if 2 * M < D:  # both passes multiply M D² + 2 M² D times; else 2 M D²
         UC, K = U @ (C + C.mT), U @ U.mT
         return forgetting / (2 * M) * vecdot(UC, U).sum() + (1 - forgetting) / M**2 * vecdot(K, K).sum(), (UC, K)
     S = U.mT @ U / M
@@ -40,18 +40,20 @@ def _penalty_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, forgetting: float
 ) -> tuple[Tensor, None]:
     (U, C), (g,) = tensors, gradients
-    if len(saved) == 2:
+    M, D = U.shape
+    if 2 * M < D:
         UC, K = saved
-        return torch.addmm(UC, K, U, beta=forgetting / len(U), alpha=4 * (1 - forgetting) / len(U) ** 2).mul_(g), None
-    return U @ (C + C.mT).mul_(forgetting).add_(saved[0], alpha=4 * (1 - forgetting)).mul_(g / len(U)), None
+        return torch.addmm(UC, K, U, beta=forgetting / M, alpha=4 * (1 - forgetting) / M**2).mul_(g), None
+    (S,) = saved
+    return U @ (C + C.mT).mul_(forgetting).add_(S, alpha=4 * (1 - forgetting)).mul_(g / M), None
 
 
 @closed_form(_penalty, _penalty_gradient)
 def penalty(U: Float[Tensor, "M D"], C: Float[Tensor, "D D"], *, forgetting: float) -> Float[Tensor, ""]:
     """Return the mean of uᵀC′u, with C′ = forgetting · C + (1 − forgetting) · mean u uᵀ; C gets no gradient.
 
-    The mean of uᵀAu is tr(A UᵀU)/M, so that the value costs one product, UᵀU, and the gradient another; autograd makes five. If the rows
-    are few, UUᵀ is smaller.
+    The mean of uᵀAu is tr(A UᵀU)/M, so the value costs one product, UᵀU, and the gradient another; autograd makes five. For 2 M < D the
+    value uses UUᵀ, which is smaller.
 
     >>> penalty(torch.eye(2), torch.eye(2), forgetting=0.5)
     tensor(0.7500)

@@ -24,7 +24,8 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
 
     The cost is N·D·min(N, D): for N < D, Σ_{i≠j} C_ij² comes from the Gram matrix (N, N), with a rounding error relative to Σ_ij C_ij². The
     gradient is in closed form (`second_moments`), because under autograd C and the passes over Z would cost more than the products of
-    the smaller side. Memory is 2·N·D for the gradient, as much for A if N < D, and two matrices of the smaller size for each view.
+    the smaller side. Memory is 2·N·D for the gradient, as much for the centred columns if N < D, and two matrices of the smaller size for
+    each view.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
