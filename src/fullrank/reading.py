@@ -45,14 +45,10 @@ def special_kind(status: os.stat_result) -> str | None:
     >>> special_kind(os.stat("."))
     'a folder'
     """
-    kinds = {
-        stat.S_IFIFO: "a FIFO",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-        stat.S_IFDIR: "a folder",
-    }
-    return None if stat.S_ISREG(status.st_mode) else kinds.get(stat.S_IFMT(status.st_mode), "a special file")
+    return None if stat.S_ISREG(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
+
+
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
 def parse_json(text: str) -> Any:
