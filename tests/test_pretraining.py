@@ -24,6 +24,7 @@ from fullrank import pretraining
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
+from fullrank.launch.precision import resolve_precision
 from fullrank.methods import BackboneConfig
 from fullrank.monitoring.run_logger import RunLogger
 from fullrank.pretraining import preview
@@ -55,7 +56,7 @@ def test_the_stored_recipe_is_complete_and_equal(run, small):
     assert stored["optimizer"].keys() == {"name", "lr", "weight_decay", "momentum", "trust_coefficient", "trust_clip"}
     assert run.recipe == from_file(stored)
     measured = replace(small.data, **{name: getattr(run.recipe.data, name) for name in ("mean", "std", "bits")})
-    assert run.recipe == replace(small, data=measured, machine=replace(small.machine, precision="32-true"))  # chosen by 'auto'
+    assert run.recipe == replace(small, data=measured, machine=replace(small.machine, precision=resolve_precision(small)))
     assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
 
 

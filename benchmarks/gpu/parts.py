@@ -16,6 +16,7 @@ from fullrank.run import read_json, write_json
 
 Result = dict[str, Any]
 SMOKE = "smoke test on a CPU"
+UNFINISHED = "unfinished_seconds"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,16 @@ class Results:
 
     def parts(self, piece: str) -> dict[str, Result]:
         """Return the results of a piece by the names of its parts, in the order in which they were measured."""
-        return self.pieces.get(piece, {})
+        return {name: result for name, result in self.pieces.get(piece, {}).items() if UNFINISHED not in result}
 
     def is_done(self, piece: str, part: str) -> bool:
         """Return whether a part has a result; a failed part has none if it is to be measured again."""
         found = self.parts(piece).get(part)
         return found is not None and not (self.retry and "error" in found)
+
+    def unfinished_seconds(self, piece: str, part: str) -> float:
+        """Return the time after which a part was interrupted, 0 if it was not."""
+        return self.pieces.get(piece, {}).get(part, {}).get(UNFINISHED, 0.0)
 
     def add(self, piece: str, part: str, result: Result) -> None:
         """Write the result of a part."""
@@ -78,7 +83,8 @@ def run(piece: str, parts: Iterable[Part], results: Results, *, deadline: float,
     """Measure the parts of a piece that have no result yet; return whether all parts are done.
 
     A part that raises an exception gets the exception as its result, and the next part begins. A part that is not finished at the deadline
-    is interrupted and has no result.
+    is interrupted and has no result. A part that did not finish in as much time as is left is passed over, so that it does not keep all
+    later parts from being measured.
 
     Args:
         piece: the name of the piece.
@@ -91,13 +97,19 @@ def run(piece: str, parts: Iterable[Part], results: Results, *, deadline: float,
     for part in parts:
         if results.is_done(piece, part.name):
             continue
-        if time.monotonic() >= deadline:
-            return False
         started = time.monotonic()
+        if started >= deadline:
+            return False
+        if (needed := results.unfinished_seconds(piece, part.name)) > 0.9 * (deadline - started):
+            notify(f"{piece}: {part.name}: passed over, not finished in {needed:.0f} s before; give more --minutes")
+            complete = False
+            continue
         try:
             with interrupted_at(deadline):
                 result = part.measure()
         except OutOfTime:
+            spent = max(time.monotonic() - started, results.unfinished_seconds(piece, part.name))
+            results.add(piece, part.name, {UNFINISHED: round(spent, 2)})
             notify(f"{piece}: {part.name}: not finished in the time of this call")
             return False
         except Exception as error:

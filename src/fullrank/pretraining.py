@@ -26,7 +26,7 @@ from fullrank.images.parallel import refuse_reimported_script
 from fullrank.launch.devices import launch_fabric, resolve_devices
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
-from fullrank.launch.precision import choose_precision, resolve_precision
+from fullrank.launch.precision import choose_precision, require_one_precision, resolve_precision
 from fullrank.launch.process import ProcessSpec
 from fullrank.launch.signals import stop_on_signals
 from fullrank.methods import Method, TrainingLength, feature_dim
@@ -198,12 +198,13 @@ def train_on_rank(
         console: where the first process prints.
         on_path: function that the first process calls with the run directory before the first step.
     """
-    # The networks come first, because the precision depends on them
+    # The networks come first, because the precision depends on them, and Fabric on the precision
     recipe = import_code(recipe, trust)
     method = build_method(recipe)
     asked = recipe.machine.precision
     recipe = recipe if resume else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
+    require_one_precision(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
         # Checkpoint

@@ -1,6 +1,8 @@
 """Reading of text files that may come from a stranger: only regular files of a sensible size, so that reading ends."""
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,20 @@ def check_file(path: Path) -> None:
     Raises:
         OSError: it is.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(f"it is a {'folder' if path.is_dir() else 'device'}, expected a file")
+    if path.exists() and (kind := special_kind(os.stat(path))):
+        raise OSError(f"it is {kind}, expected a file")
+
+
+def special_kind(status: os.stat_result) -> str | None:
+    """Return what a path is that is not a regular file, None for a regular file.
+
+    >>> special_kind(os.stat("."))
+    'a folder'
+    """
+    return None if stat.S_ISREG(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
+
+
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
 def parse_json(text: str) -> Any:

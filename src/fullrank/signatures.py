@@ -43,6 +43,7 @@ def declared_objective(name: str) -> Callable[..., Any]:
     >>> inspect.signature(declared_objective("simclr"))
     <Signature (Z, *, temperature: float = 0.2)>
     """
+    assert name in objective_names(), f"'{name}' is no objective of the library"  # the name is a part of the path of the file
     return _declared(f"objectives/{name}.py", name)
 
 

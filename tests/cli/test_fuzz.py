@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fullrank.cli import main
-from fullrank.cli.pretrain import read_arguments
+from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.errors import UserError
 from fullrank.recipes import RECIPES, Recipe, check, from_dict, read_recipe, to_dict, with_choices
 from fullrank.recipes.recipe import flatten

@@ -111,6 +111,15 @@ def test_logits_of_classes_without_labels_are_minus_infinity(data, classes):
     assert np.array_equal(logits.argmax(1), oracle.predict(X_test))
 
 
+@pytest.mark.parametrize(("value", "message"), [(torch.nan, "NaN or infinite"), (torch.inf, "NaN or infinite"), (1e30, "standardise")])
+def test_features_without_an_optimum_are_one_line(data, value, message):
+    X, y, X_test, y_test = data
+    X = X.clone()
+    X[3, 1] = value
+    with pytest.raises(UserError, match=message):
+        linear_probe(X.float(), y, X_test.float(), y_test)
+
+
 def test_one_class_raises(data):
     X, _, X_test, y_test = data
     with pytest.raises(UserError, match="two or more classes, got 1"):

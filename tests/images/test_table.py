@@ -155,12 +155,18 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     assert images.rows.files  # 16 MiB are more than the memory allows here
 
 
-@pytest.mark.parametrize("metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}'])
+@pytest.mark.parametrize("metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}', "[" * 100_000])
 def test_bad_metadata_are_one_line(tmp_path, metadata):
     table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})
     pq.write_table(table, tmp_path / "x.parquet")
     with pytest.raises(UserError, match="cannot read Parquet"):
         open_images(tmp_path / "x.parquet")
+    folder = tmp_path / "saved"  # as `save_to_disk` writes it
+    folder.mkdir()
+    with pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(UserError, match="cannot read Parquet"):
+        open_images(folder)
 
 
 def test_metadata_that_lie_about_the_types_are_one_line(tmp_path):

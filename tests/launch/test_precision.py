@@ -12,8 +12,9 @@ from rich.console import Console
 from torch import nn
 
 from fullrank import pretrain
+from fullrank.errors import UserError
 from fullrank.launch import precision
-from fullrank.launch.precision import bfloat16_is_safe, choose_precision, has_bfloat16_tiles, resolve_precision
+from fullrank.launch.precision import bfloat16_is_safe, choose_precision, has_bfloat16_tiles, require_one_precision, resolve_precision
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, Recipe, build_method, read_recipe
 from fullrank.run.resume import resumed_recipe
@@ -98,6 +99,23 @@ def test_auto_is_float32_for_processes_on_several_machines(tiles, monkeypatch):
     assert chosen(TINY) == "bf16-mixed"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert chosen(TINY) == "32-true"
+
+
+def test_processes_that_chose_different_precisions_raise(monkeypatch):
+    monkeypatch.setattr(precision, "all_gather_object", lambda chosen: [chosen, "32-true"])
+    require_one_precision(replace(TINY, machine=replace(TINY.machine, precision="32-true")))
+    with pytest.raises(UserError, match=r"chose the precisions 32-true and bf16-mixed, expected one; give --machine\.precision 32-true"):
+        require_one_precision(replace(TINY, machine=replace(TINY.machine, precision="bf16-mixed")))
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_bfloat16_is_tested_in_the_layout_of_the_training(channels_last):
+    recipe = replace(TINY, machine=replace(TINY.machine, channels_last=channels_last))
+    method, layouts = build_method(recipe), []
+    convolution = [module for module in method.modules() if isinstance(module, nn.Conv2d)][1]
+    convolution.register_forward_pre_hook(lambda _, inputs: layouts.append(inputs[0].is_contiguous(memory_format=torch.channels_last)))
+    assert bfloat16_is_safe(method, recipe)
+    assert set(layouts) == {channels_last}
 
 
 def test_the_choice_changes_neither_the_method_nor_the_random_state(tiles):

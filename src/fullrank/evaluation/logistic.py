@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from fullrank.errors import UserError
+
 LARGEST_COVARIANCE = 4096
 """Features of more dimensions are not whitened: their covariance would cost more than it saves."""
 HISTORY = 20
@@ -43,9 +45,14 @@ class LogisticRegression:
 
     For two classes, only the difference of their weights is fitted and penalised, as in scikit-learn. The solution lies in the span of the
     features, so fewer features than dimensions are first rotated into as many dimensions.
+
+    Raises:
+        UserError: a feature is NaN or infinite.
     """
 
     def __init__(self, X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> None:
+        if not X.isfinite().all():
+            raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model")
         self.features = X
         self.classes, labels = y.unique(return_inverse=True)
         self.rotation = None
@@ -111,6 +118,8 @@ class LogisticRegression:
         if self._second_moment is None:
             mean = self.X.mean(0).double()[:, None]
             moment = (self.X.mT @ self.X).double() / len(self.X)
+            if not moment.isfinite().all():  # no ridge would make it positive definite
+                raise UserError("the squares of the features overflow; standardise the features")
             self._second_moment = torch.cat([torch.cat([moment, mean], 1), torch.cat([mean, mean.new_ones(1, 1)]).mT])
         while True:
             factor, failure = torch.linalg.cholesky_ex(curvature * self._second_moment + ridge.diag())
@@ -159,7 +168,7 @@ def minimize(
             if new_value <= value + 1e-4 * length * slope:
                 break
             length = max(-slope * length**2 / (2 * (new_value - value - slope * length)), 0.1 * length)  # the minimum of the parabola
-            if length < 1e-6:  # rounding errors are larger than what can be gained
+            if not length >= 1e-6:  # rounding errors are larger than what can be gained, or the value is NaN
                 return x, evaluations
         change, turn = length * direction, new_gradient - gradient
         if (product := (change * turn).sum().item()) > 0:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from fullrank.errors import UserError, printable
+
 IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 KINDS = {
     *("Value", "ClassLabel", "Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "Json", "BioSequence", "BioStructure"),
@@ -37,6 +39,7 @@ def read_columns(schema: pa.Schema) -> dict[str, Column]:
     The metadata count only for columns whose values have the declared type.
 
     Raises:
+        UserError: the metadata name a type of column that is not known.
         ValueError: the metadata do not have the form that the `datasets` library writes.
 
     >>> features = {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
@@ -72,7 +75,8 @@ def _declared(schema: pa.Schema) -> dict[str, Any]:
         kind = feature.get("_type", "Value") if isinstance(feature, dict) else "Value"
         names = feature.get("names") if isinstance(feature, dict) and kind == "ClassLabel" else None
         if kind not in KINDS or not isinstance(names, list | None):
-            raise ValueError(f"the metadata 'huggingface' of the file describe column '{name}' in an unknown way")
+            received = f"column '{printable(str(name))}' as {printable(str(kind)):.40}"
+            raise UserError(f"the metadata 'huggingface' describe {received}, expected a type of datasets 4; upgrade fullrank")
     return features
 
 

@@ -1,9 +1,10 @@
 """Read files whose names come from strangers: only regular files, only below the folder of the data set, and only up to a size."""
 
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
+
+from fullrank.reading import special_kind
 
 # Pixels are stored with at most this many bytes: eight bands of 16 bits. A longer file than its pixels can need is not read.
 BYTES_PER_PIXEL = 16
@@ -41,8 +42,5 @@ def is_below(path: str | Path, folders: Sequence[str]) -> bool:
 
 def check_regular(status: os.stat_result) -> None:
     """Raise ValueError if the status is not that of a regular file."""
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"this is {_KINDS.get(stat.S_IFMT(status.st_mode), 'a special file')}, not a regular file")
-
-
-_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+    if kind := special_kind(status):
+        raise ValueError(f"this is {kind}, not a regular file")

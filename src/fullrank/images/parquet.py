@@ -86,10 +86,11 @@ def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion:
         UserError: the rows are larger than `max_expansion` times the files (and than 256 MiB).
     """
     allowed = max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY)
+    for path in files:
+        check_regular(os.stat(path))
     metadata = pq.read_schema(files[0]).metadata
     size = 0
     for path in files:
-        check_regular(os.stat(path))
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 # With a dictionary, a few bytes per row may refer to one large value; no value is larger than its uncompressed column.

@@ -12,7 +12,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.columns import Column, DatasetRows, Rows
+from fullrank.images.columns import Column, DatasetRows, Rows, read_columns
 from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import check_regular
@@ -249,7 +249,9 @@ def read_saved(files: list[str]) -> Rows:
                     if batch.nbytes > 2 * os.stat(file).st_size:
                         raise ValueError("the file is compressed, which save_to_disk never does")
                     batch.validate(full=True)  # Arrow would read outside the file for offsets that lead there
-        return Rows(files=files)
+        rows = Rows(files=files)
+        read_columns(rows.table.schema)  # a stranger's metadata may have any form
+        return rows
     except Exception as error:  # Arrow raises many types for damaged files
         raise read_error(files[0], error) from error
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fullrank.distributed import all_gather_object
+from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.recipes import Recipe
 from fullrank.recipes.assembling import view_sizes
@@ -40,7 +42,7 @@ def choose_precision(recipe: Recipe, method: Method) -> Recipe:
 
     Args:
         recipe: the recipe.
-        method: its method, on the CPU; its weights and statistics do not change.
+        method: its method, on the CPU; its weights and statistics keep their values, and may get the layout of the training.
 
     >>> machine = replace(Recipe().machine, accelerator="cpu", precision="64-true")
     >>> choose_precision(Recipe(machine=machine), Method(torch.nn.Identity(), torch.nn.Identity(), dict)).machine.precision
@@ -52,6 +54,16 @@ def choose_precision(recipe: Recipe, method: Method) -> Recipe:
         if one_machine and bfloat16_is_safe(method, recipe):
             precision = "bf16-mixed"
     return replace(recipe, machine=replace(recipe.machine, precision=precision))
+
+
+def require_one_precision(recipe: Recipe) -> None:
+    """Check that all processes chose the same precision: each tests bfloat16 for itself, before the processes are connected.
+
+    Raises:
+        UserError: they did not; all processes raise it.
+    """
+    if len(found := set(all_gather_object(recipe.machine.precision))) > 1:
+        raise UserError(f"the processes chose the precisions {' and '.join(sorted(found))}, expected one; give --machine.precision 32-true")
 
 
 def has_bfloat16_tiles() -> bool:
@@ -71,6 +83,8 @@ def bfloat16_is_safe(method: Method, recipe: Recipe) -> bool:
     """
     rng = torch.Generator().manual_seed(0)
     views = [torch.randn(V, TEST_IMAGES, recipe.data.channels, size, size, generator=rng) for size, V in view_sizes(recipe).items()]
+    if recipe.machine.channels_last:  # as in training; the default layout has other kernels
+        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     try:
         with _unchanged(method), recorded_convolutions(method) as unsafe:
             exact = _gradients(method, views, bfloat16=False)

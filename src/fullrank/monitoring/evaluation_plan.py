@@ -81,14 +81,14 @@ class EvaluationPlan:
 
 
 def plan_evaluations(cost: RunCost, *, steps: int, available: int, samples: int = 0, every: int = 0) -> EvaluationPlan:
-    """Return the plan of a run's spectrum evaluations. All evaluations together cost 1.5 % of the run, its budget.
+    """Return the plan of a run's spectrum evaluations. All evaluations together cost at most 1.5 % of the run, its budget.
 
     The budget pays for budget / evaluation(n) evaluations on n images. n is the first of 10 D, 5 D and 2 D with at least 50 evaluations, or
     else 2 D with at least 20; D is the largest of the dimensions. There is an evaluation before the first step and after the last step, so
     an interval of i steps gives 1 + ⌈steps / i⌉ evaluations.
 
     A shorter run has 20 evaluations on as many images as the budget pays for, at least 64, and the held-out loss in a part of them, for at
-    most a quarter of the budget. If the budget does not pay for 20 evaluations on 64 images, there are fewer: at least one before the first
+    most 60 % of the budget. If the budget does not pay for 20 evaluations on 64 images, there are fewer: at least one before the first
     step and one, with the loss, after the last. Only these can cost more than the budget.
 
     Args:

@@ -61,6 +61,7 @@ def builder_signature(name: str, objective_name: str) -> Callable[..., Any]:
         UserError: the function was not imported, or the library has no builder for the objective.
     """
     if not name and ":" not in objective_name:
+        check_objective_name(objective_name)
         return declared_builder(objective_name)
     return resolve_builder(name, objective_name, resolve_objective(objective_name))
 

@@ -103,7 +103,7 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: Count = 0
-    """Steps between two spectrum evaluations. 0: evaluations take at most 2 % of the run time, with 20 to 100 of them."""
+    """Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer in a very short run."""
     samples: Count = 0
     """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of pixels."""
     train_batch_every: Every = 10

@@ -1,0 +1,273 @@
+"""The recipe of a command line of `fullrank pretrain`: first the choices from which other fields follow, then all flags."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from fullrank.arguments import check_source
+from fullrank.cli.flags import parse
+from fullrank.cli.heavy import heavy_imports
+from fullrank.cli.pretrain_options import Options
+from fullrank.errors import UserError, suggest
+from fullrank.recipes import (
+    RECIPES,
+    DataConfig,
+    Recipe,
+    builder_signature,
+    import_code,
+    import_function,
+    keywords,
+    objective_signature,
+    read_recipe,
+    with_choices,
+    with_objective,
+)
+from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HINTS = {
+    **dict.fromkeys(("--backbone", "--arch", "--model", "--network", "--encoder"), "did you mean --backbone.name?"),
+    **dict.fromkeys(("--batch", "--bs", "--batchsize"), "did you mean --batch_size?"),
+    **dict.fromkeys(("--lr", "--learning-rate"), "did you mean --optimizer.lr?"),
+    **dict.fromkeys(("--wd", "--weight-decay"), "did you mean --optimizer.weight_decay?"),
+    **dict.fromkeys(("--optimizer", "--optim"), "did you mean --optimizer.name?"),
+    **dict.fromkeys(("--schedule", "--scheduler"), "did you mean --schedule.name?"),
+    **dict.fromkeys(("--warmup", "--warmup-epochs"), "did you mean --schedule.warmup?"),
+    **dict.fromkeys(("--size", "--image-size", "--img-size", "--crop-size", "--resolution"), "did you mean --views.0.size?"),
+    **dict.fromkeys(("--projector", "--dim", "--proj-dim", "--embedding-dim"), "did you mean --projector.widths?"),
+    **dict.fromkeys(("--workers", "--num-workers"), "did you mean --data.workers?"),
+    **dict.fromkeys(("--labels",), "did you mean --data.labels?"),
+    **dict.fromkeys(("--gpu", "--gpus", "--num-gpus", "--processes", "--nproc"), "did you mean --devices?"),
+    **dict.fromkeys(("--device", "--accelerator"), "did you mean --machine.accelerator?"),
+    **dict.fromkeys(("--precision", "--amp", "--fp16", "--bf16"), "did you mean --machine.precision?"),
+    **dict.fromkeys(("--loss", "--method"), "did you mean --objective?"),
+    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--save-dir", "--logdir"), "did you mean --out?"),
+    **dict.fromkeys(
+        ("--init", "--pretrained", "--weights", "--checkpoint", "--finetune"),
+        "a run starts from random weights, drawn from --seed; --resume RUN continues a run, fullrank evaluate scores pretrained weights",
+    ),
+}
+"""Flags that users of other libraries type → what to say."""
+
+READ_FLAGS = ("test", "channels", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+
+
+@dataclass(frozen=True)
+class DataFlags:
+    """The flags --data.…."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+
+
+def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
+    """Parse a command line that begins with a recipe or a source.
+
+    First come the choices from which other fields follow, then all flags: a flag always wins over what follows from another flag.
+    """
+    data, _ = pop_flag(arguments, "--data")
+    split, _ = pop_flag(arguments, "--split")
+    train, _ = pop_flag(arguments, "--data.train")
+    reading = read_data_flags(arguments[1:])
+    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading)
+    recipe, options = parse_flags(base.recipe, arguments[1:], console)
+    if lines := base.explain(recipe):
+        console.print("\n  ".join(lines))
+    return recipe, options
+
+
+def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of `with_choices` and `photos_recipe` that the flags choose, and the sizes of views by the name of their flag.
+
+    A value that the parser of the flags will reject is not a choice.
+
+    >>> read_choices(["--epochs", "40", "--backbone.name=resnet50", "--views.0.size", "no"])
+    {'epochs': 40, 'backbone': 'resnet50'}
+    """
+    values = {}
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag.startswith("--"):
+            values[flag.replace("-", "_")] = value if equals else "".join(arguments[i + 1 : i + 2])
+    choices = {name: whole_number(values.get(flag, "")) for name, flag in (("epochs", "__epochs"), ("batch_size", "__batch_size"))}
+    optimizer = values.get("__optimizer.name")
+    choices |= {"backbone": values.get("__backbone.name") or None, "optimizer": optimizer if optimizer in OPTIMIZERS else None}
+    choices |= {flag[2:]: whole_number(value) for flag, value in values.items() if flag.endswith(".size")}
+    return {name: value for name, value in choices.items() if value is not None}
+
+
+def arguments_of_choices(choices: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return the choices with the size of the largest view in place of the sizes of single views.
+
+    >>> arguments_of_choices({"epochs": 3, "views.0.size": 48}, Recipe())
+    {'epochs': 3, 'size': 48}
+    """
+    sizes = {name: value for name, value in choices.items() if name.endswith(".size")}
+    return {name: value for name, value in choices.items() if name not in sizes} | {"size": largest_size(recipe, sizes)}
+
+
+def read_data_flags(arguments: Sequence[str]) -> DataConfig:
+    """Return how the flags say that images are read, which must be known before a general recipe can be chosen for them.
+
+    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
+    'photo'
+    """
+    found: list[str] = []
+    for i, argument in enumerate(arguments):
+        flag, equals, _ = argument.partition("=")
+        name = flag.removeprefix("--data.").replace("-", "_")
+        if flag.startswith("--data.") and name in READ_FLAGS:
+            found += [argument] if equals or name == "follow_links" else arguments[i : i + 2]
+    return parse(DataFlags, found, command="pretrain").data
+
+
+def whole_number(text: str) -> int | None:
+    """Return a number from 1 to 999,999,999, or None.
+
+    >>> whole_number("64"), whole_number("0"), whole_number("many")
+    (64, None, None)
+    """
+    return int(text) or None if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
+    """Return the value of a flag, given as `--flag value` or `--flag=value`, and the other arguments. The last value counts.
+
+    Raises:
+        UserError: the flag has no value or is misspelt.
+
+    >>> pop_flag(["digits", "--objective", "vicreg", "--epochs", "3"], "--objective")
+    ('vicreg', ['digits', '--epochs', '3'])
+    """
+    found, others, rest = None, [], iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") == flag:
+            found = value if equals else next(rest, "--")
+            if found.startswith("--"):
+                raise UserError(f"{flag} has no value; see fullrank pretrain --help")
+        elif get_close_matches(name, [flag], cutoff=0.85):
+            raise UserError(f"unrecognized options: {argument}; did you mean {flag}?")
+        else:
+            others.append(argument)
+    return found, others
+
+
+@dataclass(frozen=True)
+class BaseRecipe:
+    """The recipe to which the flags are applied."""
+
+    recipe: Recipe
+    explain: Callable[[Recipe], list[str]]
+    """Returns lines about the final recipe: what was chosen, or what followed from the flags."""
+
+
+def resolve_recipe(
+    name: str,
+    *,
+    data: str | None = None,
+    train: str | None = None,
+    choices: Mapping[str, Any] = MappingProxyType({}),
+    reading: DataConfig | None = None,
+) -> BaseRecipe:
+    """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
+
+    Args:
+        name: a recipe, a JSON file or a source; "photos" means the general recipe for `data`.
+        data: the value of --data.
+        train: name of the split to train on.
+        choices: what `read_choices` returns.
+        reading: how the images are read.
+
+    Raises:
+        UserError: `name` is neither a recipe nor a source.
+    """
+    if name in RECIPES:
+        return adapted(RECIPES[name], choices)
+    if name == "photos" and data is not None:
+        name = data
+    if name.endswith(".json") and os.path.isfile(name):  # unlike `Path.is_file`, it returns False for a folder that may not be read
+        return adapted(read_recipe(Path(name)), choices)
+    if os.path.isfile(Path(name) / "recipe.json"):
+        again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
+        raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
+    if not (":" in name or os.path.exists(name)):
+        like_a_path = "/" in name or "\\" in name or "." in name
+        a_source = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
+        expected = a_source if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {a_source}"
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
+    check_source(name)
+    with heavy_imports():
+        import torch
+
+        from fullrank.images import dataset_info, train_and_test
+        from fullrank.recipes import explain_photos_recipe, photos_recipe
+
+    reading = reading or DataConfig()
+    splits = train_and_test(name, train=train or reading.train, test=reading.test, **reading.open_options)
+    info = dataset_info(splits.train)
+    if reading.channels != DataConfig.channels:  # the number of channels decides which operations the views have
+        info = replace(info, channels=reading.channels)
+    title = (
+        f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
+        "the flags in brackets change the recipe:"
+    )
+    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **arguments_of_choices(choices, Recipe()))
+    return BaseRecipe(recipe, lambda final: [title, *explain_photos_recipe(final, info)])
+
+
+def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
+    """Return a recipe with what follows from the choices."""
+    derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
+    return BaseRecipe(derived, partial(explain_choices, recipe, derived))
+
+
+def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
+    """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags name."""
+    name, arguments = pop_flag(arguments, "--objective")
+    builder, arguments = pop_flag(arguments, "--method-builder")
+    named = [each for each in (name, builder) if each and ":" in each]
+    for function in named:
+        import_function(function, notify=console.print)
+    if name is not None and name != recipe.objective:
+        recipe = with_objective(recipe, name, method_builder=builder or "")
+    elif builder is not None:
+        recipe = replace(recipe, method_builder=builder, method={})
+    import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms
+    recipe = replace(recipe)  # with the hyperparameters of the functions that were imported
+    Hyper: Any = keywords(objective_signature(recipe.objective))
+    MethodOptions: Any = keywords(builder_signature(recipe.method_builder, recipe.objective))
+
+    @dataclass(frozen=True)
+    class Flags:
+        options: Annotated[Options, tyro.conf.arg(name="")]
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the objective (--objective NAME chooses another objective)."""
+        method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another method)."""
+
+    default = Flags(Options(), recipe, Hyper(**recipe.hyper), MethodOptions(**recipe.method))
+    flags = parse(
+        Flags,
+        arguments,
+        command=f"pretrain {recipe.name}",
+        default=default,
+        hints=HINTS,
+        description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
+    )
+    recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
+    if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
+        for function in recipe.custom_transforms:
+            import_function(function, notify=console.print)
+    data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
+    return replace(recipe, data=data), flags.options
