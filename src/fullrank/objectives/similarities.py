@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fullrank.objectives.closed_form import closed_form
 
-BLOCK = {"cpu": 256, "other": 4096}
-"""Rows and columns of a block: it fits a processor's cache, and occupies a GPU."""
+BLOCK = {"cpu": 1024, "other": 4096}
+"""Rows and columns of a block: few calls, and a matrix product of full speed; a GPU needs larger blocks."""
 KEEP = 2**26
 """Largest number of inner products that are kept for the backward pass: 256 MiB in float32."""
 
