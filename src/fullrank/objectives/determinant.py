@@ -36,4 +36,4 @@ def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]
 def _regular_cholesky(C: Tensor, epsilon: float) -> Tensor:
     rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
     ridge = rounding.clamp_min(epsilon)[..., None].expand(C.shape[:-1])
-    return torch.linalg.cholesky_ex(C + torch.diag_embed(ridge)).L  # unlike `cholesky`, `cholesky_ex` does not synchronise and propagates NaN
+    return torch.linalg.cholesky_ex(C + torch.diag_embed(ridge)).L  # unlike `cholesky`, it does not synchronise and propagates NaN
