@@ -21,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression as Sklearn
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "probe.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # also for scikit-learn
     warnings.simplefilter("ignore")  # scikit-learn warns that 100 iterations are not enough
     sets: dict[str, Callable[[], Data]] = {
         "64 features, 10 classes": lambda: generated(arguments.images, 64),
