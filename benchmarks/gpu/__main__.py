@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu                                  # all pieces, in order of worth, for at most nine minutes
     python -m benchmarks.gpu accuracy --data FOLDER           # one piece; CIFAR-10 as Parquet files
-    python -m benchmarks.gpu --smoke                          # every piece on the CPU, tiny, in seconds
+    python -m benchmarks.gpu --smoke                          # every piece on the CPU, tiny, in minutes
     python -m benchmarks.gpu --table                          # only print what was measured so far
 
 Run it from the root of the repository, `PYTHONPATH=src` if the library is not installed. Every part is written to one JSON file as soon
@@ -60,6 +60,8 @@ def main() -> int:
                     continue
                 parts = PIECES[piece].parts(chosen, results) if piece == "accuracy" else PIECES[piece].parts(chosen)
                 complete &= run(piece, parts, results, deadline=deadline, notify=lambda line: print(line, flush=True))
+        if not results.all:
+            print("nothing is measured yet; `python -m benchmarks.gpu` measures on a GPU, --smoke on the CPU")
         for device in sorted(results.all):
             print_tables(device, Results(out, device))
         if options.table:

@@ -172,7 +172,7 @@ METRICS = {
         reference_values="0, D − 1",
         better="lower",
         caveat="does not count a dimension with λ_j = 10⁻⁵ λ₁, even if the dimension is useless",
-        small_sample_bias="too high",
+        small_sample_bias="too low",
     ),
 }
 """Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show `Metric.name`."""
