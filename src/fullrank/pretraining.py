@@ -314,7 +314,8 @@ def _train(
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
         if start == 0:
             logger.evaluate_spectrum(0)
-        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, start=start, micro_batch=micro_batch):
+        options = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
+        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, **options):
             logger.after_step(step, wait_seconds=batches.wait_seconds)
             reached = step.step
             if reached < total and (signum := all_reduce_max(flag.signum)):

@@ -20,15 +20,17 @@ WARMUPS = 5
 """A run is at least this many times as long as its warm-up."""
 
 OPTIMIZERS = {
+    "adam": OptimizerConfig(name="adam", lr=2e-3, weight_decay=1e-6),
     "adamw": OptimizerConfig(name="adamw", lr=2e-3, weight_decay=1e-4),
     "lars": OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     "sgd": OptimizerConfig(name="sgd", lr=0.05, weight_decay=1e-4),
 }
-"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021)."""
+"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021),
+Adam as in public configurations of W-MSE."""
 
-BATCH_EXPONENTS = {"adamw": 0.5, "lars": 1.0, "sgd": 1.0}
+BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
 """Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al. 2017), the square root
-for AdamW (Malladi et al. 2022)."""
+for Adam and AdamW (Malladi et al. 2022)."""
 
 FOLLOWING = ("optimizer.lr", "optimizer.weight_decay", "schedule.warmup", "backbone.stem")
 """The fields that follow from a choice and are explained."""
@@ -51,7 +53,7 @@ def with_choices(
     | choice | what follows |
     |---|---|
     | epochs | the warm-up takes at most a fifth of them |
-    | batch size | the learning rate: linear for LARS and SGD, the square root for AdamW; unchanged for DirectCLR's recipes |
+    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW; unchanged for DirectCLR's recipes |
     | view size | the stem of a ResNet: small for views of at most 64 px, else standard |
     | backbone | timm's own arguments instead of the recipe's, and the stem |
     | optimizer | its learning rate for this batch, and its weight decay (`OPTIMIZERS`) |
