@@ -104,8 +104,8 @@ def fit(
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
-        unwrapped.after_step(index, embeddings)
         whole = embeddings | {name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings}
+        unwrapped.after_step(index, whole)
         yield Step(
             step=index + 1,
             terms={name: term.detach() for name, term in terms.items()},
