@@ -364,6 +364,7 @@ def _check_method(method: Method, recipe: Recipe, *, notify: Callable[[str], Any
     """Compute the objective once on tensors of the right shapes, and print what the user should know about the method."""
     if warning := dry_run(method, recipe):
         notify(warning)
+    build_optimizer(recipe.optimizer, method)  # an error in its groups is reported before an image is read
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
 
