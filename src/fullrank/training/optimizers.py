@@ -104,9 +104,9 @@ def set_learning_rate(optimizer: Any, lr: float) -> None:
 def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]]:
     """Return the rates of the parameters of timm models below their last layer, by the id of the parameter."""
     rates = {}
-    models = [submodule for submodule in module.modules() if hasattr(submodule, "group_matcher")]
+    models: list[Any] = [submodule for submodule in module.modules() if hasattr(submodule, "group_matcher")]
     for model in models:
-        layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+        layers: Any = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
         last = max(layers.values())
         rates |= {id(p): ("lr_scale", decay ** (last - layers[name])) for name, p in model.named_parameters() if layers[name] < last}
     if not models:
