@@ -1,11 +1,12 @@
-"""The augmentation sets of the published recipes, by the names of solo-learn's files: name → the groups of views of one image."""
+"""The augmentation sets of the published recipes, by the names of solo-learn's files: name → size of a view → the groups of views."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fullrank.config import BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 Views = tuple[ViewConfig, ...]
+AugmentationSets = Mapping[str, Callable[[int], Views]]
 
 STRONG = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
 """Chen et al. 2020, A Simple Framework for Contrastive Learning, App. A, with strength 1."""
@@ -29,53 +30,43 @@ def group(
     return ViewConfig(count=count, size=size, crop=CropConfig(scale=scale), jitter=jitter, blur=blurred, solarize=solarized)
 
 
-def small_image_views(size: int) -> Mapping[str, Views]:
-    """Return the sets of solo-learn's configurations for CIFAR, for views of `size` pixels.
+SMALL_IMAGES: AugmentationSets = {
+    "symmetric": lambda size: (group(2, size, STRONG, blur=0.5),),
+    "symmetric_weak": lambda size: (group(2, size, WEAK, blur=0.5),),
+    "asymmetric": lambda size: (group(1, size, BYOL), group(1, size, BYOL, solarize=0.2)),
+    "vicreg": lambda size: (group(2, size, BYOL, scale=(0.2, 1.0), solarize=0.1),),
+    "wmse": lambda size: (group(2, size, STRONG, scale=(0.2, 1.0)),),
+    # SwAV's set for CIFAR: 2 views of 32 px and 6 of 18 px
+    "multicrop": lambda size: (
+        group(1, size, SWAV, scale=(0.2, 1.0)),
+        group(1, size, SWAV, scale=(0.2, 1.0), solarize=0.2),
+        group(6, round(size * 18 / 32), STRONG, scale=(0.08, 0.5), blur=0.1, solarize=0.1),
+    ),
+    # The FroSSL authors' fork: 200 crops of one scale, without flips
+    "patches": lambda size: (
+        replace(group(200, size, replace(WEAK, probability=0.4, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1), flip=0.0),
+    ),
+}
+"""The sets of solo-learn's configurations for CIFAR, 32 px."""
 
-    >>> [view.solarize.probability for view in small_image_views(32)["asymmetric"]]
-    [0.0, 0.2]
-    """
-    return {
-        "symmetric": (group(2, size, STRONG, blur=0.5),),
-        "symmetric_weak": (group(2, size, WEAK, blur=0.5),),
-        "asymmetric": (group(1, size, BYOL), group(1, size, BYOL, solarize=0.2)),
-        "vicreg": (group(2, size, BYOL, scale=(0.2, 1.0), solarize=0.1),),
-        "wmse": (group(2, size, STRONG, scale=(0.2, 1.0)),),
-        "multicrop": (  # of SwAV: 2 × 32 + 6 × 18 px
-            group(1, size, SWAV, scale=(0.2, 1.0)),
-            group(1, size, SWAV, scale=(0.2, 1.0), solarize=0.2),
-            group(6, round(size * 18 / 32), STRONG, scale=(0.08, 0.5), blur=0.1, solarize=0.1),
-        ),
-        "patches": (  # of the FroSSL authors' fork: 200 small crops of one scale, without flips
-            replace(group(200, size, replace(WEAK, probability=0.4, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1), flip=0.0),
-        ),
-    }
+LARGE_IMAGES: AugmentationSets = {
+    "symmetric": SMALL_IMAGES["symmetric"],
+    "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
+    "asymmetric": lambda size: (group(1, size, BYOL, blur=1.0), group(1, size, BYOL, blur=0.1, solarize=0.2)),
+    "vicreg": lambda size: (group(2, size, BYOL, scale=(0.2, 1.0), blur=0.5, solarize=0.1),),
+    # W-MSE's file lists six crops of 96 px too, which solo-learn's loss does not use.
+    "wmse": lambda size: (group(2, size, STRONG, scale=(0.2, 1.0), blur=0.2),),
+    # Caron et al. 2020, SwAV, Sec. 4 and App. A: 2 views of 224 px and 6 of 96 px
+    "multicrop": lambda size: (
+        group(2, size, STRONG, scale=(0.14, 1.0), blur=0.5),
+        group(6, round(size * 96 / 224), STRONG, scale=(0.05, 0.14), blur=0.5),
+    ),
+}
+"""The sets of solo-learn's configurations for ImageNet, 224 px."""
 
-
-def large_image_views(size: int) -> Mapping[str, Views]:
-    """Return the sets of solo-learn's configurations for ImageNet, for views of `size` pixels, 224 in the publications.
-
-    >>> [view.blur.probability for view in large_image_views(224)["asymmetric"]]
-    [1.0, 0.1]
-    """
-    return {
-        "symmetric": (group(2, size, STRONG, blur=0.5),),
-        "symmetric_weak": (group(2, size, WEAK, blur=0.5),),
-        "asymmetric": (group(1, size, BYOL, blur=1.0), group(1, size, BYOL, blur=0.1, solarize=0.2)),
-        "vicreg": (group(2, size, BYOL, scale=(0.2, 1.0), blur=0.5, solarize=0.1),),
-        # W-MSE's file lists six crops of 96 px too, which solo-learn's loss does not use.
-        "wmse": (group(2, size, STRONG, scale=(0.2, 1.0), blur=0.2),),
-        "multicrop": (  # Caron et al. 2020, SwAV, Sec. 4 and App. A: 2 × 224 + 6 × 96 px
-            group(2, size, STRONG, scale=(0.14, 1.0), blur=0.5),
-            group(6, round(size * 96 / 224), STRONG, scale=(0.05, 0.14), blur=0.5),
-        ),
-    }
-
-
-def fork_stl10_views() -> Mapping[str, Views]:
-    """Return the sets of the FroSSL authors' fork for STL-10: 96 px, blur only in the weak set. (One of its versions draws eight views.)"""
-    return {
-        "symmetric": (group(2, 96, STRONG),),
-        "symmetric_weak": (group(2, 96, WEAK, blur=0.5),),
-        "asymmetric": (group(1, 96, BYOL), group(1, 96, BYOL, solarize=0.2)),
-    }
+FORK_STL10: AugmentationSets = {
+    "symmetric": lambda size: (group(2, size, STRONG),),
+    "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
+    "asymmetric": SMALL_IMAGES["asymmetric"],
+}
+"""The sets of the FroSSL authors' fork for STL-10, 96 px. One version of its symmetric set draws eight views."""

@@ -3,18 +3,16 @@
 from dataclasses import replace
 
 from fullrank.config import BackboneConfig, CropConfig, JitterConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig, ViewConfig
-from fullrank.recipes.augmentations import small_image_views
-from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, lars, mlp, sgd
+from fullrank.recipes.augmentations import SMALL_IMAGES
+from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 
-VIEWS = small_image_views(32)
-
-# Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and the projector are those
-# of its authors' configuration, because the paper does not state them.
+# Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and the projector are
+# those of its authors' configuration, because the paper does not state them.
 CIFAR10 = Recipe(
     name="cifar10",
     data=DataConfig(source="hf:uoft-cs/cifar10"),
-    views=VIEWS["symmetric"],
+    views=SMALL_IMAGES["symmetric"](32),
     backbone=BackboneConfig(name="resnet18", stem="small"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
@@ -25,7 +23,7 @@ CIFAR10 = Recipe(
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
 
-# Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up over 10 epochs, cosine.
+# Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up of 10 epochs, cosine.
 # Each line: optimizer, learning rate, weight decay; projector; augmentation set; hyperparameters of the objective; those of the method.
 METHODS = {
     "simclr": configuration(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
@@ -81,16 +79,18 @@ CIFAR100_METHODS = METHODS | {"corinfomax": METHODS["corinfomax"].but(projector=
 
 
 def without_logarithm(recipe: Recipe) -> Entry:
-    """Return the recipe of FroSSL's paper without logarithms ("no logs" in its Tables 2 and 3).
+    """Return the entry of FroSSL's paper without logarithms ("no logs" in its Tables 2 and 3).
 
-    The paper gives the variance term no weight of its own. With columns of unit norm the raw term is D/(2N)·D times as steep as the invariance
-    term, which cannot be trained. The weight min(D, N − 1)/D² makes its gradient equal to that with logarithms at the optimum, where
-    ‖ZᵀZ‖_F² = D²/min(D, N − 1), so that only the shape of the term differs.
+    The paper gives the variance term no weight of its own, but with columns of unit norm its gradient is 1,696 times that of the invariance
+    term at N = 256 and D = 1024 (0.33 times with logarithms), so that the raw form cannot be trained. The weight min(D, N − 1)/D² makes its
+    gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F² = D²/min(D, N − 1). Away from the optimum the gradient is larger,
+    which is what the logarithm regulates.
     """
     D, N = recipe.projector.widths[-1], recipe.batch_size
     hyper = {**recipe.hyper, "log": False, "variance": min(D, N - 1) / D**2}
-    origin = "FroSSL's paper, Sec. 6.3, with the weight of the variance term that equals the logarithm's at the optimum"
-    return Entry(replace(recipe, name=f"{recipe.name}-nologs", hyper=hyper), origin, recipe.name)
+    origin = "FroSSL's paper, Sec. 6.3; the weight of the variance term is ours"
+    return entry(replace(recipe, name=f"{recipe.name}-nologs", hyper=hyper), origin, recipe.name)
+
 
 # This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000 epochs. D/N = 2 with
 # invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out images suffice for the spectrum at D = 256.
@@ -125,12 +125,12 @@ CIFAR10_PROJECTORS = replace(
 
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
-    Entry(CIFAR10_SMALL, "fullrank's own, for two CPU cores"),
-    Entry(CIFAR10_PROJECTORS, "fullrank's own, for comparing projectors on one CPU core"),
-    Entry(CIFAR10, PAPER, "cifar10"),
+    entry(CIFAR10_SMALL, "fullrank's own, for two CPU cores"),
+    entry(CIFAR10_PROJECTORS, "fullrank's own, for comparing projectors on one CPU core"),
+    entry(CIFAR10, PAPER, "cifar10"),
     without_logarithm(CIFAR10),
-    *entries(CIFAR10, METHODS | FORK_METHODS, VIEWS),
-    Entry(CIFAR100, PAPER, "cifar100"),
+    *entries(CIFAR10, METHODS | FORK_METHODS, SMALL_IMAGES),
+    entry(CIFAR100, PAPER, "cifar100"),
     without_logarithm(CIFAR100),
-    *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, VIEWS),
+    *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
 )

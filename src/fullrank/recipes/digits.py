@@ -11,7 +11,7 @@ from fullrank.config import (
     ScheduleConfig,
     ViewConfig,
 )
-from fullrank.recipes.published import Entry
+from fullrank.recipes.published import entry
 from fullrank.recipes.recipe import DataConfig, Recipe
 
 # With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little instead.
@@ -41,4 +41,4 @@ DIGITS = Recipe(
     log_every=1,
 )
 
-ENTRIES = (Entry(DIGITS, "fullrank's own, for a minute on two CPU cores"),)
+ENTRIES = (entry(DIGITS, "fullrank's own, for a minute on two CPU cores"),)

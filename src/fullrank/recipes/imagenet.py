@@ -1,22 +1,20 @@
-"""ImageNet: FroSSL's paper, solo-learn's configurations with ResNet-50, and the recipes of DirectCLR's paper with and without a projector."""
+"""ImageNet: FroSSL's paper, solo-learn's configurations, and the recipes of DirectCLR's paper with and without a projector."""
 
 from dataclasses import replace
 
 from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig
-from fullrank.recipes.augmentations import large_image_views
+from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
 from fullrank.recipes.imagenet100 import METHODS as IMAGENET100_METHODS
-from fullrank.recipes.published import FORK, Entry, configuration, entries, lars, mlp, sgd
+from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
-
-VIEWS = large_image_views(224)
 
 # Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224, and SimCLR's
 # augmentations (Chen et al. 2020), the same for each view (Fig. 1). The paper states no projector: that of CIFAR.
 IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
-    views=VIEWS["symmetric"],
+    views=LARGE_IMAGES["symmetric"](224),
     backbone=BackboneConfig(name="resnet18"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=sgd(1e-2, 5e-4),
@@ -56,7 +54,7 @@ IMAGENET_SIMCLR = replace(
     objective="simclr",
     hyper={"temperature": 0.1},
     data=DataConfig(source="hf:ILSVRC/imagenet-1k", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
-    views=VIEWS["asymmetric"],
+    views=LARGE_IMAGES["asymmetric"](224),
     backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}),
     projector=ProjectorConfig(widths=(2048, 128), output_batchnorm=True, bias=False),
     optimizer=OptimizerConfig(name="lars", lr=4.8, weight_decay=1e-6, trust_coefficient=0.001, trust_clip=False),
@@ -73,10 +71,10 @@ IMAGENET_DIRECTCLR = replace(
 )
 
 ENTRIES = (
-    Entry(IMAGENET, "FroSSL's paper, with the projector of CIFAR-10", "imagenet"),
-    Entry(IMAGENET_SIMCLR, "DirectCLR's paper and its public code", "imagenet"),
-    Entry(IMAGENET_DIRECTCLR, "DirectCLR's paper and its public code", "imagenet"),
-    Entry(IMAGENET_BARLOW_TWINS, "FroSSL's paper, Fig. 4, with the projector of CIFAR-10", "imagenet"),
-    *entries(BASE, METHODS, VIEWS),
-    *entries(BASE, FROM_IMAGENET100, VIEWS, remark="{source} for ImageNet-100; 100 epochs"),
+    entry(IMAGENET, "FroSSL's paper, with the projector of CIFAR-10", "imagenet"),
+    entry(IMAGENET_SIMCLR, "DirectCLR's paper and its public code", "imagenet"),
+    entry(IMAGENET_DIRECTCLR, "DirectCLR's paper and its public code", "imagenet"),
+    entry(IMAGENET_BARLOW_TWINS, "FroSSL's paper, Fig. 4, with the projector of CIFAR-10", "imagenet"),
+    *entries(BASE, METHODS, LARGE_IMAGES),
+    *entries(BASE, FROM_IMAGENET100, LARGE_IMAGES, remark="{source} for ImageNet-100; 100 epochs"),
 )

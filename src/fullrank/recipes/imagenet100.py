@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-from fullrank.recipes.augmentations import large_image_views
+from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
-from fullrank.recipes.published import FORK, Entry, configuration, entries, lars, mlp
+from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp
 from fullrank.recipes.recipe import DataConfig
 from fullrank.recipes.stl10 import STL10
 
-VIEWS = large_image_views(224)
-
-# Source: solo-learn, scripts/pretrain/imagenet-100: ResNet-18, 400 epochs, batch 128 on each of two devices. What is not here is as on CIFAR.
+# Source: solo-learn, scripts/pretrain/imagenet-100: ResNet-18, 400 epochs, batch 128 on each of two devices. The other values are CIFAR's.
 METHODS = {
     **CIFAR_METHODS,
     "simclr": CIFAR_METHODS["simclr"].but(optimizer=lars(0.3), projector=mlp(4096, 512, batchnorm=False)),
@@ -27,9 +25,11 @@ METHODS = {
     "swav-multicrop": CIFAR_METHODS["swav"].but(views="multicrop", source="solo-learn's configuration, with the crops of SwAV's paper"),
     "dino-multicrop": CIFAR_METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of SwAV's paper"),
 }
-BASE = replace(STL10, name="imagenet100", data=DataConfig(source="hf:clane9/imagenet-100"), views=VIEWS["symmetric"], epochs=400)
+BASE = replace(
+    STL10, name="imagenet100", data=DataConfig(source="hf:clane9/imagenet-100"), views=LARGE_IMAGES["symmetric"](224), epochs=400
+)
 
 # Source: the same fork: LARS 0.3 for 256 images, batch 256 on each of two devices.
 IMAGENET100 = replace(BASE, optimizer=lars(0.6), batch_size=512)
 
-ENTRIES = (Entry(IMAGENET100, FORK, "imagenet100"), *entries(BASE, METHODS, VIEWS))
+ENTRIES = (entry(IMAGENET100, FORK, "imagenet100"), *entries(BASE, METHODS, LARGE_IMAGES))

@@ -1,29 +1,30 @@
 """How a published configuration becomes a recipe, and the conventions that all of them share.
 
-A table of methods has one `Configuration` a method, with the numbers of its publication. `entries` gives it a data set: the learning rate
-of solo-learn and of the FroSSL authors' fork is that of 256 images, and is multiplied by batch size / 256. Their LARS has the clip of LARC and
-adapts no biases and norms (the default of `OptimizerConfig`); their SGD and Adam decay all parameters.
+A table of methods has one `Configuration` a method, with the numbers of its publication, and `entries` gives it a data set. The learning
+rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has the rate times batch size / 256. Their LARS has
+the clip of LARC and leaves out biases and norms (the default of `OptimizerConfig`); their SGD and Adam decay all parameters.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 from fullrank.config import OptimizerConfig, ProjectorConfig
-from fullrank.recipes.augmentations import Views
+from fullrank.recipes.augmentations import AugmentationSets
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Recipe
 from fullrank.signatures import declared_objective
 
 KEPT_DIFFERENCES = (
-    "The small stem is a 3×3 convolution with padding 1, which keeps the 32 pixels. solo-learn's has padding 2, which makes 34 of them.",
+    "The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34 of them.",
     "The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.",
     "MoCo has one queue for the keys of both views. solo-learn's has one for each view.",
-    "The online probe has an optimizer of its own (`probe.lr`). solo-learn's has that of the backbone, with LARS where the backbone has it.",
-    "The losses are those of the papers and of `docs/objectives.md`. solo-learn's VICReg adds the hinge of both views instead of taking the "
-    "mean (`hyper.variance` 50 gives its loss), and its W-MSE sends no gradient through one of the two views.",
-    "Statistics of a batch are those of the whole batch on any number of devices: BatchNorm, and each loss. In solo-learn some are local.",
-    "The precision is chosen for the machine (`machine.precision`), except where a fork's file asks for float32; solo-learn's is float16.",
+    "The online probe has its own optimizer (`probe.lr`). solo-learn's has that of the backbone, also if that is LARS.",
+    "The losses are those of the papers. solo-learn's VICReg adds the hinges of both views instead of taking their mean "
+    "(`hyper.variance` 50 gives its loss), and its W-MSE sends no gradient through one of the two views.",
+    "BatchNorm and every loss see the whole batch on any number of devices. Some of solo-learn's losses see the images of one device.",
+    "The precision is chosen for the machine (`machine.precision`), except where a file asks for float32; solo-learn's is float16.",
 )
 """What differs from the public configurations on purpose, in every recipe."""
 
@@ -86,48 +87,61 @@ def configuration(
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe of the library, and where it comes from."""
+    """A recipe of the library, which is built when it is first used, and where it comes from."""
 
-    recipe: Recipe
+    name: str
+    objective: str
     origin: str
     """Whose recipe it is, and in what it differs from the publication, besides `KEPT_DIFFERENCES`."""
-    family: str = ""
+    family: str
     """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty: none."""
+    build: Callable[[], Recipe]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe."""
+        return self.build()
 
 
-def entries(
-    base: Recipe, table: Mapping[str, Configuration], views: Mapping[str, Views], *, remark: str = "{source}", family: str = ""
-) -> Iterator[Entry]:
+def entry(recipe: Recipe, origin: str, family: str = "") -> Entry:
+    """Return the entry of a recipe that is written out."""
+    return Entry(recipe.name, recipe.objective, origin, family, lambda: recipe)
+
+
+def entries(base: Recipe, table: Mapping[str, Configuration], sets: AugmentationSets, *, remark: str = "{source}") -> Iterator[Entry]:
     """Yield the recipes of a data set, BASE-OBJECTIVE or BASE-OBJECTIVE-VARIANT for the keys OBJECTIVE and OBJECTIVE-VARIANT of the table.
 
     Args:
-        base: data, backbone, schedule, epochs and batch size, unless a configuration has its own.
+        base: data, size of the views, and what a configuration does not set of `RECIPE_FIELDS`. Its name is the family.
         table: the methods.
-        views: the augmentation sets of the data set.
+        sets: the augmentation sets of the data set.
         remark: the origin; {source} stands for the source of the configuration.
-        family: name of the family, if it is not `base.name`.
 
-    >>> from fullrank.recipes.augmentations import small_image_views
+    >>> from fullrank.recipes.augmentations import SMALL_IMAGES
     >>> table = {"simclr": configuration(lars(0.4), mlp(2048, 256), "symmetric", temperature=0.5)}
-    >>> (entry,) = entries(Recipe(name="mine", batch_size=512), table, small_image_views(32))
-    >>> entry.recipe.name, entry.recipe.optimizer.lr, entry.recipe.hyper, entry.origin
-    ('mine-simclr', 0.8, {'temperature': 0.5}, "solo-learn's configuration")
+    >>> (simclr,) = entries(Recipe(name="mine", batch_size=512), table, SMALL_IMAGES)
+    >>> simclr.origin, simclr.recipe.name, simclr.recipe.optimizer.lr, simclr.recipe.hyper
+    ("solo-learn's configuration", 'mine-simclr', 0.8, {'temperature': 0.5})
     """
     for key, found in table.items():
         objective = key.partition("-")[0]
-        hyper_names = fill_defaults(declared_objective(objective), {}, objective)
-        fields = {name: value for name, value in found.numbers.items() if name in RECIPE_FIELDS}
-        numbers = {name: value for name, value in found.numbers.items() if name not in RECIPE_FIELDS}
-        batch_size = fields.get("batch_size", base.batch_size)
-        recipe = replace(
-            base,
-            name=f"{base.name}-{key}",
-            objective=objective,
-            hyper={name: value for name, value in numbers.items() if name in hyper_names},
-            method={name: value for name, value in numbers.items() if name not in hyper_names},
-            views=views[found.views],
-            projector=found.projector,
-            optimizer=replace(found.optimizer, lr=found.optimizer.lr * batch_size / 256),
-            **fields,
-        )
-        yield Entry(recipe, remark.format(source=found.source), family or base.name)
+        build = partial(_build, base, f"{base.name}-{key}", objective, found, sets)
+        yield Entry(f"{base.name}-{key}", objective, remark.format(source=found.source), base.name, build)
+
+
+def _build(base: Recipe, name: str, objective: str, found: Configuration, sets: AugmentationSets) -> Recipe:
+    hyper_names = fill_defaults(declared_objective(objective), {}, objective)
+    fields = {name: value for name, value in found.numbers.items() if name in RECIPE_FIELDS}
+    numbers = {name: value for name, value in found.numbers.items() if name not in RECIPE_FIELDS}
+    batch_size = fields.get("batch_size", base.batch_size)
+    return replace(
+        base,
+        name=name,
+        objective=objective,
+        hyper={name: value for name, value in numbers.items() if name in hyper_names},
+        method={name: value for name, value in numbers.items() if name not in hyper_names},
+        views=sets[found.views](base.views[0].size),
+        projector=found.projector,
+        optimizer=replace(found.optimizer, lr=found.optimizer.lr * batch_size / 256),
+        **fields,
+    )

@@ -3,12 +3,10 @@
 from dataclasses import replace
 
 from fullrank.config import BackboneConfig, ScheduleConfig
-from fullrank.recipes.augmentations import fork_stl10_views, small_image_views
+from fullrank.recipes.augmentations import FORK_STL10, SMALL_IMAGES
 from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, without_logarithm
-from fullrank.recipes.published import FORK, Entry, configuration, entries, lars, mlp
+from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp
 from fullrank.recipes.recipe import DataConfig, MachineConfig
-
-VIEWS = small_image_views(96)
 
 # Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off hyperparameter. The paper states
 # neither views nor projector: those of CIFAR, at 96 px. ResNet-18 with its standard stem, as in the authors' fork.
@@ -18,7 +16,7 @@ STL10 = replace(
     CIFAR10,
     name="stl10",
     data=DataConfig(source="hf:tanganke/stl10"),
-    views=VIEWS["symmetric"],
+    views=SMALL_IMAGES["symmetric"](96),
     backbone=BackboneConfig(name="resnet18"),
     epochs=500,
 )
@@ -50,13 +48,12 @@ FORK_METHODS = {
     "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric_weak", FORK, alignment=4.16, entropy=1.0),
 }
 
-IMAGES = "only the 13,000 labelled of 105,000 images"
 MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.endswith("-multicrop")}
 AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne"}}
 ENTRIES = (
-    Entry(STL10, f"FroSSL's paper; views and projector of CIFAR-10; {IMAGES}", "stl10"),
+    entry(STL10, "FroSSL's paper; views and projector of CIFAR-10", "stl10"),
     without_logarithm(STL10),
-    *entries(STL10, AS_COMPARED, VIEWS, remark="{source} for CIFAR-100, as in FroSSL's paper, Sec. 6.1"),
-    *entries(STL10, MULTICROP, VIEWS, remark="{source} for CIFAR"),
-    *entries(STL10, FORK_METHODS, fork_stl10_views()),
+    *entries(STL10, AS_COMPARED, SMALL_IMAGES, remark="{source} for CIFAR-100, as in FroSSL's paper, Sec. 6.1"),
+    *entries(STL10, MULTICROP, SMALL_IMAGES, remark="{source} for CIFAR"),
+    *entries(STL10, FORK_METHODS, FORK_STL10),
 )
