@@ -65,4 +65,4 @@ def list_recipes() -> Iterator[str]:
         yield from (line(rows[name]) for name in members)
         yield ""
     yield "optimizer: name, learning rate, weight decay. published: top-1 of the linear probe in percent (*: of the online classifier)."
-    yield "fullrank recipes NAME prints a recipe as JSON. fullrank pretrain NAME trains it; pretrain DATASET --objective OBJECTIVE chooses it."
+    yield "fullrank recipes NAME prints a recipe as JSON. fullrank pretrain NAME trains it; so does pretrain DATASET --objective OBJECTIVE."
