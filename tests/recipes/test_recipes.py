@@ -73,7 +73,7 @@ def test_the_methods_of_cifar_have_a_loss_and_a_gradient(name):
     """With a network of a few layers and small views, on random images."""
     recipe = with_statistics(RECIPES[name])
     views = tuple(replace(view, size=max(view.size // 4, 4), count=min(view.count, 8)) for view in recipe.views)
-    N = min(recipe.batch_size, 256)
+    N = recipe.hyper.get("slice_size", 16)
     parts = assemble(replace(recipe, views=views, batch_size=N, backbone=BackboneConfig(name="test_resnet")))
     images = torch.randint(0, 256, (N, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     terms = parts.method.terms(parts.method(parts.views(images, parts.views.make_params(0, 0, N))))
