@@ -20,7 +20,7 @@ KEPT_DIFFERENCES = (
     "The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34 of them.",
     "The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.",
     "MoCo has one queue for the keys of both views. solo-learn's has one for each view.",
-    "The online probe has its own optimizer (`probe.lr`). solo-learn's has that of the backbone, also if that is LARS.",
+    "The online classifier has its own SGD and standardised features (`probe`). solo-learn's has the optimizer of the backbone, also LARS.",
     "The losses are those of the papers. solo-learn's VICReg adds the hinges of both views instead of taking their mean "
     "(`hyper.variance` 50 gives its loss), and its W-MSE sends no gradient through one of the two views.",
     "BatchNorm and every loss see the whole batch on any number of devices. Some of solo-learn's losses see the images of one device.",
