@@ -62,9 +62,19 @@ def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_pat
     assert_same(run.path, path)
 
 
-@pytest.mark.parametrize("objective", ["moco", "dino"])
-def test_teachers_queues_prototypes_and_centres_are_resumed(objective, small, train, tmp_path, monkeypatch, assert_same):
-    recipe = replace(with_objective(small, objective), epochs=1)
+@pytest.mark.parametrize(
+    ("objective", "method", "optimizer"),
+    [
+        ("moco", {}, {"name": "adam", "beta2": 0.95, "decay_all": True}),
+        ("dino", {"temperature_warmup": 0.8, "freeze": 0.3}, {"clip_norm": 0.5}),
+        ("swav", {"queue": 300, "queue_start": 0.3, "freeze": 0.2}, {}),
+        ("simsiam", {}, {"name": "sgd", "constant_predictor": True, "layer_decay": 0.8}),
+    ],
+)
+def test_teachers_queues_prototypes_schedules_and_rates_are_resumed(
+    objective, method, optimizer, small, train, tmp_path, monkeypatch, assert_same
+):
+    recipe = replace(with_objective(small, objective), epochs=1, method=method, optimizer=replace(small.optimizer, **optimizer))
     with power_cut(monkeypatch, after=7):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=QUIET)
     assert Run(tmp_path / "run").checkpoint().step == 6

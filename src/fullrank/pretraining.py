@@ -314,7 +314,8 @@ def _train(
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
         if start == 0:
             logger.evaluate_spectrum(0)
-        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, start=start, micro_batch=micro_batch):
+        options = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
+        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, **options):
             logger.after_step(step, wait_seconds=batches.wait_seconds)
             reached = step.step
             if reached < total and (signum := all_reduce_max(flag.signum)):
@@ -363,6 +364,7 @@ def _check_method(method: Method, recipe: Recipe, *, notify: Callable[[str], Any
     """Compute the objective once on tensors of the right shapes, and print what the user should know about the method."""
     if warning := dry_run(method, recipe):
         notify(warning)
+    build_optimizer(recipe.optimizer, method)  # an error in its groups is reported before an image is read
     if warning := micro_batch_warning(method, recipe.batch_size // world_size(), recipe.machine.micro_batch):
         notify(warning)
 

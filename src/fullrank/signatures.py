@@ -19,13 +19,24 @@ LIGHT = ("typing", "collections.abc", "fullrank.structure")
 
 
 def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the tensors that an objective takes: its positional arguments.
+    """Return the names of the tensors that an objective needs: its positional arguments, except those with the default None.
 
-    >>> tensor_names(declared_objective("moco"))
-    ('Q', 'K', 'queue')
+    >>> tensor_names(declared_objective("moco")), tensor_names(declared_objective("swav"))
+    (('Q', 'K', 'queue'), ('S',))
     """
     parameters = inspect.signature(objective).parameters.values()
-    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    positional = (p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return tuple(p.name for p in positional if p.default is not None)
+
+
+def optional_tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the tensors that an objective takes but does not need: its positional arguments with the default None.
+
+    >>> optional_tensor_names(declared_objective("swav"))
+    ('queue',)
+    """
+    parameters = inspect.signature(objective).parameters.values()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is None)
 
 
 @cache

@@ -121,7 +121,7 @@ def test_a_random_value_from_python_is_valid_or_refused(data):
     batch_size=st.none() | st.integers(2, 10**6),
     size=st.none() | st.integers(1, 2000),
     backbone=st.none() | st.sampled_from(["resnet18", "resnet50d", "test_vit", "convnext_atto"]),
-    optimizer=st.none() | st.sampled_from(["adamw", "lars", "sgd"]),
+    optimizer=st.none() | st.sampled_from(["adam", "adamw", "lars", "sgd"]),
 )
 def test_every_choice_gives_a_valid_recipe(recipe, **choices):
     found = with_choices(recipe, **choices)

@@ -20,6 +20,10 @@ from fullrank.training import OptimizerConfig, build_optimizer, fit
 N, D, STEPS = 16, 5, 3
 SMALL_NUMBERS = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.5, "momentum": (0.5, 0.8), "d0": 4}
 """Small values for the hyperparameters of objectives and builders."""
+OF_METHOD = {
+    "swav": {"queue": 20, "queue_start": 0.5},  # full after two steps
+    "dino": {"temperature_warmup": 1.0, "first_temperature": 0.2},  # two steps
+}
 
 
 def small_numbers(function):
@@ -51,7 +55,12 @@ def method(name, *, seed=1, make_encoder=None, **numbers):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         views = sum(V for V, _ in view_groups(name))
-        built = METHODS[name](make_encoder, partial(objective, **small_numbers(objective)), views, **small_numbers(METHODS[name]) | numbers)
+        built = METHODS[name](
+            make_encoder,
+            partial(objective, **small_numbers(objective)),
+            views,
+            **small_numbers(METHODS[name]) | OF_METHOD.get(name, {}) | numbers,
+        )
     built.training_length = TrainingLength(steps_per_epoch=2, total=STEPS)
     return built
 

@@ -76,6 +76,13 @@ def test_cosines_with_prototypes_are_split_by_prototypes():
         torch.testing.assert_close(term, sum(terms[name] for terms in expected))
 
 
+def test_a_queue_of_cosines_is_split_by_prototypes_too():
+    S, queue = torch.rand(2, N, 10), torch.rand(2, 7, 10)
+    found = grouped(OBJECTIVES["swav"], 2)(S, queue)["prediction"]
+    expected = [OBJECTIVES["swav"](S[..., rows], queue[..., rows])["prediction"] for rows in parts(2, n=10)]
+    torch.testing.assert_close(found, sum(expected))
+
+
 def test_a_tensor_without_axis_names_is_split_along_the_last_axis():
     def mine(P: Float[torch.Tensor, "V N D"], T, *, weight):
         return {"distance": weight * (P - T).square().sum(-1).sqrt().mean()}

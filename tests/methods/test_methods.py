@@ -10,7 +10,18 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 
-from fullrank.methods import METHODS, BackboneConfig, Encoder, ProjectorConfig, build_backbone, build_projector, feature_dim, method_builder
+from fullrank.errors import UserError
+from fullrank.methods import (
+    METHODS,
+    BackboneConfig,
+    Encoder,
+    JointEmbedding,
+    ProjectorConfig,
+    build_backbone,
+    build_projector,
+    feature_dim,
+    method_builder,
+)
 from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters, tensor_names
@@ -135,6 +146,63 @@ def test_prototypes_are_frozen_in_their_first_epochs(fabric):
         for _ in fit(fabric, module, optimizer, table["batches"](name), lambda step: 0.05):
             seen.append(method.head.weight.detach().clone())
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
+
+
+def test_the_queue_of_swav_holds_the_last_embeddings_and_is_used_when_full_and_from_its_start_on(fabric, monkeypatch):
+    for start, expected in ((0.0, [None, None, 20]), (1.5, [None, None, None])):
+        method, used = table["method"]("swav", queue_start=start), []
+        objective = method.objective
+
+        def record(S, queue=None, *, of=objective, seen=used, **hyper):
+            seen.append(None if queue is None else queue.clone())
+            return of(S, queue, **hyper)
+
+        method.objective = record
+        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="sgd"), method))
+        Z = []
+        for step in fit(fabric, module, optimizer, table["batches"]("swav"), lambda step: 0.0):
+            Z.insert(0, step.embeddings["Z"][:2])
+            rows = torch.nn.functional.normalize(torch.cat(Z, 1), dim=-1)[:, :20]
+            torch.testing.assert_close(method.queue[:, : rows.shape[1]], rows)
+            assert not method.queue[:, rows.shape[1] :].any()
+        assert [None if queue is None else queue.shape[1] for queue in used] == expected
+        if used[-1] is not None:
+            before = torch.nn.functional.normalize(torch.cat(Z[1:], 1), dim=-1)[:, :20]
+            cosines = before @ torch.nn.functional.normalize(method.head.weight, dim=-1).mT
+            torch.testing.assert_close(used[-1], cosines.detach())
+            assert not used[-1].requires_grad
+            method.eval()
+            assert len(method.optional_tensors(3)) == 1  # the loss on held-out images uses the queue too
+
+
+def test_without_a_queue_swav_has_no_state():
+    method = table["method"]("swav", queue=0)
+    assert type(method) is JointEmbedding
+    assert not any("queue" in name for name in method.state_dict())
+    assert method.optional_tensors(8) == ()
+
+
+def test_a_queue_needs_an_objective_that_takes_one():
+    with pytest.raises(UserError, match=r"method\.queue is 20, but the objective takes no argument `queue=None`"):
+        METHODS["swav"](table["build_encoder"], lambda S: {}, 2, queue=20)
+
+
+def test_the_temperature_of_dinos_teacher_rises_over_its_warm_up():
+    method, views = table["method"]("dino", temperature_warmup=3.0), first_views("dino")
+    embeddings = method(views)
+    S, T, c = embeddings["S"], embeddings["T"], method.state_tensors()["c"]
+    for step, temperature in ((0, 0.2), (3, 0.12), (6, 0.04), (9, 0.04)):  # two steps per epoch
+        method.current_step = step
+        expected = OBJECTIVES["dino"](S, T, c, teacher_temperature=temperature)
+        for name, term in method.terms(embeddings).items():
+            torch.testing.assert_close(term, expected[name])
+    constant = table["method"]("dino", temperature_warmup=0.0)
+    assert not constant.schedules
+
+
+def test_the_warm_up_of_a_temperature_needs_a_temperature():
+    with pytest.raises(UserError, match="the objective has no hyperparameter teacher_temperature"):
+        METHODS["dino"](table["build_encoder"], lambda S, T: {}, 2, temperature_warmup=1.0)
 
 
 def test_each_view_can_have_a_separate_encoder(fabric):

@@ -92,6 +92,25 @@ def test_a_layer_has_a_bias_only_without_batch_norm_and_if_wanted(batchnorm, bia
     assert [layer.bias is not None for layer in linear] == [bias and not batchnorm, bias and not batchnorm, bias]
 
 
+def test_the_head_of_simsiam_ends_in_a_norm_without_scale_and_shift():
+    config = ProjectorConfig(widths=(8, 8, 7), output_batchnorm=True, output_affine=False)
+    projector = build_projector(config, 5)
+    assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
+    assert [layer.affine for layer in projector if isinstance(layer, nn.BatchNorm1d)] == [True, True, False]
+    assert [layer.bias for layer in projector if isinstance(layer, nn.Linear)] == [None, None, None]
+    Z = projector(3 * torch.randn(64, 5) + 2)
+    torch.testing.assert_close(Z.mean(0), torch.zeros(7), atol=1e-6, rtol=0)
+    torch.testing.assert_close(Z.var(0, correction=0), torch.ones(7), atol=1e-3, rtol=0)
+
+
+def test_the_head_of_dino_has_three_layers_with_gelu_and_no_norm():
+    projector = build_projector(ProjectorConfig(widths=(8, 8, 4), activation="gelu", batchnorm=False), 5)
+    assert kinds(projector) == ["Linear", "GELU", "Linear", "GELU", "Linear"]
+    R, (one, _, two, _, three) = torch.randn(6, 5), projector
+    gelu = nn.functional.gelu
+    torch.testing.assert_close(projector(R), three(gelu(two(gelu(one(R))))))
+
+
 def test_a_linear_projector_without_bias_is_a_matrix():
     projector, R = build_projector(ProjectorConfig(widths=(3,), bias=False), 5), torch.randn(4, 5)
     torch.testing.assert_close(projector(R), R @ projector[0].weight.mT)

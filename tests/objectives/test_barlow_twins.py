@@ -20,6 +20,7 @@ def loops(Z, redundancy):
 def test_equals_the_sum_of_the_paper(loss, shape, randn):
     Z = randn(*shape) + 0.5
     assert loss(Z, redundancy=0.3).item() == pytest.approx(loops(Z, 0.3), abs=1e-10)
+    assert loss(Z, redundancy=0.3, scale=0.1).item() == pytest.approx(0.1 * loops(Z, 0.3), abs=1e-10)
 
 
 def test_is_zero_exactly_when_the_cross_correlation_is_the_identity(loss, randn):

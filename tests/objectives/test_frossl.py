@@ -17,7 +17,7 @@ def gradient(f, Z):
     return torch.autograd.grad(f(Z), Z)[0]
 
 
-def loops(Z, *, invariance=1.0, log=True, center=True, normalize="columns"):
+def loops(Z, *, invariance=1.0, variance=1.0, log=True, center=True, normalize="columns"):
     """Compute eq. 6 with Python floats, by the covariance."""
     V, N, D = Z.shape
     views = Z.tolist()
@@ -35,7 +35,7 @@ def loops(Z, *, invariance=1.0, log=True, center=True, normalize="columns"):
             for d in range(D):
                 z[n][d] /= {"columns": columns[d], "matrix": whole, "rows": rows[n]}[normalize]
         squares = sum(sum(z[n][i] * z[n][j] for n in range(N)) ** 2 for i in range(D) for j in range(D))
-        total += math.log(squares) if log else squares
+        total += variance * (math.log(squares) if log else squares)
     for v in range(V):
         for w in range(v + 1, V):
             total += invariance / N * sum((views[v][n][d] - views[w][n][d]) ** 2 for n in range(N) for d in range(D))
@@ -48,8 +48,27 @@ def loops(Z, *, invariance=1.0, log=True, center=True, normalize="columns"):
 @pytest.mark.parametrize("center", [True, False])
 def test_equals_the_sum_of_the_paper(loss, shape, normalize, log, center, randn):
     Z = randn(*shape) + 0.5
-    hyper = {"invariance": 1.4, "log": log, "center": center, "normalize": normalize}
+    hyper = {"invariance": 1.4, "variance": 0.3, "log": log, "center": center, "normalize": normalize}
     assert loss(Z, **hyper).item() == pytest.approx(loops(Z, **hyper), abs=1e-10, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(2, 9, 4), (2, 5, 12)])
+def test_without_logarithms_the_gradient_is_the_squared_norm_times_that_with_logarithms(shape, randn):
+    """With the weight min(D, N − 1)/D², the factor is 1 at the optimum, and larger elsewhere."""
+    V, N, D = shape
+    Z, weight = randn(*shape), min(D, N - 1) / D**2
+
+    def variance(Z, **hyper):
+        return frossl(Z, **hyper)["variance"]
+
+    with_log, without = gradient(variance, Z), gradient(lambda Z: variance(Z, log=False, variance=weight), Z)
+    for view in range(V):
+        factor = weight * variance(Z[view : view + 1], log=False)
+        assert factor > 1.1
+        torch.testing.assert_close(without[view], factor * with_log[view], rtol=1e-9, atol=1e-12)
+    if D < N:
+        flat = torch.linalg.qr(centred(randn(1, N, D)))[0]
+        assert weight * variance(flat, log=False) == pytest.approx(1, abs=1e-10)
 
 
 def test_covariance_and_gram_give_the_same_gradient(randn):

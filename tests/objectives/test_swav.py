@@ -4,6 +4,7 @@ from itertools import product
 import pytest
 import torch
 
+from fullrank.errors import UserError
 from fullrank.objectives.swav import sinkhorn
 
 
@@ -23,8 +24,9 @@ def loop_sinkhorn(S, epsilon, iterations):
     return [[q * N for q in row] for row in Q]
 
 
-def loops(S, full, temperature, epsilon, iterations):
-    codes = [loop_sinkhorn(view, epsilon, iterations) for view in S[:full]]
+def loops(S, full, temperature, epsilon, iterations, queue=None):
+    samples = S[:full] if queue is None else torch.cat([queue, S[:full]], 1)  # in the order of the authors' code
+    codes = [loop_sinkhorn(view, epsilon, iterations)[-S.shape[1] :] for view in samples]
     pairs = [(v, w) for v, w in product(range(len(S)), range(full)) if v != w]
     total = 0.0
     for v, w in pairs:
@@ -44,6 +46,25 @@ def test_equals_the_mean_over_codes_and_other_views(loss, V, full, rng):
 def test_defaults_are_those_of_the_paper(loss, rng):
     S = random_cosines(rng, 4, 7, 4)
     assert loss(S).item() == pytest.approx(loops(S, 2, 0.1, 0.05, 3), abs=1e-10)
+
+
+@pytest.mark.parametrize(("V", "full", "size"), [(2, 2, 5), (4, 2, 11), (3, 1, 1)])
+def test_samples_of_the_queue_take_part_in_the_assignment_only(loss, V, full, size, rng):
+    S, queue = random_cosines(rng, V, 7, 4), random_cosines(rng, full, size, 4).requires_grad_()
+    hyper = {"full": full, "temperature": 0.3, "epsilon": 0.2, "iterations": 2}
+    value = loss(S.requires_grad_(), queue, **hyper)
+    assert value.item() == pytest.approx(loops(S.detach(), **hyper, queue=queue.detach()), abs=1e-10)
+    assert abs(value - loss(S, **hyper)) > 1e-4
+    of_S, of_queue = torch.autograd.grad(value, [S, queue], allow_unused=True)
+    assert of_queue is None
+    assert of_S.abs().max() > 1e-3
+
+
+def test_a_queue_may_be_left_out_and_has_as_many_prototypes_as_the_batch(loss, rng):
+    S = random_cosines(rng, 2, 7, 4)
+    assert loss(S, None) == loss(S)
+    with pytest.raises(UserError, match=r"swav: queue has the shape \(2, 5, 3\), expected K = 4"):
+        loss(S, random_cosines(rng, 2, 5, 3))
 
 
 def test_codes_have_no_gradient(loss, rng):

@@ -16,6 +16,8 @@ from fullrank.objectives import frossl
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 N, STEPS = 12, 3
+CLIP = 0.05
+"""Less than the norm of the gradient in each step."""
 
 
 def method(*, batchnorm, objective=frossl):
@@ -45,14 +47,16 @@ def batches(order):
         yield [x[:, order][:, rank_slice(N)]], torch.arange(N)[order][rank_slice(N)] + step
 
 
-def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N), random=False):
+def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N), random=False, clip_norm=0.0):
     """Return the results and the weights of three steps."""
     bare = method(batchnorm=batchnorm, objective=sliced if random else frossl)
     convert_sync_batchnorm(bare)
     module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare))
     steps = [
         {"terms": step.terms, "R": step.R, "Z": step.embeddings["Z"], "labels": step.labels, "lr": step.lr}
-        for step in fit(fabric, module, optimizer, batches(list(order)), lambda step: 0.5 / (step + 1), micro_batch=micro_batch)
+        for step in fit(
+            fabric, module, optimizer, batches(list(order)), lambda step: 0.5 / (step + 1), micro_batch=micro_batch, clip_norm=clip_norm
+        )
     ]
     return {"steps": steps, "weights": {name: tensor.clone() for name, tensor in bare.state_dict().items()}}
 
@@ -67,6 +71,7 @@ if __name__ == "__main__":
         "divided": train(fabric, micro_batch=4),  # two micro-batches of 3
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
         "random": train(fabric, random=True),
+        "clipped": train(fabric, batchnorm=False, micro_batch=4, clip_norm=CLIP),
     }
     torch.save(runs, found)
     dist.destroy_process_group()

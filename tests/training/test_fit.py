@@ -1,5 +1,6 @@
 """Compare the training loop with a loop written by hand, and two processes with one."""
 
+import math
 import runpy
 from copy import deepcopy
 from functools import partial
@@ -93,6 +94,27 @@ def test_gradients_of_the_last_step_can_be_read_between_steps(fabric, method, ba
         assert torch.equal(mine.grad, wanted.grad)
 
 
+@pytest.mark.parametrize("share", [0.25, 2.0])
+def test_a_longer_gradient_than_the_limit_is_scaled_down_to_it(fabric, method, batches, share):
+    terms = deepcopy(method).train()
+    torch.stack(list(terms.terms(terms(batches[0][0])).values())).sum().backward()
+    norm = math.sqrt(sum(p.grad.square().sum().item() for p in terms.parameters()))
+    next(run(fabric, method, batches, clip_norm=share * norm))
+    for mine, other in zip(method.parameters(), terms.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, min(share, 1) * other.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_a_group_with_its_own_rate_is_not_overwritten(fabric, method, batches):
+    groups = [
+        {"params": [*method.backbone.parameters()], "lr_scale": 0.5},
+        {"params": [*method.projector.parameters()], "constant_lr": 0.7},
+    ]
+    module, optimizer = fabric.setup(method, torch.optim.SGD(groups, lr=9.0))
+    for index, step in enumerate(fit(fabric, module, optimizer, batches, rate)):
+        assert step.lr == rate(index)
+        assert [group["lr"] for group in optimizer.param_groups] == [0.5 * rate(index), 0.7]
+
+
 def test_gradients_added_between_steps_change_nothing(fabric, method, batches):
     other = deepcopy(method)
     for _ in run(fabric, method, batches):
@@ -131,14 +153,14 @@ def replace_by_fake_tensors(module, mode):
 def test_no_step_needs_a_value_on_the_host(fabric, name):
     """Tensors without values raise if a value is read."""
     numbers = {"d0": 4} if name.startswith("directclr") else {}
-    method = METHODS[name](branch, partial(OBJECTIVES[name], **numbers), 2)
+    method = METHODS[name](branch, partial(OBJECTIVES[name], **numbers), 2, **({"queue": 15} if name == "swav" else {}))
     mode = FakeTensorMode()
     replace_by_fake_tensors(method, mode)
     with mode:
         empty = [([torch.empty(2, 10, 3, 16, 16)], torch.empty(10, dtype=torch.int64))] * 3
         optimizer = build_optimizer(OptimizerConfig(), method)
         module, optimizer = fabric.setup(method, optimizer, move_to_device=False)  # fake tensors cannot be moved
-        steps = list(fit(fabric, module, optimizer, empty, rate))
+        steps = list(fit(fabric, module, optimizer, empty, rate, clip_norm=1.0))
     assert all(isinstance(term, FakeTensor) for step in steps for term in step.terms.values())
 
 
@@ -219,6 +241,14 @@ def test_micro_batches_on_two_processes_equal_one_process(train_here, two_proces
     undivided = train_here(batchnorm=False)
     for process in two_processes:
         assert_same_weights(process["divided without BatchNorm"], undivided)
+
+
+@pytest.mark.ddp
+def test_the_gradient_of_all_processes_is_clipped_as_that_of_one(train_here, two_processes):
+    alone, unclipped = train_here(batchnorm=False, clip_norm=runpy.run_path(str(WORKER))["CLIP"]), train_here(batchnorm=False)
+    assert not torch.allclose(alone["weights"]["projector.0.weight"], unclipped["weights"]["projector.0.weight"], rtol=1e-3)
+    for process in two_processes:
+        assert_same_weights(process["clipped"], alone)
 
 
 @pytest.mark.ddp

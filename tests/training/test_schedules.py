@@ -13,6 +13,7 @@ SCHEDULES = st.fixed_dictionaries(
     {
         "name": st.sampled_from(["cosine", "restarts", "steps", "constant"]),
         "warmup": st.floats(0, 20),
+        "warmup_start": st.floats(0, 1),
         "min_lr_ratio": st.floats(0, 1),
         "period": st.floats(0, 20),
         "milestones": st.lists(st.floats(0, 40), max_size=3).map(tuple),
@@ -50,7 +51,8 @@ def test_a_factor_lies_between_zero_and_one(config, steps_per_epoch, epochs):
 def test_the_warm_up_is_linear(config, steps_per_epoch, epochs):
     values = curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs)
     warmup = min(round(config["warmup"] * steps_per_epoch), len(values))
-    assert values[:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
+    start = config["warmup_start"]
+    assert values[:warmup] == pytest.approx([start + (1 - start) * (step + 1) / warmup for step in range(warmup)])
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 from fullrank.methods.backbones import BackboneConfig, at_size, build_backbone, feature_dim
 from fullrank.methods.builders import METHODS, Builder, Encoder, method_builder
 from fullrank.methods.directclr_projectors import Grouped, gradient_ranks
+from fullrank.methods.heads import Predictor
 from fullrank.methods.joint_embedding import JointEmbedding
 from fullrank.methods.method import Method, StateBuffers, TrainingLength, at_least_float32
 from fullrank.methods.projectors import ProjectorConfig, build_projector
@@ -16,6 +17,7 @@ __all__ = [
     "Grouped",
     "JointEmbedding",
     "Method",
+    "Predictor",
     "ProjectorConfig",
     "StateBuffers",
     "TeacherStudent",

@@ -1,6 +1,7 @@
 """Builders of methods. The names of an objective's tensors select the builder; its signature defines the method's hyperparameters."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, NamedTuple
 
 from torch import nn
@@ -9,9 +10,10 @@ from fullrank.errors import UserError
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
 from fullrank.methods.joint_embedding import JointEmbedding
 from fullrank.methods.method import Method, StateBuffers
+from fullrank.methods.queued import QueuedJointEmbedding
 from fullrank.methods.teacher_student import TeacherStudent
 from fullrank.objectives import OBJECTIVES, Objective, find_state
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import hyperparameters, optional_tensor_names, tensor_names
 from fullrank.structure import Share, between
 
 Size = Annotated[int, between(1, 10_000_000)]
@@ -74,9 +76,16 @@ def build_swav(
         queue: number of earlier embeddings of each full-size view that take part in the assignment (the authors use 3,840); 0: none.
         queue_start: epoch from which the queue is used, if it is full by then.
         shared: False: each view has a separate backbone and projector.
+
+    Raises:
+        UserError: there is a queue, but the objective takes none.
     """
+    if queue and "queue" not in optional_tensor_names(objective):
+        raise UserError(f"method.queue is {queue}, but the objective takes no argument `queue=None` by position; give --method.queue 0")
+    full = hyperparameters(objective).get("full", views)
+    kind = partial(QueuedJointEmbedding, full=full, size=queue, start=queue_start) if queue else JointEmbedding
     return _joint_embedding(
-        make_encoder, objective, views, shared=shared, head=lambda D: Prototypes(D, prototypes, freeze=freeze), K=prototypes
+        make_encoder, objective, views, shared=shared, head=lambda D: Prototypes(D, prototypes, freeze=freeze), kind=kind, K=prototypes
     )
 
 
@@ -152,10 +161,34 @@ def build_dino(
         temperature_warmup: number of epochs in which the teacher's temperature goes linearly from `first_temperature` to the
             objective's `teacher_temperature`; 0: it is constant.
         first_temperature: the teacher's temperature in the first step of its warm-up.
+
+    Raises:
+        UserError: the temperature has a warm-up, but the objective has no `teacher_temperature`.
     """
     encoder = make_encoder()
     head = Prototypes(encoder.dimensions, prototypes, freeze=freeze)
-    return _teacher_student(encoder, objective, views, head=head, momentum=momentum, teacher_head=True, K=prototypes)
+    method = _teacher_student(encoder, objective, views, head=head, momentum=momentum, teacher_head=True, K=prototypes)
+    if temperature_warmup:
+        last = hyperparameters(objective).get("teacher_temperature")
+        if last is None:
+            raise UserError(
+                f"method.temperature_warmup is {temperature_warmup}, but the objective has no hyperparameter teacher_temperature; "
+                "give --method.temperature_warmup 0"
+            )
+        method.schedules = {"teacher_temperature": partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)}
+    return method
+
+
+def linear_warmup(epoch: float, *, length: float, first: float, last: float) -> float:
+    """Return the value at `epoch` of a straight line from `first` at epoch 0 to `last` at epoch `length`, and `last` afterwards.
+
+    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Section 3.2, for the teacher's temperature; the
+    authors' code takes a step at each epoch, with the first and the last value in the first and the last epoch of the warm-up.
+
+    >>> [round(linear_warmup(epoch, length=30, first=0.04, last=0.07), 3) for epoch in (0, 10, 30, 50)]
+    [0.04, 0.05, 0.07, 0.07]
+    """
+    return first + (last - first) * epoch / length if epoch < length else last
 
 
 def build_tico(make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)) -> TeacherStudent:
@@ -174,11 +207,12 @@ def _joint_embedding(
     *,
     shared: bool,
     head: Callable[[int], nn.Module] | None = None,
+    kind: Callable[..., JointEmbedding] = JointEmbedding,
     **sizes: int,
 ) -> JointEmbedding:
     """Build a `JointEmbedding`. `head` builds the head from D; `sizes` are the sizes of the state's axes other than V and D."""
     encoder, *others = [make_encoder() for _ in range(1 if shared else views)]
-    return JointEmbedding(
+    return kind(
         encoder.backbone,
         encoder.projector,
         objective,

@@ -6,6 +6,7 @@ Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self
 import inspect
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import torch
@@ -180,7 +181,7 @@ class Grouped(StepModule):
         """Choose the groups."""
         self.step = step
 
-    def forward(self, *tensors: Tensor, **random: torch.Generator) -> Terms:
+    def forward(self, *tensors: Tensor, **keywords: Any) -> Terms:
         """Return the sum of each term over the groups; an objective that draws random numbers draws others for each group.
 
         Raises:
@@ -192,7 +193,7 @@ class Grouped(StepModule):
         axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
         axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
         groups = permutation(self.seed, self.step, D).to(tensors[0].device, non_blocking=True).tensor_split(self.groups)
-        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **random) for group in groups]
+        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **keywords) for group in groups]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 
 

@@ -68,10 +68,14 @@ class Prototypes(StepModule):
             return unit(at_least_float32(Z), dim=-1) @ unit(weight, dim=-1).mT
 
 
-def build_predictor(dimensions: int, hidden: int) -> nn.Sequential:
+class Predictor(nn.Sequential):
+    """The head of a student that predicts the teacher's embedding. The optimizer finds it by its class (`constant_predictor`)."""
+
+
+def build_predictor(dimensions: int, hidden: int) -> Predictor:
     """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions through `hidden` units to D.
 
     >>> build_predictor(4, 8)(torch.randn(6, 4)).shape
     torch.Size([6, 4])
     """
-    return build_projector(ProjectorConfig(widths=(hidden, dimensions)), dimensions)
+    return Predictor(*build_projector(ProjectorConfig(widths=(hidden, dimensions)), dimensions))

@@ -1,6 +1,6 @@
 """The base class of methods, the buffers of an objective's state, and modules that depend on the training step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
-from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
+from fullrank.objectives.signature import GENERATOR, optional_tensor_names, takes_generator, tensor_names
 from fullrank.views.augmentation_params import mix
 
 OBJECTIVE_STREAM = 2
@@ -75,7 +75,8 @@ class Method(nn.Module):
     """Abstract: the networks and the state around an objective. A subclass implements `forward`.
 
     `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n, D) for all views;
-    and every other per-sample tensor that the objective takes. `state_tensors`, `before_step` and `after_step` are hooks with a default.
+    and every other per-sample tensor that the objective takes. `state_tensors`, `optional_tensors`, `before_step` and `after_step` are
+    hooks with a default.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
@@ -91,6 +92,8 @@ class Method(nn.Module):
     """The recipe's seed."""
     current_step: int = 0
     """The number of optimizer steps taken; set by the training loop before each step."""
+    schedules: Mapping[str, Callable[[float], float]] = {}
+    """Name of a hyperparameter of the objective → its value as a function of the epoch; set by the builder of the method."""
 
     def __init__(
         self,
@@ -121,12 +124,24 @@ class Method(nn.Module):
         """Return the state of the objective, the same on every process. A hook; the default returns the buffers."""
         return self.state.tensors() if self.state else {}
 
+    def optional_tensors(self, samples: int) -> tuple[Tensor, ...]:
+        """Return the optional tensors of the objective for a batch of `samples`. A hook; the default returns none."""
+        return ()
+
+    @property
+    def epoch(self) -> float:
+        """The epochs trained before the current step."""
+        return self.current_step / self.training_length.steps_per_epoch
+
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
         """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any autocast."""
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
-            tensors = {name: at_least_float32(embeddings[name]) for name in self.input_names} | self.state_tensors()
+            inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
+            tensors = inputs | self.state_tensors()
+            optional = self.optional_tensors(next(iter(inputs.values())).shape[1]) if optional_tensor_names(self.objective) else ()
             random = {GENERATOR: self.generator()} if takes_generator(self.objective) else {}
-            return self.objective(*(tensors[name] for name in tensor_names(self.objective)), **random)
+            scheduled = {name: value(self.epoch) for name, value in self.schedules.items()}
+            return self.objective(*(tensors[name] for name in tensor_names(self.objective)), *optional, **random, **scheduled)
 
     def generator(self) -> torch.Generator:
         """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw the same numbers.
@@ -148,10 +163,10 @@ class Method(nn.Module):
 
         Args:
             step: number of the optimizer step (from 0).
-            embeddings: the inputs of the objective, for the whole batch, without gradient.
+            embeddings: the inputs of the objective, and "R" and "Z", for the whole batch, without gradient.
         """
         if self.state:
-            self.state.update(embeddings)
+            self.state.update({name: embeddings[name] for name in self.input_names})
 
 
 def at_least_float32(Z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

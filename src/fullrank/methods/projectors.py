@@ -66,8 +66,8 @@ def _mlp_layers(config: ProjectorConfig, widths: tuple[int, ...]) -> Iterator[nn
     for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         last = layer == len(widths) - 1
         norm = config.output_batchnorm if last else config.batchnorm
-        yield nn.Linear(inputs, outputs, bias=config.bias and not norm)  # BatchNorm has a bias
+        yield nn.Linear(inputs, outputs, bias=config.bias and not norm)  # BatchNorm subtracts it
         if norm:
-            yield nn.BatchNorm1d(outputs)
+            yield nn.BatchNorm1d(outputs, affine=config.output_affine or not last)
         if not last:
-            yield nn.ReLU(inplace=True)
+            yield nn.GELU() if config.activation == "gelu" else nn.ReLU(inplace=True)

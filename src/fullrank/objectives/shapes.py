@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from torch import Tensor
 
@@ -15,7 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def checks_shapes(objective: F) -> F:
     """Return the objective with a check of its tensors: their number, their axes, and the number of views. A decorator.
 
-    The axes are those of the annotations, for example "2 N D" or "V N D". Axes of one name have the same length in all tensors.
+    The axes are those of the annotations, for example "2 N D" or "V N D". Axes of one name have the same length in all tensors. A tensor
+    with the default None may be left out.
 
     Raises:
         UserError: at a call with other tensors.
@@ -28,20 +29,28 @@ def checks_shapes(objective: F) -> F:
     """
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [p for p in inspect.signature(objective).parameters.values() if p.kind in positional]
-    axes = {p.name: tuple(getattr(p.annotation, "dim_str", "").split()) for p in parameters}
+    axes = {p.name: _axes(p.annotation) for p in parameters}
+    needed = {p.name: axes[p.name] for p in parameters if p.default is not None}
     name = getattr(objective, "__name__", "objective")
 
     @wraps(objective)
     def checked(*tensors: Any, **keywords: Any) -> Any:
         if len(tensors) > len(axes):
-            raise UserError(f"{name}: got {len(tensors)} arguments by position, expected {_describe(axes)}; {_stacked(name, axes)}")
+            raise UserError(f"{name}: got {len(tensors)} arguments by position, expected {_describe(needed)}; {_stacked(name, needed)}")
         sizes: dict[str, int] = {}
         for position, (key, names) in enumerate(axes.items()):
             if position < len(tensors) or key in keywords:
-                _check_tensor(name, key, names, tensors[position] if position < len(tensors) else keywords[key], sizes, axes)
+                tensor = tensors[position] if position < len(tensors) else keywords[key]
+                if tensor is not None or key in needed:
+                    _check_tensor(name, key, names, tensor, sizes, needed)
         return objective(*tensors, **keywords)
 
     return checked  # pyright: ignore[reportReturnType]
+
+
+def _axes(annotation: Any) -> tuple[str, ...]:
+    """Return the names of the axes in an annotation, also in `Float[Tensor, "N D"] | None`."""
+    return next((tuple(kind.dim_str.split()) for kind in (annotation, *get_args(annotation)) if hasattr(kind, "dim_str")), ())
 
 
 def _check_tensor(

@@ -6,9 +6,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fullrank.objectives.terms import Terms
-from fullrank.signatures import GENERATOR, tensor_names
+from fullrank.signatures import GENERATOR, optional_tensor_names, tensor_names
 
-__all__ = ["GENERATOR", "bind_shared_hyperparameters", "hyperparameters", "required_views", "takes_generator", "tensor_names"]
+__all__ = [
+    "GENERATOR",
+    "bind_shared_hyperparameters",
+    "hyperparameters",
+    "optional_tensor_names",
+    "required_views",
+    "takes_generator",
+    "tensor_names",
+]
 
 T = TypeVar("T")
 

@@ -4,21 +4,44 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.objectives.algebra import unit
 from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
+def swav_queue(Z: Float[Tensor, "V N D"], queue: Float[Tensor, "full size D"]) -> Float[Tensor, "full size D"]:
+    """Return the queue after a batch: the L2-normalised embeddings of each full-size view, first in first out, newest rows first.
+
+    >>> swav_queue(torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
+    tensor([[[0.6000, 0.8000],
+             [1.0000, 0.0000]]])
+    """
+    full, size, _ = queue.shape
+    return torch.cat([unit(Z[:full].detach(), dim=-1), queue.detach()], dim=1)[:, :size]
+
+
 @checks_shapes
-def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, epsilon: float = 0.05, iterations: int = 3) -> Terms:
+def swav(
+    S: Float[Tensor, "V N K"],
+    queue: Float[Tensor, "full size K"] | None = None,
+    *,
+    full: int = 2,
+    temperature: float = 0.1,
+    epsilon: float = 0.05,
+    iterations: int = 3,
+) -> Terms:
     """Return the term of SwAV, with multi-crop. With q_w the codes of view w ≤ full, from `sinkhorn` on the whole batch without gradient,
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
-    The codes use all prototypes equally, so that complete collapse has loss log K. The cost and the memory are a few times V·N·K.
+    The codes use all prototypes equally, so that complete collapse has loss log K. With a queue, Sinkhorn's algorithm assigns the samples
+    of the batch together with those of the queue, so that prototypes are used equally by all of them; only the codes of the batch enter
+    the loss. The cost and the memory are a few times V·(N + size)·K.
 
     Args:
         S: cosines between embeddings and K prototypes, for V ≥ 2 views of N samples; full-size views come first.
+        queue: cosines between the embeddings of earlier samples and the K prototypes, for each full-size view; None: no queue.
         full: number of full-size views; only these are assigned to prototypes.
         temperature: divides the cosines in the prediction.
         epsilon: divides the cosines in the assignment; the weight of the assignment's entropy.
@@ -27,8 +50,8 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
     Returns:
         The term "prediction".
 
-    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and 6; the mean over
-    pairs as in the authors' code.
+    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and 6, and Section 4.2
+    for the queue; the mean over pairs as in the authors' code.
 
     When all cosines are equal, the loss is log K:
 
@@ -36,7 +59,9 @@ def swav(S: Float[Tensor, "V N K"], *, full: int = 2, temperature: float = 0.1, 
     >>> swav(torch.full((2, 8, 4), 0.5)), torch.tensor(4.0).log()
     ({'prediction': tensor(1.3863)}, tensor(1.3863))
     """
-    codes = sinkhorn(S[:full].detach(), epsilon=epsilon, iterations=iterations)
+    targets = S[:full].detach()
+    samples = targets if queue is None else torch.cat([targets, queue.detach()], dim=1)
+    codes = sinkhorn(samples, epsilon=epsilon, iterations=iterations)[:, : S.shape[1]]
     return {"prediction": cross_entropies(S, codes, temperature=temperature).mean()}
 
 

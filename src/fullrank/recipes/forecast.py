@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes.recipe import Recipe, view_sizes
 
-STATE_PER_WEIGHT = {"adamw": 2, "lars": 1, "sgd": 1}
+STATE_PER_WEIGHT = {"adam": 2, "adamw": 2, "lars": 1, "sgd": 1}
 """Optimizer → numbers that it keeps for each weight."""
 
 MIN_IMAGES = 32  # images of a pass whose time is proportional to the number of images

@@ -45,7 +45,7 @@ def photos_recipe(
         batch_size: images per step.
         size: side of the views in pixels.
         backbone: a timm model, with timm's own arguments.
-        optimizer: adamw (the default), lars or sgd.
+        optimizer: adamw (the default), adam, lars or sgd.
 
     Raises:
         UserError: there are fewer than 32 images.

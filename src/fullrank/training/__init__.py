@@ -2,7 +2,7 @@
 
 from fullrank.training.checkpoints import Checkpoint, list_checkpoints, save_checkpoint
 from fullrank.training.fit import Step, fit
-from fullrank.training.optimizers import OptimizerConfig, build_optimizer, split_parameters
+from fullrank.training.optimizers import OptimizerConfig, build_optimizer, set_learning_rate, split_parameters
 from fullrank.training.schedules import ScheduleConfig, lr_factor
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "list_checkpoints",
     "lr_factor",
     "save_checkpoint",
+    "set_learning_rate",
     "split_parameters",
 ]

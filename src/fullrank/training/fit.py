@@ -12,6 +12,7 @@ from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.micro_batches import forward_micro_batches
+from fullrank.training.optimizers import set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def fit(
     *,
     start: int = 0,
     micro_batch: int = 0,
+    clip_norm: float = 0.0,
 ) -> Iterator[Step]:
     """Take one optimizer step per batch, and yield its results.
 
@@ -56,10 +58,12 @@ def fit(
         optimizer: The optimizer of the method, from `fabric.setup`.
         batches: Tuples (views, labels) of the steps from `start` on. `views` has one tensor (V_k, n, C, S_k, S_k) per view size: V_k views
             of S_k × S_k pixels. `labels` is (n,).
-        learning_rate: Function from the step (from 0) to the learning rate.
+        learning_rate: Function from the step (from 0) to the learning rate; the groups of the optimizer follow it (`set_learning_rate`).
         start: Number of steps already taken.
         micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always
             computed on the whole batch.
+        clip_norm: Largest norm c of the gradient g of all parameters together, on the whole batch: g ← g · min(1, c/(‖g‖ + 10⁻⁶)) before
+            the step of the optimizer. 0: no clipping.
 
     Raises:
         UserError: the objective returns other terms than in the steps before, or the processes have unequal shares of the batch.
@@ -80,8 +84,7 @@ def fit(
     names: list[str] = []
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
+        set_learning_rate(optimizer, lr)
         optimizer.zero_grad()
         unwrapped.current_step = index
         unwrapped.before_step(index)
@@ -97,10 +100,12 @@ def fit(
             )
         loss = total(terms)
         backward(loss)
+        if clip_norm:  # after the processes have averaged their gradients
+            fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
-        unwrapped.after_step(index, embeddings)
         whole = embeddings | {name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings}
+        unwrapped.after_step(index, whole)
         yield Step(
             step=index + 1,
             terms={name: term.detach() for name, term in terms.items()},

@@ -8,11 +8,11 @@ from fullrank.config import ScheduleConfig
 def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total: int) -> float:
     """Return the factor of the peak learning rate at `step` (from 0) of `total`.
 
-    With w warm-up steps, T steps in total and t = step:
+    With w warm-up steps, T steps in total, s = `warmup_start` and t = step:
 
     | name | factor |
     |---|---|
-    | all, t < w | (t + 1)/w |
+    | all, t < w | s + (1 − s)(t + 1)/w |
     | cosine | floor + (1 − floor)(1 + cos πp)/2 with p = (t − w)/(T − w) |
     | restarts | as cosine, with p = ((t − w) mod P)/P, for a period of P steps |
     | steps | decayᵏ, with k milestones reached |
@@ -25,7 +25,7 @@ def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total:
     """
     warmup = min(round(config.warmup * steps_per_epoch), total)
     if step < warmup:
-        return (step + 1) / warmup
+        return config.warmup_start + (1 - config.warmup_start) * ((step + 1) / warmup)
     if config.name == "cosine":
         return _cosine((step - warmup) / (total - warmup), config.min_lr_ratio)
     if config.name == "restarts":
