@@ -129,7 +129,7 @@ def pretrain(
         recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
     else:
         changes |= {} if epochs is None else {"epochs": epochs}
-        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes)
+        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print)
         recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
         recipe = import_code(recipe, trust, notify=console.print)
         if resume_or_start and path is not None and is_run(path):

@@ -53,7 +53,7 @@ def test_typed_flags_reach_the_recipe(recipe):
     )
     assert got.views[0].crop.scale == (0.2, 1.0)
     assert (got.optimizer.name, got.optimizer.lr, got.epochs, got.seed) == ("lars", 0.01, 3, 5)
-    assert got.hyper == {"invariance": 1.4, "log": False, "center": True, "normalize": "columns"}
+    assert got.hyper == {"invariance": 1.4, "variance": 1.0, "log": False, "center": True, "normalize": "columns"}
     assert got.backbone.arguments == {"channels": [8, 8, 8, 8]}
     assert got.projector.widths == (64, 32, 16)
     assert (got.data.source, got.data.train, got.data.channels) == ("hf:elsewhere", "train", 1)
@@ -64,7 +64,7 @@ def test_typed_flags_reach_the_recipe(recipe):
 def test_without_flags_the_recipe_is_unchanged(recipe):
     from fullrank.recipes import RECIPES
 
-    for name in RECIPES:
+    for name in ("digits", "cifar10-small", "cifar10", "cifar10-swav-multicrop", "stl10-moco-fork", "imagenet-directclr"):
         got, keywords, _ = recipe(name)
         assert got == RECIPES[name]
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
@@ -89,15 +89,62 @@ def test_the_project_and_the_name_at_wandb_are_options_of_the_run(recipe, flags,
 def test_another_objective_has_other_hyperparameters(recipe):
     got, *_ = recipe("digits", "--objective", "vicreg", "--hyper.covariance", "4")
     assert (got.objective, got.hyper) == ("vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 4.0})
-    got, *_ = recipe("stl10", "--objective=simclr")  # the recipe's invariance 1.4 is a hyperparameter of FroSSL
+    got, *_ = recipe("cifar10-small", "--objective=simclr")  # the recipe's invariance 2 is a hyperparameter of FroSSL
     assert (got.objective, got.hyper) == ("simclr", {"temperature": 0.2})
 
 
+def test_another_objective_takes_its_published_recipe_and_says_so(recipe):
+    from fullrank.recipes import RECIPES
+
+    got, _, err = recipe("cifar10", "--objective", "barlow_twins")
+    assert got == RECIPES["cifar10-barlow_twins"]
+    assert len(err.splitlines()) == 1
+    assert "cifar10-barlow_twins" in err
+    got, _, err = recipe("stl10-byol", "--objective", "frossl", "--epochs", "20", "--optimizer.lr", "0.7", "--hyper.invariance", "2")
+    assert (got.name, got.epochs, got.schedule.warmup, got.optimizer.lr, got.hyper["invariance"]) == ("stl10", 20, 4.0, 0.7, 2.0)
+    got, _, err = recipe("cifar10-frossl-fork", "--objective", "frossl")
+    assert (got, err) == (RECIPES["cifar10-frossl-fork"], "")
+
+
+def test_an_objective_without_a_published_recipe_says_what_it_takes_from_the_data_set(recipe):
+    from fullrank.recipes import RECIPES, with_objective
+
+    got, _, err = recipe("cifar10", "--objective", "tico")
+    assert got == with_objective(RECIPES["cifar10"], "tico")
+    assert len(err.splitlines()) == 1
+    for word in ("tico", "cifar10", "optimizer", "projector", "views", "frossl"):
+        assert word in err
+    _, _, err = recipe("digits", "--objective", "wmse")
+    assert "projector" not in err  # it is not that of the recipe
+
+
+def test_flags_add_groups_of_views_to_any_recipe(recipe):
+    got, *_ = recipe("digits", "--views.1.size", "6", "--views.1.count=4")
+    assert [(view.count, view.size) for view in got.views] == [(2, 8), (4, 6)]
+    assert got.views[1].affine == got.views[0].affine
+    got, *_ = recipe("cifar10", "--views.0.count", "1", "--views.1.solarize.probability", "0.2")
+    assert [(view.count, view.size, view.solarize.probability) for view in got.views] == [(1, 32, 0.0), (1, 32, 0.2)]
+    got, *_ = recipe("cifar10", "--objective", "byol", "--views.2.size", "18", "--views.2.count", "6")
+    assert [(view.count, view.size) for view in got.views] == [(1, 32), (1, 32), (6, 18)]
+
+
+def test_a_group_of_views_that_is_left_out_is_an_error(fullrank):
+    status, _, err = fullrank("pretrain", "digits", "--views.2.size", "6")
+    assert status == 2
+    assert "add views.1 first" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_general_recipe_takes_groups_of_views_too(recipe, photos):
+    got, *_ = recipe(photos, "--views.1.size", "16", "--views.1.count", "2")
+    assert [(view.count, view.size) for view in got.views] == [(2, 32), (2, 16)]
+
+
 def test_the_json_of_a_recipe_is_a_recipe(recipe, fullrank, tmp_path):
-    _, out, _ = fullrank("recipes", "stl10")
+    _, out, _ = fullrank("recipes", "stl10-frossl-fork")
     (tmp_path / "mine.json").write_text(json.dumps(json.loads(out) | {"epochs": 7}))
     got, *_ = recipe("mine.json", "--batch_size", "64")
-    assert (got.name, got.epochs, got.batch_size, got.hyper["invariance"]) == ("stl10", 7, 64, 1.4)
+    assert (got.name, got.epochs, got.batch_size, got.hyper["invariance"]) == ("stl10-frossl-fork", 7, 64, 1.4)
 
 
 def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):

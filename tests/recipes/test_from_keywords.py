@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import as_images
-from fullrank.recipes import RECIPES, Recipe, to_file
+from fullrank.recipes import RECIPES, Recipe, method_recipe, to_file, with_objective
 from fullrank.recipes.choices import with_choices
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.training import OptimizerConfig
@@ -40,6 +40,26 @@ def test_a_plain_value_means_the_name_of_a_part():
     assert (changed.backbone.name, changed.backbone.arguments, changed.optimizer.name) == ("test_resnet", {}, "adamw")
     assert changed.objective == "vicreg"
     assert "covariance" in changed.hyper
+
+
+def test_another_objective_takes_its_published_recipe_and_says_so():
+    lines = []
+    found = recipe_from_keywords("cifar10", RECIPES, None, {"objective": "barlow_twins", "epochs": 20}, lines.append)
+    assert found == with_choices(RECIPES["cifar10-barlow_twins"], epochs=20)
+    assert build(RECIPES["cifar10"], objective="byol") == RECIPES["cifar10-byol"]
+    assert build("cifar10-small", objective="frossl") == RECIPES["cifar10-small"]
+    recipe_from_keywords("cifar10", RECIPES, None, {"objective": "tico"}, lines.append)
+    assert len(lines) == 2
+    assert "cifar10-barlow_twins" in lines[0]
+    assert "those of cifar10" in lines[1]
+
+
+def test_a_changed_recipe_keeps_its_changes_with_another_objective():
+    mine = with_choices(RECIPES["cifar10"], epochs=7)
+    found, sentence = method_recipe(mine, "barlow_twins")
+    assert found == with_objective(mine, "barlow_twins") == build(mine, objective="barlow_twins")
+    assert "those of cifar10" in sentence
+    assert method_recipe(mine, "frossl") == (mine, "")
 
 
 def test_a_folder_and_images_get_the_general_recipe(photos):

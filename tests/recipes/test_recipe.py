@@ -16,7 +16,8 @@ from fullrank.structure import field_types
 from fullrank.training import OptimizerConfig
 from fullrank.views import CropConfig, ViewConfig
 
-each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
+SOME = [name for name in RECIPES if name.startswith(("digits", "cifar10-", "imagenet-"))]
+each = pytest.mark.parametrize("recipe", [RECIPES[name] for name in SOME], ids=SOME)
 
 
 @each
@@ -125,9 +126,10 @@ def test_differences_are_lines_with_the_names_of_flags():
 
 
 def test_equal_recipes_have_equal_fingerprints_and_others_different_ones():
-    prints = {recipe.fingerprint for name, recipe in RECIPES.items() if name != "cifar100"}
-    assert len(prints) == len(RECIPES) - 1
-    assert RECIPES["cifar100"].fingerprint == RECIPES["cifar10"].fingerprint  # only the images differ
+    prints = {name: recipe.fingerprint for name, recipe in RECIPES.items()}
+    same = [name for name in prints if prints[name] == prints.get(name.replace("cifar100", "cifar10")) and "cifar100" in name]
+    assert "cifar100" in same  # only the images differ
+    assert len(set(prints.values())) == len(prints) - len(same)
     a = RECIPES["digits"]
     assert from_dict(to_dict(a)).fingerprint == a.fingerprint == copy.deepcopy(a).fingerprint
     assert replace(a, seed=1).fingerprint != a.fingerprint

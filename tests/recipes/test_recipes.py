@@ -5,11 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fullrank.config import BackboneConfig
 from fullrank.methods import build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
-from fullrank.recipes import ORIGINS, RECIPES, assemble, check
+from fullrank.recipes import ORIGINS, RECIPES, assemble, build_method, check
+from fullrank.recipes.catalog import ENTRIES, FAMILIES
+from fullrank.recipes.choices import WAITS
 
 each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
+
+OWN = ("digits", "cifar10-small", "cifar10-projectors")
 
 
 def with_statistics(recipe):
@@ -22,26 +27,61 @@ def test_the_key_of_a_recipe_is_its_name():
     assert all(recipe.name == name for name, recipe in RECIPES.items())
 
 
+def test_a_recipe_is_built_once():
+    assert RECIPES["cifar10-byol"] is RECIPES["cifar10-byol"]
+    assert dict(RECIPES).keys() == RECIPES.keys() == ORIGINS.keys()
+
+
+def test_the_name_is_data_set_objective_and_variant():
+    for name, entry in ENTRIES.items():
+        family, recipe = entry.family, RECIPES[name]
+        assert (name == family or name.startswith(f"{family}-")) if family else name in OWN
+        if family and name not in (family, f"{family}-nologs"):
+            assert name.removeprefix(f"{family}-").split("-")[0] == recipe.objective
+        assert (recipe.name, recipe.objective) == (name, entry.objective)
+        if family:
+            assert (recipe.data.source, RECIPES[family].objective) == (RECIPES[family].data.source, "frossl")
+
+
 def test_every_recipe_says_whose_it_is():
-    assert ORIGINS.keys() == RECIPES.keys()
-    assert {name for name, origin in ORIGINS.items() if "fullrank" in origin} == {"digits", "cifar10-small", "cifar10-projectors"}
+    assert {name for name, origin in ORIGINS.items() if "fullrank" in origin} == set(OWN)
+    assert {entry.family for entry in ENTRIES.values()} == FAMILIES.keys()
+
+
+def test_the_methods_with_published_values_are_on_every_data_set():
+    methods = {"simclr", "swav", "moco", "simsiam", "byol", "dino", "vicreg", "barlow_twins", "wmse", "corinfomax", "ivne"}
+    missing = {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
+    assert not missing
 
 
 @each
-def test_every_recipe_is_valid(recipe):
+def test_every_recipe_is_valid_and_its_parts_can_be_built(recipe):
     check(recipe)
-
-
-@each
-def test_objective_and_number_of_views(recipe):
-    objectives = {"cifar10-projectors": "simclr", "imagenet-simclr": "simclr", "imagenet-directclr": "directclr"}
-    assert recipe.objective == objectives.get(recipe.name, "frossl")
-    assert sum(view.count for view in recipe.views) == 2
+    with torch.device("meta"):
+        method = build_method(recipe)
+    assert method.objective is not None
 
 
 @each
 def test_warm_up_is_at_most_a_fifth_of_the_run(recipe):
-    assert recipe.schedule.warmup < recipe.epochs / 5
+    assert recipe.schedule.warmup <= recipe.epochs / 5
+    assert all(recipe.method.get(name, 0) <= recipe.epochs / 5 for name in WAITS)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("cifar10-")])
+def test_the_methods_of_cifar_have_a_loss_and_a_gradient(name):
+    """With a network of a few layers and small views, on random images."""
+    recipe = with_statistics(RECIPES[name])
+    views = tuple(replace(view, size=max(view.size // 4, 4), count=min(view.count, 8)) for view in recipe.views)
+    N = recipe.hyper.get("slice_size", 16)
+    parts = assemble(replace(recipe, views=views, batch_size=N, backbone=BackboneConfig(name="test_resnet")))
+    images = torch.randint(0, 256, (N, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    terms = parts.method.terms(parts.method(parts.views(images, parts.views.make_params(0, 0, N))))
+    sum(terms.values()).backward()
+    weight = next(parts.method.backbone.parameters())
+    assert all(term.isfinite() for term in terms.values())
+    assert weight.grad.isfinite().all()
+    assert weight.grad.any()
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar10-small", "cifar10-projectors"])
@@ -68,19 +108,27 @@ def test_cifar_equals_the_paper():
 
 
 def test_stl10_equals_the_paper():
-    recipe = RECIPES["stl10"]
-    assert (recipe.backbone.name, recipe.backbone.stem, recipe.projector.widths) == ("resnet18", "standard", (2048, 1024))
-    assert (recipe.epochs, recipe.batch_size, recipe.views[0].size, recipe.hyper["invariance"]) == (500, 256, 96, 1.4)
+    recipe, cifar = RECIPES["stl10"], RECIPES["cifar10"]
+    assert (recipe.backbone.name, recipe.backbone.stem, recipe.epochs, recipe.batch_size) == ("resnet18", "standard", 500, 256)
+    assert (recipe.optimizer, recipe.schedule, recipe.projector, recipe.hyper) == (
+        cifar.optimizer,
+        cifar.schedule,
+        cifar.projector,
+        cifar.hyper,
+    )
+    assert recipe.hyper["invariance"] == recipe.hyper["variance"] == 1.0
+    assert recipe.views == (replace(cifar.views[0], size=96),)
 
 
 def test_imagenet_equals_the_paper():
-    recipe = RECIPES["imagenet"]
+    recipe, barlow = RECIPES["imagenet"], RECIPES["imagenet-barlow_twins-frossl"]
     assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("sgd", 1e-2, 5e-4)
     assert (recipe.schedule.name, recipe.schedule.period, recipe.schedule.warmup) == ("restarts", 15.0, 0.0)
     assert (recipe.epochs, recipe.batch_size, recipe.backbone.name) == (100, 224, "resnet18")
-    first, second = recipe.views
-    assert (first.blur.probability, first.solarize.probability) == (1.0, 0.0)
-    assert (second.blur.probability, second.solarize.probability) == (0.1, 0.2)
+    (view,) = recipe.views  # of Chen et al. 2020: both views have one distribution
+    assert (view.jitter.brightness, view.jitter.hue, view.blur.probability, view.solarize.probability) == (0.8, 0.2, 0.5, 0.0)
+    assert barlow.hyper["redundancy"] == 5e-3
+    assert replace(barlow, name=recipe.name, objective=recipe.objective, hyper=recipe.hyper) == recipe
 
 
 def test_imagenet_directclr_equals_the_appendix_and_code_of_the_paper():

@@ -29,7 +29,9 @@ SOURCE: a folder or Parquet file of images; the command chooses and shows a gene
   fullrank pretrain digits                                      takes a minute on two cores, without a download
   fullrank pretrain digits --objective vicreg                   use another objective (see below)
   fullrank pretrain digits --objective my_module:my_loss        use your own function (see fullrank check)
+  fullrank pretrain cifar10 --objective byol                    use the published recipe of the objective (see fullrank recipes)
   fullrank pretrain digits --hyper.invariance 2                 set a hyperparameter of the objective
+  fullrank pretrain digits --views.1.size 6 --views.1.count 4   add smaller crops to the views
   fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
   fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
   fullrank pretrain path/to/photos --preview                    look at the views first

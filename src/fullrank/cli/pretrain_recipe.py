@@ -25,12 +25,15 @@ from fullrank.recipes import (
     import_code,
     import_function,
     keywords,
+    method_recipe,
     objective_signature,
+    published_name,
     read_recipe,
     with_choices,
-    with_objective,
 )
+from fullrank.recipes.catalog import explain_published
 from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
+from fullrank.recipes.view_groups import with_view_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,8 +80,14 @@ def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
     train, _ = pop_flag(arguments, "--data.train")
+    objective, _ = pop_flag(arguments, "--objective")
     reading = read_data_flags(arguments[1:])
-    base = resolve_recipe(arguments[0], data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading)
+    name = arguments[0]
+    if name in RECIPES and objective and (published := published_name(RECIPES[name], objective)):
+        name = published
+        console.print(explain_published(published))
+    groups = [flag[2:].partition("=")[0] for flag in arguments[1:] if flag.startswith("--views.")]
+    base = resolve_recipe(name, data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading, groups=groups)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
@@ -178,6 +187,7 @@ def resolve_recipe(
     train: str | None = None,
     choices: Mapping[str, Any] = MappingProxyType({}),
     reading: DataConfig | None = None,
+    groups: Sequence[str] = (),
 ) -> BaseRecipe:
     """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
 
@@ -187,16 +197,17 @@ def resolve_recipe(
         train: name of the split to train on.
         choices: what `read_choices` returns.
         reading: how the images are read.
+        groups: names of fields of views, which may ask for further groups of views.
 
     Raises:
-        UserError: `name` is neither a recipe nor a source.
+        UserError: `name` is neither a recipe nor a source, or a group of views is left out.
     """
     if name in RECIPES:
-        return adapted(RECIPES[name], choices)
+        return adapted(with_view_groups(RECIPES[name], groups), choices)
     if name == "photos" and data is not None:
         name = data
     if name.endswith(".json") and os.path.isfile(name):  # unlike `Path.is_file`, it returns False for a folder that may not be read
-        return adapted(read_recipe(Path(name)), choices)
+        return adapted(with_view_groups(read_recipe(Path(name)), groups), choices)
     if os.path.isfile(Path(name) / "recipe.json"):
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
         raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
@@ -222,7 +233,7 @@ def resolve_recipe(
         "the flags in brackets change the recipe:"
     )
     recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **arguments_of_choices(choices, Recipe()))
-    return BaseRecipe(recipe, lambda final: [title, *explain_photos_recipe(final, info)])
+    return BaseRecipe(with_view_groups(recipe, groups), lambda final: [title, *explain_photos_recipe(final, info)])
 
 
 def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
@@ -239,7 +250,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
     for function in named:
         import_function(function, notify=console.print)
     if name is not None and name != recipe.objective:
-        recipe = with_objective(recipe, name, method_builder=builder or "")
+        recipe, sentence = method_recipe(recipe, name, method_builder=builder or "")
+        console.print(sentence)
     elif builder is not None:
         recipe = replace(recipe, method_builder=builder, method={})
     import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms

@@ -7,15 +7,15 @@ import tyro
 
 from fullrank.cli.flags import call
 from fullrank.errors import pick
-from fullrank.recipes import ORIGINS, RECIPES, to_dict
-from fullrank.recipes.recipe import view_sizes
+from fullrank.recipes import RECIPES, to_dict
+from fullrank.recipes.summary import list_recipes
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
-    """List the recipes with their origin, or print one recipe as JSON. `fullrank pretrain FILE.json` accepts an edited copy.
+    """List the recipes with their published accuracy and their origin, or print one recipe as JSON.
 
     A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or optimizer, the
-    fields that depend on them follow, and the command says which.
+    fields that depend on them follow, and the command says which. `fullrank pretrain FILE.json` accepts an edited copy of the JSON.
 
     Args:
         name: name of a recipe.
@@ -23,12 +23,7 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     if name is not None:
         print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
         return
-    width = max(map(len, RECIPES))
-    for recipe in RECIPES.values():
-        views = " + ".join(f"{V} × {size} px" for size, V in view_sizes(recipe).items())
-        network = recipe.backbone.name + (" (narrow)" if "channels" in recipe.backbone.arguments else "")
-        print(f"{recipe.name:{width}}  {ORIGINS[recipe.name]}")
-        print(f"{'':{width}}  {recipe.data.source} · {network} · {views} · batch {recipe.batch_size} · {recipe.epochs} epochs")
+    print("\n".join(list_recipes()))
 
 
 run = partial(call, recipes, command="recipes")

@@ -4,14 +4,12 @@ They hold for the recipes of the library, for a recipe.json and for the general 
 publication as long as none of these choices is made.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 
 from fullrank.config import BackboneConfig, OptimizerConfig
 from fullrank.errors import pick
-from fullrank.recipes.recipe import Recipe
+from fullrank.recipes.recipe import Recipe, flatten, to_dict
 
 LARGEST_SMALL_STEM = 64
 """Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2."""
@@ -25,14 +23,20 @@ OPTIMIZERS = {
     "lars": OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     "sgd": OptimizerConfig(name="sgd", lr=0.05, weight_decay=1e-4),
 }
-"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021),
-Adam as in public configurations of W-MSE."""
+"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021), Adam as for
+W-MSE (Ermolov et al. 2021)."""
 
 BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
 """Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al. 2017), the square root
 for Adam and AdamW (Malladi et al. 2022)."""
 
-FOLLOWING = ("optimizer.lr", "optimizer.weight_decay", "schedule.warmup", "backbone.stem")
+WAITS = ("freeze", "queue_start", "temperature_warmup")
+"""Hyperparameters of methods, in epochs, with which something begins or ends early in the run: of SwAV and DINO."""
+
+FOLLOWING = (
+    *("optimizer.lr", "optimizer.weight_decay", "optimizer.decay_all", "schedule.warmup", "backbone.stem"),
+    *(f"method.{name}" for name in WAITS),
+)
 """The fields that follow from a choice and are explained."""
 
 SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
@@ -52,11 +56,11 @@ def with_choices(
 
     | choice | what follows |
     |---|---|
-    | epochs | the warm-up takes at most a fifth of them |
+    | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
     | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW; unchanged for DirectCLR's recipes |
     | view size | the stem of a ResNet: small for views of at most 64 px, else standard |
     | backbone | timm's own arguments instead of the recipe's, and the stem |
-    | optimizer | its learning rate for this batch, and its weight decay (`OPTIMIZERS`) |
+    | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
 
     Args:
         recipe: the recipe to change.
@@ -76,14 +80,17 @@ def with_choices(
     if optimizer is not None and optimizer != recipe.optimizer.name:
         rule = pick(optimizer, OPTIMIZERS, "optimizer")
         lr = learning_rate(optimizer, batch_size or recipe.batch_size)
-        recipe = replace(recipe, optimizer=replace(recipe.optimizer, name=rule.name, lr=lr, weight_decay=rule.weight_decay))
+        decay = {"weight_decay": rule.weight_decay, "decay_all": rule.decay_all}
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, name=rule.name, lr=lr, **decay))
     elif batch_size is not None and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         exponent = BATCH_EXPONENTS[recipe.optimizer.name]
         lr = recipe.optimizer.lr * (batch_size / recipe.batch_size) ** exponent
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=lr))
     if epochs is not None:
         schedule = replace(recipe.schedule, warmup=min(recipe.schedule.warmup, epochs / WARMUPS))
-        recipe = replace(recipe, epochs=epochs, schedule=schedule)
+        waiting = () if recipe.method_builder else WAITS
+        waits = {name: min(recipe.method[name], epochs / WARMUPS) for name in waiting if name in recipe.method}
+        recipe = replace(recipe, epochs=epochs, schedule=schedule, method={**recipe.method, **waits})
     previous = max(view.size for view in recipe.views)
     if backbone is not None:
         recipe = replace(recipe, backbone=backbone_config(backbone, size or previous))
@@ -104,8 +111,9 @@ def largest_size(recipe: Recipe, sizes: Mapping[str, int]) -> int | None:
     >>> largest_size(Recipe(views=(ViewConfig(size=224), ViewConfig(size=96))), {"views.1.size": 48}), largest_size(Recipe(), {})
     (224, None)
     """
-    chosen = {int(match[1]): size for name, size in sizes.items() if (match := re.fullmatch(r"views\.([0-9]{1,9})\.size", name))}
-    return max(chosen.get(number, view.size) for number, view in enumerate(recipe.views)) if chosen else None
+    changed = {f"views.{number}.size": view.size for number, view in enumerate(recipe.views)}
+    chosen = {name: sizes[name] for name in changed if name in sizes}
+    return max((changed | chosen).values()) if chosen else None
 
 
 def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[str]:
@@ -114,7 +122,8 @@ def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[st
     >>> explain_choices(Recipe(), short := with_choices(Recipe(), epochs=20), short)
     ['follows from the flags: schedule.warmup 10.0 → 4.0; a flag sets another value']
     """
-    values = [(field, *(attrgetter(field)(recipe) for recipe in (original, derived, final))) for field in FOLLOWING]
+    before_and_after = [flatten(to_dict(recipe)) for recipe in (original, derived, final)]
+    values = [(field, *(leaves.get(field) for leaves in before_and_after)) for field in FOLLOWING]
     another_network = original.backbone.name != derived.backbone.name  # its stem is no news
     changes = [
         f"{field} {before} → {after}"

@@ -1,7 +1,7 @@
 """The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe, its file or images, and fields by keyword."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ import torch
 
 from fullrank.errors import UserError, suggest
 from fullrank.images import Images, dataset_info, hold_out_test, train_and_test
+from fullrank.recipes.catalog import method_recipe, published_name
 from fullrank.recipes.choices import OPTIMIZERS, largest_size, with_choices
 from fullrank.recipes.photos import photos_recipe
-from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict, with_objective
+from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict
 from fullrank.recipes.recipe_file import read_recipe
+from fullrank.recipes.view_groups import with_view_groups
 
 PHOTOS = "photos"
 """The name of the general recipe, for which `data` names the images."""
@@ -21,7 +23,13 @@ SHORT = {"backbone": "backbone.name", "optimizer": "optimizer.name", "schedule":
 """Part of a recipe → the field that a plain value means: `backbone="resnet50"`."""
 
 
-def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, changes: Mapping[str, Any]) -> Recipe:
+def recipe_from_keywords(
+    recipe: Any,
+    recipes: Mapping[str, Recipe],
+    data: str | Images | None,
+    changes: Mapping[str, Any],
+    notify: Callable[[str], Any] = lambda line: None,
+) -> Recipe:
     """Return the recipe of a call, with fields set by keyword.
 
     Some fields follow from others, as on the command line (`with_choices`): a larger batch has a larger learning rate.
@@ -31,7 +39,8 @@ def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str |
         recipes: the named recipes.
         data: a source of images, or opened images; only the general recipe reads them.
         changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
-            dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`.
+            dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. Names such as views.1.size add a group of views.
+        notify: is called with one line that says which recipe another objective takes.
 
     Raises:
         UserError: the recipe or a field does not exist, or a value is wrong.
@@ -43,15 +52,18 @@ def recipe_from_keywords(recipe: Any, recipes: Mapping[str, Recipe], data: str |
     fields = {SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value for name, value in changes.items()}
     objective, builder = fields.pop("objective", None), fields.pop("method_builder", "")
     data_fields = {name: value for name, value in fields.items() if name.startswith("data.") or name == "data"}
+    if objective is not None and not (isinstance(objective, str) and isinstance(builder, str)):
+        raise UserError(f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function")
+    named = recipes.get(recipe) if isinstance(recipe, str) else recipe
+    if isinstance(named, Recipe) and objective is not None and published_name(named, objective):
+        recipe, sentence = method_recipe(named, objective)
+        notify(sentence)
     base = _base(recipe, recipes, data, fields, with_changes(Recipe(), data_fields).data)
-    if objective is not None:
-        if not isinstance(objective, str) or not isinstance(builder, str):
-            raise UserError(
-                f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function"
-            )
-        base = with_objective(base, objective, method_builder=builder)
+    if objective is not None and objective != base.objective:
+        base, sentence = method_recipe(base, objective, method_builder=builder)
+        notify(sentence)
     elif builder:
-        fields["method_builder"] = builder
+        base = replace(base, method_builder=builder, method={})
     return with_changes(base, fields)
 
 
@@ -59,14 +71,14 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images are read."""
     expected = f"a Recipe, a name ({', '.join(recipes)}), a recipe.json or a source of images"
     if isinstance(recipe, Recipe):
+        recipe = _with_groups(recipe, fields)
         return with_choices(recipe, **_choices(fields, recipe))
     if not isinstance(recipe, str | Path | None):
         raise UserError(f"recipe is {recipe!r:.60} ({type(recipe).__name__}), expected {expected}")
     if isinstance(recipe, str) and recipe in recipes:
-        return with_choices(recipes[recipe], **_choices(fields, recipes[recipe]))
+        return _base(recipes[recipe], recipes, data, fields, spec)
     if isinstance(recipe, str | Path) and Path(recipe).suffix == ".json" and os.path.isfile(recipe):
-        stored = read_recipe(Path(recipe))
-        return with_choices(stored, **_choices(fields, stored))
+        return _base(read_recipe(Path(recipe)), recipes, data, fields, spec)
     source = data if recipe is None or (str(recipe) == PHOTOS and data is not None) else str(recipe)
     if isinstance(source, str) and not (":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())):
         raise UserError(f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}")
@@ -79,7 +91,13 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     else:
         images = hold_out_test(source).train
     name = source if isinstance(source, str) else source.source
-    return photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **_choices(fields, Recipe()))
+    chosen = photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **_choices(fields, Recipe()))
+    return _with_groups(chosen, fields)
+
+
+def _with_groups(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with the groups of views that the names of the fields ask for, unless `views` replaces them all."""
+    return recipe if "views" in fields else with_view_groups(recipe, fields)
 
 
 def _choices(fields: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""The augmentation sets of the published recipes, by the names of solo-learn's files: name → size of a view → the groups of views."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from fullrank.config import BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
+
+Views = tuple[ViewConfig, ...]
+AugmentationSets = Mapping[str, Callable[[int], Views]]
+
+STRONG = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
+"""Chen et al. 2020, A Simple Framework for Contrastive Learning, App. A, with strength 1."""
+WEAK = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+"""He et al. 2020; Chen and He 2021."""
+BYOL = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+"""Grill et al. 2020, Bootstrap Your Own Latent, Table 6; also Barlow Twins, VICReg and DINO."""
+SWAV = JitterConfig(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.2)
+"""solo-learn's multi-crop configuration for CIFAR."""
+ALL = (0.08, 1.0)
+
+
+def group(
+    count: int, size: int, jitter: JitterConfig, *, scale: tuple[float, float] = ALL, blur: float = 0.0, solarize: float = 0.0
+) -> ViewConfig:
+    """Return `count` views of `size` pixels: crop, flip, jitter with probability 0.8, grayscale with 0.2, blur, solarization.
+
+    Every published set of this module has these probabilities, the flip of 0.5, a blur of 0.1 to 2 pixels and the threshold of 128 of 255.
+    """
+    blurred, solarized = BlurConfig(probability=blur), SolarizeConfig(probability=solarize)
+    return ViewConfig(count=count, size=size, crop=CropConfig(scale=scale), jitter=jitter, blur=blurred, solarize=solarized)
+
+
+SMALL_IMAGES: AugmentationSets = {
+    "symmetric": lambda size: (group(2, size, STRONG, blur=0.5),),
+    "symmetric_weak": lambda size: (group(2, size, WEAK, blur=0.5),),
+    "asymmetric": lambda size: (group(1, size, BYOL), group(1, size, BYOL, solarize=0.2)),
+    "vicreg": lambda size: (group(2, size, BYOL, scale=(0.2, 1.0), solarize=0.1),),
+    "wmse": lambda size: (group(2, size, STRONG, scale=(0.2, 1.0)),),
+    # SwAV's set for CIFAR: 2 views of 32 px and 6 of 18 px
+    "multicrop": lambda size: (
+        group(1, size, SWAV, scale=(0.2, 1.0)),
+        group(1, size, SWAV, scale=(0.2, 1.0), solarize=0.2),
+        group(6, round(size * 18 / 32), STRONG, scale=(0.08, 0.5), blur=0.1, solarize=0.1),
+    ),
+    # The FroSSL authors' fork: 200 crops of one scale, without flips
+    "patches": lambda size: (
+        replace(group(200, size, replace(WEAK, probability=0.4, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1), flip=0.0),
+    ),
+}
+"""The sets of solo-learn's configurations for CIFAR, 32 px."""
+
+LARGE_IMAGES: AugmentationSets = {
+    "symmetric": SMALL_IMAGES["symmetric"],
+    "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
+    "asymmetric": lambda size: (group(1, size, BYOL, blur=1.0), group(1, size, BYOL, blur=0.1, solarize=0.2)),
+    "vicreg": lambda size: (group(2, size, BYOL, scale=(0.2, 1.0), blur=0.5, solarize=0.1),),
+    # W-MSE's file lists six crops of 96 px too, which solo-learn's loss does not use.
+    "wmse": lambda size: (group(2, size, STRONG, scale=(0.2, 1.0), blur=0.2),),
+    # Caron et al. 2020, SwAV, Sec. 4 and App. A: 2 views of 224 px and 6 of 96 px
+    "multicrop": lambda size: (
+        group(2, size, STRONG, scale=(0.14, 1.0), blur=0.5),
+        group(6, round(size * 96 / 224), STRONG, scale=(0.05, 0.14), blur=0.5),
+    ),
+}
+"""The sets of solo-learn's configurations for ImageNet, 224 px."""
+
+FORK_STL10: AugmentationSets = {
+    "symmetric": lambda size: (group(2, size, STRONG),),
+    "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
+    "asymmetric": SMALL_IMAGES["asymmetric"],
+}
+"""The sets of the FroSSL authors' fork for STL-10, 96 px. One version of its symmetric set draws eight views."""
