@@ -122,7 +122,7 @@ def _predictor_rates(module: nn.Module, lr: float) -> dict[int, tuple[str, float
     if not predictors:
         raise UserError(
             "optimizer.constant_predictor is set, but the method has no predictor; "
-            "give --optimizer.constant_predictor False, or an objective with a predictor, such as simsiam"
+            "give --optimizer.no-constant-predictor, or an objective with a predictor, such as simsiam"
         )
     return {id(p): ("constant_lr", lr) for predictor in predictors for p in predictor.parameters()}
 
