@@ -111,9 +111,17 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
         notify(statement)
     else:
         if images is not None:
-            splits = hold_out_test(images, seed=recipe.seed)
+            splits = hold_out_test(images, seed=recipe.split_seed, validation=spec.validation, subset=spec.subset)
         else:
-            splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
+            splits = train_and_test(
+                spec.source,
+                train=spec.train,
+                test=spec.test,
+                seed=recipe.split_seed,
+                validation=spec.validation,
+                subset=spec.subset,
+                **spec.open_options,
+            )
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
         depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)

@@ -198,6 +198,13 @@ class Recipe:
             object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
 
     @property
+    def split_seed(self) -> int:
+        """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or `data.validation`, whose
+        images are the same for every run.
+        """
+        return 0 if self.data.subset or self.data.validation else self.seed
+
+    @property
     def fingerprint(self) -> str:
         """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights (`decides_weights`).
 
