@@ -226,18 +226,17 @@ def choose_splits(
         if train is not None or test is not None:
             raise UserError(f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out")
         splits = hold_out_test(source, seed=seed, **reduction)
-        name = name_data(splits.train, splits.test)
-        if source.source == MEMORY:  # the name of all images in memory; their scores must not replace each other
-            name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
         splits = train_and_test(
             source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
         )
-        name = name_data(splits.train, splits.test)
+    name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those with all
-    name += f" ({len(splits.test):,} for validation)" if validation else ""
+    name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
     name += f" (probes on {config.subset:,} images)" if train_subset else ""
+    if isinstance(source, Images) and source.source == MEMORY:  # the name of all images in memory; their scores must not replace each other
+        name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
     statement = splits.statement
     if config.subset and not train_subset and isinstance(source, str):
         statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"

@@ -116,6 +116,7 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
         raise UserError(f"data.subset is {subset:,}, but {images.source} {remain}; give at most {rest}, or 0 for all")
     if held_out:
         held = images.subset(np.sort(order[rest:]))
+        held.source = f"{images.source} (validation)"
         statements.append(f"{held_out:,} of {n:,} training images held out for validation; the test images are not used")
     if subset:
         statements.append(f"training on a subset of {subset:,} of {rest:,} images")
