@@ -284,9 +284,8 @@ class RunLogger:
         row = OnlineRow(step=step, epoch=self.epoch(step), accuracy=score.accuracy, top5=score.top5, images=score.images)
         self.log_row(row)
         top5 = "" if row.top5 is None else f", top 5 {row.top5:.1%}"
-        self.console.print(
-            f"epoch {row.epoch:g}: the online probe classifies {row.accuracy:.1%} of {row.images:,} test images{top5}", highlight=False
-        )
+        images = f"{row.images:,} {'validation' if run.recipe.data.validation else 'test'} images"
+        self.console.print(f"epoch {row.epoch:g}: the online probe classifies {row.accuracy:.1%} of {images}{top5}", highlight=False)
         self.online_seconds += time.perf_counter() - started
 
     def epoch(self, step: int) -> float:
