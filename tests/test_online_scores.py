@@ -110,11 +110,12 @@ def test_five_largest_logits_count_with_more_than_ten_classes(small, tmp_path):
 
 
 def test_without_labels_there_is_a_line_and_no_score(small, tmp_path):
-    console = Console(file=io.StringIO(), width=400)
+    output = io.StringIO()
+    console = Console(file=output, width=400)
     images = torch.randint(0, 256, (160, 1, 8, 8), dtype=torch.uint8)
     recipe = replace(small, epochs=1, probe=ProbeConfig(epochs=(1.0,)))
     assert not fullrank.pretrain(recipe, images, out=tmp_path / "run", console=console).metrics.online
-    assert "--probe.epochs: no score of the online probe, as the test images of memory have no labels" in console.file.getvalue()
+    assert "--probe.epochs: no score of the online probe, as the test images of memory have no labels" in output.getvalue()
 
 
 @pytest.fixture(scope="module")

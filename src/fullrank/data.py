@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +109,17 @@ class TrainingData:
         return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
 
 
-def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
+def open_data(
+    recipe: Recipe, method: Method, *, images: Images | None = None, held_out_before: int = 0, notify: Callable[[str], Any]
+) -> tuple[Recipe, TrainingData]:
     """Open and load the images of a recipe that passed `check`.
 
     Args:
         recipe: its `data` names the images and how to read them.
         method: the method to train; the number of held-out images depends on its cost.
         images: images that were given as Python objects, instead of those of `recipe.data.source`; a fifth of them is held out.
+        held_out_before: number of images in the spectrum evaluations of a resumed run so far, which it keeps if `spectrum.samples` is 0, so
+            that a curve rests on the same images also with another number of epochs.
         notify: function that is called with each line for the user.
 
     Returns:
@@ -161,14 +165,18 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
             sample, channels=spec.channels, bits=spec.bits or 16, sample=STATISTICS_SAMPLES, decode_errors=decode_errors
         )
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
-    plan = plan_evaluations(
+    plan_for = partial(
+        plan_evaluations,
         count_cost(method, recipe),
         steps=num_images // recipe.batch_size * recipe.epochs,
         available=min(len(test), HELD_OUT_BUDGET // (spec.channels * build_preprocess(recipe).size ** 2)),
-        samples=min(recipe.spectrum.samples, len(test)),
         every=recipe.spectrum.every,
     )
+    plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
     held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
+    if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
+        plan = plan_for(samples=min(held_out_before, len(test)))
+        held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
     scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs else None
     return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored)
 

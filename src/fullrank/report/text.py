@@ -124,6 +124,9 @@ def list_notes(run: RunSummary) -> list[str]:
     if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
         notes.append(f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the effective rank "
                      "is too small.")  # fmt: skip
+    if len(counts := {row.backbone.samples for row in run.spectrum}) > 1:
+        few, many = format_count(min(counts)), format_count(max(counts))
+        notes.append(f"The spectra rest on {few} to {many} held-out images: ranks from different numbers of images are not comparable.")
     if run.decode_errors:
         notes.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
     return notes
