@@ -188,8 +188,8 @@ def _class_names(names: Any) -> tuple[str, ...]:
 def load_timm(name: str) -> Model:
     """Load a timm model with its pretrained weights.
 
-    Size, mean and std are timm's, and so is the side to which images are resized before the crop (256 for most models of 224 px). The filter
-    is bilinear; timm's evaluation may use another one.
+    Size, mean and std are timm's, and so is the side to which images are resized before the crop (256 for many models of 224 px). The
+    filter is bilinear; timm's evaluation may use another one.
     """
     if not timm.is_model(name):
         raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
@@ -321,7 +321,9 @@ def _check_preprocess(preprocess: Preprocess, what: str) -> None:
             f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected at least 1 and at most 16384 px"
         )
     if preprocess.resize and not preprocess.size <= preprocess.resize <= 2**15:
-        raise UserError(f"{what}: resize is {preprocess.resize}, expected 0, or at least the size of {preprocess.size} px and at most 32768")
+        raise UserError(
+            f"{what}: resize is {preprocess.resize}, expected 0, or at least the size of {preprocess.size} px and at most 32768"
+        )
     for name, values in (("mean", preprocess.mean), ("std", preprocess.std)):
         if len(values) != preprocess.channels or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
             kind = "positive values" if name == "std" else "values"

@@ -26,7 +26,9 @@ def raw_pixels(
     >>> raw_pixels(open_images("digits")["all"], Preprocess(1, 64, (0.5,), (0.5,)), side=4).X.shape
     torch.Size([1797, 16])
     """
-    return extract_features(nn.Flatten(), images, preprocess.at_most(side), batch_size=batch_size, workers=workers, decode_errors=decode_errors)
+    return extract_features(
+        nn.Flatten(), images, preprocess.at_most(side), batch_size=batch_size, workers=workers, decode_errors=decode_errors
+    )
 
 
 def calibrate_batchnorm(

@@ -19,7 +19,6 @@ from fullrank.errors import UserError
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
-
 Passes = Callable[[int], Tensor]
 """A function epoch → the training features of that epoch (n, D)."""
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
@@ -226,7 +225,12 @@ def _probe(
     fit_heads(X, y, [*candidates.values(), *finals.values()], schedule.epochs, epoch_features)
     scores = {rate: topk_accuracy(candidate.logits(X[held_out]), y[held_out]).accuracy for rate, candidate in candidates.items()}
     best = max(scores, key=lambda rate: (scores[rate], -rate))  # for ties, the smaller rate
-    return _scored(finals[best], X_test, y_test, {"lr": best})
+    result = _scored(finals[best], X_test, y_test, {"lr": best})
+    edge = (
+        "" if min(scores) < best < max(scores) else f", the {'largest' if best == max(scores) else 'smallest'}; a wider range may be better"
+    )
+    chosen = f"the learning rate {best:g} was chosen from {', '.join(f'{rate:g}' for rate in scores)} on held-out training images{edge}"
+    return replace(result, note="; ".join(filter(None, (chosen, result.note))))
 
 
 def _scored(head: Head, X_test: Tensor, y_test: Tensor, chosen: dict[str, float]) -> ProbeResult:

@@ -64,9 +64,7 @@ def linear_svm(
     return replace(topk_accuracy(decision(W, X_test, y, classes=classes), y_test), chosen={"C": best})
 
 
-def decision(
-    W: Float[Tensor, "D1 K"], X: Float[Tensor, "m D"], y: Int64[Tensor, " n"], *, classes: int
-) -> Float[Tensor, "m classes"]:
+def decision(W: Float[Tensor, "D1 K"], X: Float[Tensor, "m D"], y: Int64[Tensor, " n"], *, classes: int) -> Float[Tensor, "m classes"]:
     """Return wᵀ(x, 1) of each class, −∞ for classes without a training label in y."""
     full = X.new_full((len(X), classes), -torch.inf)
     full[:, y.unique()] = X @ W[:-1].to(X) + W[-1].to(X)

@@ -87,7 +87,7 @@ def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
 def resize_and_center_crop(image: RawImage, size: int, resized: int) -> RawImage:
     """Resize the shorter side to `resized` and crop the central square of `size`; arrays are resized one channel at a time.
 
-    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would become one of `resized`×10⁷·`resized`.
+    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would else become huge.
     """
     if isinstance(image, np.ndarray):
         bands = (Image.fromarray(np.ascontiguousarray(band)) for band in np.moveaxis(image, 2, 0))
