@@ -102,6 +102,7 @@ def evaluate(
     if not isinstance(selected, slice):
         raise UserError(f"dimensions is {dimensions!r}, expected a slice or a range such as ':360'")
     device, loaded = resolve_device(device), load(model)
+    preprocess = _resized(loaded.preprocess, resize)
     splits = choose_splits(loaded, data, train=train, test=test, seed=loaded.recipe.seed if loaded.recipe else _integer("seed", seed, 0))
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
     if path:
@@ -113,7 +114,7 @@ def evaluate(
         evaluation = evaluate_backbone(
             loaded.backbone.to(device),
             loaded.untrained() if baselines else None,
-            _resized(loaded.preprocess, resize),
+            preprocess,
             splits.train,
             splits.test,
             device=device,
