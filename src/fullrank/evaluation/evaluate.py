@@ -298,8 +298,8 @@ def feature_sets(
     suffix = "" if dimensions == slice(None) else f"[{format_slice(dimensions)}]"
 
     def features_of(network: nn.Module, name: str) -> FeatureSet:
-        splits = (extract_features(network, images, **backbone_options) for images in (train, test))
-        return FeatureSet(name, *splits, partial(augmented, name, network, preprocess, dimensions=dimensions))
+        X, X_test = (extract_features(network, images, **backbone_options) for images in (train, test))
+        return FeatureSet(name, X, X_test, partial(augmented, name, network, preprocess, dimensions=dimensions))
 
     yield features_of(backbone, f"backbone{suffix}")
     if not baselines:

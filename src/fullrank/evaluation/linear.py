@@ -207,8 +207,8 @@ def _probe(
     epoch_features = None if passes is None else lambda epoch: passes(epoch)[labelled]
     if len(optimizers) == 1:
         ((rate, optimizer),) = optimizers.items()
-        (head,) = fit_heads(X, y, [Head(X, y, classes, optimizer, schedule, generator)], schedule.epochs, epoch_features)
-        return _scored(head, X_test, y_test, {"lr": rate})
+        (only,) = fit_heads(X, y, [Head(X, y, classes, optimizer, schedule, generator)], schedule.epochs, epoch_features)
+        return _scored(only, X_test, y_test, {"lr": rate})
     seed = int(torch.randint(2**31, (), generator=generator))
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
     if not held_out.any():
