@@ -5,7 +5,7 @@ from sklearn.svm import LinearSVC
 
 from fullrank.errors import UserError
 from fullrank.evaluation import linear_svm, standardize
-from fullrank.evaluation.svm import fit_svm
+from fullrank.evaluation.svm import fit_svm, second_moment
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def data(clusters):
 def test_weights_equal_those_of_scikit_learn(data, C, classes):
     X, y = data[:2]
     X, y = X[y < classes], y[y < classes]
-    W = fit_svm(X, y, C=C, tolerance=1e-14)
+    W = fit_svm(X, y, C=C, moment=second_moment(X), tolerance=1e-14)
     oracle = LinearSVC(C=C, tol=1e-10, max_iter=100_000).fit(X, y)
     found = W if classes > 2 else W[:, 1:]
     np.testing.assert_allclose(found[:-1].T, oracle.coef_, rtol=1e-4, atol=1e-6)
@@ -60,6 +60,15 @@ def test_labels_may_be_missing_and_classes_empty(data):
     assert set(found.predictions.tolist()) <= {0, 2, 12}
     assert found.accuracy > 0.5
     assert found.top5 == 1.0  # three classes have finite scores
+
+
+def test_more_dimensions_than_images_give_the_same_classifier(data):
+    X, y, X_test, y_test = data
+    noise = torch.randn(180, 200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    X, X_test = torch.cat([X, noise[:120]], 1), torch.cat([X_test, noise[120:]], 1)
+    result = linear_svm(X, y, X_test, y_test, C=(1e-3,))
+    oracle = LinearSVC(C=1e-3, tol=1e-8, max_iter=100_000).fit(X, y)
+    assert np.array_equal(result.predictions, oracle.predict(X_test))
 
 
 def test_more_dimensions_than_the_covariance_may_have(data, monkeypatch):

@@ -77,7 +77,7 @@ def augmented_features(
         UserError: too many images are unreadable.
 
     >>> from fullrank.images import open_images
-    >>> digits, crop = open_images("digits")["all"].subset(np.arange(8)), Augmentation((0.5, 1.0), flip=0.0)
+    >>> digits, crop = open_images("digits")["all"].subset(range(8)), Augmentation((0.5, 1.0), flip=0.0)
     >>> augmented_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), crop, 0, seed=0).shape
     torch.Size([8, 64])
     """

@@ -229,7 +229,7 @@ def _probe(
     edge = (
         "" if min(scores) < best < max(scores) else f", the {'largest' if best == max(scores) else 'smallest'}; a wider range may be better"
     )
-    chosen = f"the learning rate {best:g} was chosen from {', '.join(f'{rate:g}' for rate in scores)} on held-out training images{edge}"
+    chosen = f"the learning rate {best:.3g} was chosen from {', '.join(f'{rate:.3g}' for rate in scores)} on held-out training images{edge}"
     return replace(result, note="; ".join(filter(None, (chosen, result.note))))
 
 

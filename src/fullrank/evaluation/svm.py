@@ -1,6 +1,6 @@
 """The linear support vector machine, one class against the others, by L-BFGS in whitened coordinates."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -51,16 +51,20 @@ def linear_svm(
     if not X.isfinite().all():
         raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model")
     classes = count_classes(y, y_test)
+    if len(X) < X.shape[1]:  # the weights lie in the span of the features
+        rotation = torch.linalg.qr(X.mT)[0]
+        X, X_test = X @ rotation, X_test @ rotation
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
-    best, start = C[len(C) // 2], None
+    best, start, moment = C[len(C) // 2], None, second_moment(X)
     if held_out.any() and len(C) > 1:
         accuracies, solutions = {}, {}
         for c in C:
-            start = solutions[c] = fit_svm(X[~held_out], y[~held_out], C=c, start=start, iterations=iterations)
+            start = fit_svm(X[~held_out], y[~held_out], C=c, moment=moment, start=start, iterations=iterations, tolerance=1e-5)
+            solutions[c] = start
             accuracies[c] = topk_accuracy(decision(start, X[held_out], y, classes=classes), y[held_out]).accuracy
         best = max(accuracies, key=lambda c: (accuracies[c], -c))
         start = solutions[best]
-    W = fit_svm(X, y, C=best, start=start, iterations=iterations)
+    W = fit_svm(X, y, C=best, moment=moment, start=start, iterations=iterations)
     return replace(topk_accuracy(decision(W, X_test, y, classes=classes), y_test), chosen={"C": best})
 
 
@@ -71,11 +75,27 @@ def decision(W: Float[Tensor, "D1 K"], X: Float[Tensor, "m D"], y: Int64[Tensor,
     return full
 
 
+def second_moment(X: Float[Tensor, "n D"]) -> Float[Tensor, "D1 D1"] | None:
+    """Return E[(x, 1)(x, 1)ᵀ] in float64, None if it would cost more than it saves.
+
+    Raises:
+        UserError: it overflows.
+    """
+    if X.shape[1] > LARGEST_COVARIANCE:
+        return None
+    mean = X.mean(0).double()[:, None]
+    moment = torch.cat([torch.cat([(X.mT @ X).double() / len(X), mean], 1), torch.cat([mean, mean.new_ones(1, 1)]).mT])
+    if not moment.isfinite().all():
+        raise UserError("the squares of the features overflow; standardise the features")
+    return moment
+
+
 def fit_svm(
     X: Float[Tensor, "n D"],
     y: Int64[Tensor, " n"],
     *,
     C: float,
+    moment: Float[Tensor, "D1 D1"] | None = None,
     start: Float[Tensor, "D1 K"] | None = None,
     iterations: int = SvmProtocol.iterations,
     tolerance: float = 1e-7,
@@ -83,30 +103,19 @@ def fit_svm(
     """Return the weights in float64, one column for each class in y; the last row holds the intercepts.
 
     Minimised is the objective divided by C n, whose Hessian is 2 E[(x, 1)(x, 1)ᵀ] over the features within the margin, plus 1/(C n).
+
+    Args:
+        X: training features.
+        y: their labels.
+        C: weight of the sum of the losses.
+        moment: `second_moment` of similar features, which whitens the problem; None: its diagonal.
+        start: the solution of a similar problem.
+        iterations: maximum number of iterations.
+        tolerance: the objective at the end is above the minimum by about this much.
     """
     n, classes = len(X), y.unique()
     signs = torch.where(y[:, None] == classes, 1.0, -1.0).double()
     ridge = 1 / (C * n)
-    mean = X.mean(0).double()[:, None]
-    if X.shape[1] > LARGEST_COVARIANCE:
-        diagonal = 2 * torch.cat([X.square().mean(0).double(), mean.new_ones(1)]) + ridge
-
-        def solve(g: Tensor) -> Tensor:
-            return g / diagonal[:, None]
-    else:
-        moment = (X.mT @ X).double() / n
-        second_moment = torch.cat([torch.cat([moment, mean], 1), torch.cat([mean, mean.new_ones(1, 1)]).mT])
-        if not second_moment.isfinite().all():
-            raise UserError("the squares of the features overflow; standardise the features")
-        floor = ridge
-        while True:
-            factor, failure = torch.linalg.cholesky_ex(2 * second_moment + floor * torch.eye(len(second_moment)).to(second_moment))
-            if not failure:
-                break
-            floor *= 10  # the ridge is smaller than the rounding errors of the covariance
-
-        def solve(g: Tensor) -> Tensor:
-            return torch.cholesky_solve(g, factor)
 
     def loss_and_gradient(W: Tensor) -> tuple[float, Tensor]:
         slack = (1 - signs * (X @ W[:-1].to(X) + W[-1].to(X)).double()).clamp_min(0)
@@ -115,4 +124,18 @@ def fit_svm(
         return (slack.square().sum() / n + ridge * W.square().sum() / 2).item(), slope + ridge * W
 
     W = torch.zeros(X.shape[1] + 1, len(classes), dtype=torch.float64, device=X.device) if start is None else start
+    solve = _inverse(X, moment, ridge)
     return minimize(loss_and_gradient, W, solve, iterations=iterations, tolerance=tolerance)[0]
+
+
+def _inverse(X: Tensor, moment: Tensor | None, ridge: float) -> Callable[[Tensor], Tensor]:
+    """Return the function g ↦ (2 E[(x, 1)(x, 1)ᵀ] + ridge)⁻¹ g, or with the diagonal of the matrix."""
+    if moment is None:
+        diagonal = 2 * torch.cat([X.square().mean(0).double(), X.new_ones(1, dtype=torch.float64)]) + ridge
+        return lambda g: g / diagonal[:, None]
+    while True:
+        factor, failure = torch.linalg.cholesky_ex(2 * moment + ridge * torch.eye(len(moment)).to(moment))
+        if not failure:
+            factor = factor.to(X)  # the square root of the condition number is small enough for float32
+            return lambda g: torch.cholesky_solve(g.to(factor), factor).double()
+        ridge *= 10  # smaller than the rounding errors of the covariance
