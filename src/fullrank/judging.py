@@ -18,7 +18,7 @@ from fullrank.atomic import atomic_write
 from fullrank.config import DEFAULT_PROBES, Protocols
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
-from fullrank.evaluation.evaluate import name_data
+from fullrank.evaluation.evaluate import name_data, why_not_scorable
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out, open_images, train_and_test
@@ -142,6 +142,17 @@ def evaluate(
             if replaced:
                 notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
     return evaluation
+
+
+def check_scorable(model: Model, data: Data | None, *, train: str | None = None, test: str | None = None, seed: int = 0) -> None:
+    """Check that a data set has the labels for scores; the arguments are those of `evaluate`.
+
+    Raises:
+        UserError: the images do not exist, or lack labels.
+    """
+    splits = choose_splits(model, data, train=train, test=test, seed=model.recipe.seed if model.recipe else seed)
+    if reason := why_not_scorable(splits.train, splits.test):
+        raise UserError(f"nothing can be scored: {reason}")
 
 
 def unfinished(model: Model) -> str:

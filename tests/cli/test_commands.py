@@ -69,6 +69,16 @@ def test_transfer_scores_further_data_sets_beside_the_images_of_the_run(fullrank
     assert "digits has no test split" in err
 
 
+def test_all_data_sets_are_checked_before_the_first_is_scored(fullrank, copy, photos, tmp_path):
+    (tmp_path / "flat").mkdir()
+    for i, path in enumerate(photos.rglob("*.*")):
+        shutil.copy(path, tmp_path / "flat" / f"{i}{path.suffix}")
+    status, out, err = fullrank("evaluate", copy, "--probes", "knn", "--transfer", photos, tmp_path / "flat")
+    assert (status, out) == (2, "")
+    assert "have no labels" in err
+    assert not (copy / "evaluation.json").exists()
+
+
 def test_a_model_that_is_no_run_is_scored_on_the_transfer_data_alone(fullrank, photos, tmp_path):
     arguments = ("--probes", "knn", "--no-baselines", "--out", tmp_path / "scores.json")
     assert fullrank("evaluate", "timm-untrained:test_resnet", "--transfer", photos, *arguments)[0] == 0
@@ -78,10 +88,9 @@ def test_a_model_that_is_no_run_is_scored_on_the_transfer_data_alone(fullrank, p
 
 def test_scores_of_other_numbers_stand_side_by_side(fullrank, copy):
     """Other numbers, another resize: a new score; the same numbers: the score is replaced, and a line says so."""
-    for numbers in ((), ("--knn.k", 3), ("--knn.temperature", 0.5), ("--resize", 10), ("--knn.k", 3)):
-        status, _, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", *numbers)
-        assert status == 0
-    assert "1 earlier scores" in err
+    for numbers in ({}, {"protocols": {"knn": {"k": 3}}}, {"protocols": {"knn": {"temperature": 0.5}}}, {"resize": 10}):
+        package.evaluate(copy, probes=["knn"], baselines=False, **numbers)
+    assert "1 earlier scores" in fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--knn.k", 3)[2]
     (evaluation,) = package.Run(copy).evaluations
     assert [score.probe for score in evaluation.scores] == ["kNN", "kNN, k 3", "kNN, temperature 0.5", "kNN, resize 10"]
     assert [score.protocol.get("resize") for score in evaluation.scores] == [None, None, None, 10]

@@ -73,24 +73,26 @@ def evaluate(
 
         from fullrank.evaluation import table
         from fullrank.images import DecodeErrors
+        from fullrank.judging import check_scorable
         from fullrank.judging import evaluate as evaluate_model
         from fullrank.run.evaluations import to_json
 
     loaded = load_model(model, network)
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
+    usual = replace(read, labels=None, image_column=None, label_column=None)  # these flags describe the images of the run or of --data
+    sets = [(options.images(loaded), {"train": train, "test": test}) for options in own]
+    sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
+    if len(sets) > 1:
+        for data, splits in sets:  # before the work
+            check_scorable(loaded, data, seed=seed, **splits)
     evaluations = []
     with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
-        usual = replace(
-            read, labels=None, image_column=None, label_column=None
-        )  # the flags of columns and splits describe the other images
-        for options in (*own, *(replace(usual, data=source) for source in transfer)):
-            splits = (train, test) if options is read else (None, None)
+        for data, splits in sets:
             with console.status("") as status:
                 evaluation = evaluate_model(
                     loaded,
-                    options.images(loaded),
-                    train=splits[0],
-                    test=splits[1],
+                    data,
+                    **splits,
                     probes=probes,
                     protocols=protocols,
                     resize=resize,
@@ -107,7 +109,7 @@ def evaluate(
             evaluations.append(evaluation)
             Console().print(table(evaluation))
             for score in evaluation.scores:
-                if score.note and not score.probe.endswith(", top 5"):
+                if score.note:
                     console.print(f"{score.probe}, {score.features}: {score.note}", markup=False, soft_wrap=True)
             for line in evaluation.left_out:
                 console.print(f"left out: {line}", markup=False)

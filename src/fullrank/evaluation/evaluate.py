@@ -151,7 +151,7 @@ def _scores(features: str, probe: str, result: ProbeResult, protocol: Protocol) 
         chosen=result.chosen,
         note=result.note,
     )
-    return [score, *([] if result.top5 is None else [replace(score, probe=f"{score.probe}, top 5", accuracy=result.top5)])]
+    return [score, *([] if result.top5 is None else [replace(score, probe=f"{score.probe}, top 5", accuracy=result.top5, note="")])]
 
 
 def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[ProbeScore]:
