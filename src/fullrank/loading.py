@@ -188,8 +188,8 @@ def _class_names(names: Any) -> tuple[str, ...]:
 def load_timm(name: str) -> Model:
     """Load a timm model with its pretrained weights.
 
-    Size, mean and std are timm's. Images are resized to this size with a bilinear filter; timm's evaluation may resize to a larger size
-    first, or use another filter.
+    Size, mean and std are timm's, and so is the side to which images are resized before the crop (256 for many models of 224 px). The
+    filter is bilinear; timm's evaluation may use another one.
     """
     if not timm.is_model(name):
         raise UserError(f"unknown timm model '{name}', expected one of timm.list_models(){suggest(name, timm.list_models())}")
@@ -221,10 +221,11 @@ def load_timm_untrained(name: str) -> Model:
 
 
 def _timm_preprocess(network: nn.Module) -> Preprocess:
-    """Return the preprocessing with timm's size, mean and standard deviation."""
+    """Return the preprocessing with timm's size, resize, mean and standard deviation."""
     data = timm.data.resolve_model_data_config(network)
     channels, size, _ = data["input_size"]
-    return Preprocess(channels=channels, size=size, mean=tuple(data["mean"]), std=tuple(data["std"]))
+    resize = math.floor(size / data["crop_pct"]) if data["crop_mode"] == "center" else size
+    return Preprocess(channels, size, tuple(data["mean"]), tuple(data["std"]), resize=resize if resize > size else 0)
 
 
 def _check_hub(name: str) -> None:
@@ -318,6 +319,10 @@ def _check_preprocess(preprocess: Preprocess, what: str) -> None:
     if not (1 <= preprocess.channels <= 2**12 and 1 <= preprocess.size <= 2**14):
         raise UserError(
             f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected at least 1 and at most 16384 px"
+        )
+    if preprocess.resize and not preprocess.size <= preprocess.resize <= 2**15:
+        raise UserError(
+            f"{what}: resize is {preprocess.resize}, expected 0, or at least the size of {preprocess.size} px and at most 32768"
         )
     for name, values in (("mean", preprocess.mean), ("std", preprocess.std)):
         if len(values) != preprocess.channels or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):

@@ -56,6 +56,60 @@ def test_scores_of_an_older_checkpoint_are_kept_apart(fullrank, copy):
     assert newest.step == 22
 
 
+def test_transfer_scores_further_data_sets_beside_the_images_of_the_run(fullrank, copy, photos):
+    """The network takes grey images of 8 px; the photos are colours of other sizes."""
+    status, out, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--knn.k", 5, "--transfer", photos)
+    assert status == 0
+    own, other = package.Run(copy).evaluations
+    assert (own.data, other.data) == ("digits (held out)", f"{photos} (held out)")
+    assert [[score.probe for score in evaluation.scores] for evaluation in (own, other)] == [["kNN, k 5"]] * 2
+    assert own.scores[0].accuracy > 0.3
+    assert f"{photos} (held out)" in (copy / "report.html").read_text()
+    assert out.count("majority class") == 2
+    assert "digits has no test split" in err
+
+
+def test_all_data_sets_are_checked_before_the_first_is_scored(fullrank, copy, photos, tmp_path):
+    (tmp_path / "flat").mkdir()
+    for i, path in enumerate(photos.rglob("*.*")):
+        shutil.copy(path, tmp_path / "flat" / f"{i}{path.suffix}")
+    status, out, err = fullrank("evaluate", copy, "--probes", "knn", "--transfer", photos, tmp_path / "flat")
+    assert (status, out) == (2, "")
+    assert "have no labels" in err
+    assert not (copy / "evaluation.json").exists()
+
+
+def test_a_model_that_is_no_run_is_scored_on_the_transfer_data_alone(fullrank, photos, tmp_path):
+    arguments = ("--probes", "knn", "--no-baselines", "--out", tmp_path / "scores.json")
+    assert fullrank("evaluate", "timm-untrained:test_resnet", "--transfer", photos, *arguments)[0] == 0
+    (entry,) = json.loads((tmp_path / "scores.json").read_text())["evaluations"]
+    assert entry["data"] == f"{photos} (held out)"
+
+
+def test_scores_of_other_numbers_stand_side_by_side(fullrank, copy):
+    """Other numbers, another resize: a new score; the same numbers: the score is replaced, and a line says so."""
+    for numbers in ({}, {"protocols": {"knn": {"k": 3}}}, {"protocols": {"knn": {"temperature": 0.5}}}, {"resize": 10}):
+        package.evaluate(copy, probes=["knn"], baselines=False, **numbers)
+    assert "1 earlier scores" in fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--knn.k", 3)[2]
+    (evaluation,) = package.Run(copy).evaluations
+    assert [score.probe for score in evaluation.scores] == ["kNN", "kNN, k 3", "kNN, temperature 0.5", "kNN, resize 10"]
+    assert [score.protocol.get("resize") for score in evaluation.scores] == [None, None, None, 10]
+    page = (copy / "report.html").read_text()
+    assert all(score.probe in page for score in evaluation.scores)
+
+
+def test_a_resize_below_the_side_of_the_network_is_refused(refused, copy):
+    assert "resize is 7, expected at least 8" in refused("evaluate", copy, "--resize", 7)
+
+
+def test_evaluate_says_that_a_run_is_not_finished(fullrank, copy):
+    arguments = ("--probes", "knn", "--no-baselines")
+    assert "not finished" not in fullrank("evaluate", copy, *arguments)[2]
+    shutil.rmtree(copy / "checkpoints" / "step-00000022")
+    (newest,) = [max(checkpoint.step for checkpoint in package.Run(copy).checkpoints)]
+    assert f"{copy} is not finished: the scores are of step {newest} of 22" in fullrank("evaluate", copy, *arguments)[2]
+
+
 def test_images_without_labels_change_no_scores(fullrank, refused, copy, photos, tmp_path):
     """Scores of a run were once replaced by an empty list."""
     assert fullrank("evaluate", copy, "--probes", "knn")[0] == 0

@@ -31,6 +31,12 @@ def halves(digits):
     return take(digits, range(300)), take(digits, range(300, 600))
 
 
+@pytest.fixture(scope="session")
+def few(halves):
+    """Return 60 training images and 60 test images of digits."""
+    return tuple(take(half, range(60)) for half in halves)
+
+
 @pytest.fixture
 def clusters():
     """Return X, y, X_test, y_test: three clusters in ten dimensions, with 120 training and 60 test points."""

@@ -8,6 +8,7 @@ from PIL import Image
 from rich.console import Console
 from torch import nn
 
+from fullrank.config import KnnProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, state_hash, table
 from fullrank.images import Preprocess, open_images
@@ -83,7 +84,7 @@ def test_probes_and_baselines_are_selected(halves, preprocess):
 
 
 def test_an_unknown_probe_raises(halves, preprocess):
-    with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, knn, linear, linear-sgd"):
+    with pytest.raises(UserError, match="unknown probe 'kn'; choose from few-shot, fractions, knn, linear,"):
         evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=("kn",))
 
 
@@ -198,3 +199,60 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
 def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
     with pytest.raises(UserError, match=f"^dimensions is {words}, .*range within 0:64"):
         evaluate_backbone(nn.Flatten(), None, preprocess, *halves, dimensions=dimensions)
+
+
+def test_the_new_probes_score_every_feature_set(halves, preprocess):
+    probes, protocols = ("linear-imagenet", "svm", "fractions"), {"linear-imagenet": {"epochs": 30}, "fractions": {"draws": 2}}
+    scores = evaluate_backbone(nn.Flatten(), small_network(), preprocess, *halves, probes=probes, protocols=protocols).scores
+    found = {(score.features, score.probe): score for score in scores}
+    names = ["linear (Adam), epochs 30", "SVM", "linear, 1 % of the labels, draws 2", "linear, 10 % of the labels, draws 2"]
+    assert list(found) == [(features, name) for features in ("backbone", "raw pixels", "untrained backbone") for name in names]
+    assert 0.6 < found["raw pixels", names[0]].accuracy < found["raw pixels", names[1]].accuracy < 0.97
+    assert 0.3 < found["raw pixels", names[2]].accuracy < found["raw pixels", names[3]].accuracy < 0.85
+    assert [(found["backbone", name].n, found["backbone", name].sd is None) for name in names] == [(1, True)] * 2 + [(2, False)] * 2
+
+
+def test_scores_have_the_numbers_of_their_protocol_and_what_was_chosen(few, preprocess):
+    protocols = {"knn": KnnProtocol(k=5, temperature=0.5), "linear": {"penalties": [0.1, 0.01]}, "few-shot": {"labels": [1, 3], "draws": 3}}
+    options = {"baselines": False, "probes": ("linear", "knn", "few-shot"), "protocols": protocols}
+    result = evaluate_backbone(nn.Flatten(), None, preprocess, *few, **options)
+    linear, near, one, three = result.scores
+    assert (linear.probe, linear.chosen["penalty"] in (0.1, 0.01)) == ("linear (full batch), penalties 0.1 0.01", True)
+    assert (near.probe, near.protocol) == ("kNN, k 5, temperature 0.5", {"k": 5, "temperature": 0.5})
+    X, y, X_test, y_test = (tensor for half in few for tensor in (half.pixels.flatten(1), half.labels))
+    X, X_test = (preprocess.normalize(x.view(-1, 1, 8, 8)).flatten(1) for x in (X, X_test))
+    assert near.accuracy == knn(X, y, X_test, y_test, k=5, temperature=0.5).accuracy
+    assert (one.probe, one.protocol["labels"]) == ("linear, 1 label per class, draws 3", 1)
+    assert (three.probe, three.protocol["labels"], three.n) == ("linear, 3 labels per class, draws 3", 3, 3)
+    assert Evaluation.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_the_numbers_of_a_protocol_reach_the_probe(few, preprocess):
+    """Any number changes the predictions, so that no flag is without effect."""
+    options = {"baselines": False, "probes": ("linear-sgd",)}
+
+    def score(**numbers):
+        numbers = {"epochs": 3, "lr": [0.5], "decay": [], "batch_size": 20, "standardize": False, **numbers}
+        return evaluate_backbone(nn.Flatten(), None, preprocess, *few, **options, protocols={"linear-sgd": numbers}).scores[0].accuracy
+
+    usual = score()
+    changes = ({"epochs": 1}, {"lr": [1e-3]}, {"batch_size": 60}, {"momentum": 0.0}, {"weight_decay": 1.0}, {"standardize": True})
+    changes += ({"decay": [1], "decay_factor": 0.0}, {"views": 1}, {"limit_lr": True})
+    assert [change for change in changes if score(**change) == usual] == []
+
+
+def test_an_unknown_number_of_a_protocol_raises(few, preprocess):
+    with pytest.raises(UserError, match="knn: there is no field 'neighbours'"):
+        evaluate_backbone(nn.Flatten(), None, preprocess, *few, probes=("knn",), protocols={"knn": {"neighbours": 3}})
+
+
+def test_augmented_passes_score_every_feature_set(few, preprocess):
+    numbers, lines = {"epochs": 4, "batch_size": 10, "views": 2, "crop": [0.5, 1.0]}, []
+    options = {"probes": ("linear-sgd",), "protocols": {"linear-sgd": numbers}, "progress": lines.append}
+    scores = evaluate_backbone(small_network(), small_network(), preprocess, *few, **options).scores
+    assert [score.features for score in scores] == ["backbone", "raw pixels", "untrained backbone"]
+    assert {score.probe for score in scores} == {"linear (SGD), epochs 4, batch size 10, views 2, crop 0.5 1"}
+    assert scores[1].accuracy > 0.3  # many flipped digits are no digits
+    assert [line for line in lines if "augmented" in line and "raw" in line] == [
+        f"features of augmented images: raw pixels, pass {number}" for number in (1, 2)
+    ]

@@ -3,6 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from fullrank.evaluation import knn
@@ -16,6 +18,30 @@ def test_equals_scikit_learn(clusters, k, temperature):
     assert np.array_equal(scored.predictions, oracle.predict(X_test))
     assert scored.accuracy == oracle.score(X_test, y_test)
     assert 0.5 < scored.accuracy < 1
+
+
+@given(
+    n=st.integers(1, 12),
+    m=st.integers(1, 4),
+    k=st.integers(1, 15),
+    classes=st.integers(1, 12),
+    temperature=st.floats(0.05, 5),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=50, deadline=None)
+def test_equals_the_votes_counted_one_by_one(n, m, k, classes, temperature, seed):
+    generator = torch.Generator().manual_seed(seed)
+    X, X_test = (torch.randn(rows, 3, generator=generator, dtype=torch.float64) for rows in (n, m))
+    y, y_test = (torch.randint(classes, (rows,), generator=generator) for rows in (n, m))
+    count = int(torch.cat([y, y_test]).max()) + 1
+    found = knn(X, y, X_test, y_test, k=k, temperature=temperature)
+    for query, prediction in zip(X_test, found.predictions.tolist(), strict=True):
+        cosines = [float(query @ x / (query.norm() * x.norm())) for x in X]
+        votes = [0.0] * count
+        for i in sorted(range(n), key=lambda i: -cosines[i])[:k]:
+            votes[y[i]] += math.exp(cosines[i] / temperature)
+        assert votes[prediction] == pytest.approx(max(votes), rel=1e-9)
+    assert found.accuracy == (found.predictions == y_test).double().mean()
 
 
 def test_knn_does_not_depend_on_the_chunk_size(clusters):

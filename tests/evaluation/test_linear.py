@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import one_hot
 
 from fullrank.errors import UserError
-from fullrank.evaluation import linear_probe, linear_probe_sgd, logistic, standardize
-from fullrank.evaluation.linear import choose_penalty, fit_sgd, hold_out, stable_lr
+from fullrank.evaluation import linear_probe, linear_probe_adam, linear_probe_sgd, logistic, standardize
+from fullrank.evaluation.linear import Head, Schedule, choose_penalty, fit_heads, hold_out, stable_lr
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def test_sgd_equals_explicit_steps(data):
     """Momentum, weight decay, and a learning rate × 0.1 after the second and the third epoch."""
     X, y = data[:2]
     optimizer = partial(torch.optim.SGD, lr=0.3, momentum=0.9, weight_decay=0.01)
-    W, b = fit_sgd(X, y, classes=3, optimizer=optimizer, epochs=4, decay=(2, 3), batch_size=50, generator=seeded())
+    head = Head(X, y, 3, optimizer, Schedule(epochs=4, decay=(2, 3), factor=0.1, batch_size=50), seeded())
+    fit_heads(X, y, [head], 4)
+    W, b = head.W.detach(), head.b.detach()
     theta, velocity, generator = torch.zeros(3, 11, dtype=torch.float64), 0.0, seeded()
     Y = torch.cat([X, torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
     for lr in (0.3, 0.3, 0.03, 0.003):
@@ -168,3 +170,77 @@ def test_sgd_is_stable_on_features_of_huge_variance(data):
     X, X_test = torch.cat([X, one], 1), torch.cat([X_test, 30 * X_test[:, :1] @ torch.ones(1, 300, dtype=torch.float64)], 1)
     assert stable_lr(X, momentum=0.9, generator=seeded()) < 1e-4
     assert linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=30, generator=seeded()).accuracy > 0.4
+
+
+def test_adam_equals_explicit_steps(data):
+    """The bias-corrected averages of Kingma and Ba 2015, with a learning rate × 0.5 after the second epoch."""
+    X, y, X_test, _ = data
+    options = {"lr": 0.02, "epochs": 3, "decay": (2,), "decay_factor": 0.5, "batch_size": 50, "betas": (0.8, 0.95)}
+    found = linear_probe_adam(*data, classes=3, generator=seeded(), **options)
+    theta, m, v, t, generator = torch.zeros(3, 11, dtype=torch.float64), 0.0, 0.0, 0, seeded()
+    Y = torch.cat([X, torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
+    for lr in (0.02, 0.02, 0.01):
+        for rows in torch.randperm(120, generator=generator).split(50):
+            g = ((Y[rows] @ theta.T).softmax(1) - one_hot(y[rows], 3)).T @ Y[rows] / len(rows)
+            m, v, t = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2, t + 1
+            theta = theta - lr * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
+    assert torch.equal(found.predictions, (X_test @ theta[:, :-1].T + theta[:, -1]).argmax(1))
+    assert found.chosen == {"lr": 0.02}
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_learning_rate_is_chosen_on_held_out_training_features(data, seed):
+    """The rate is the best of separate classifiers on nine tenths; the result is that of a separate classifier on all rows."""
+    X, y, X_test, y_test = data
+    rates, options = (1e-4, 0.3, 100.0), {"classes": 3, "epochs": 2, "decay": (1,), "batch_size": 16, "limit_lr": False}
+    swept = linear_probe_sgd(*data, lr=rates, generator=seeded(seed), **options)
+    inner = int(torch.randint(2**31, (), generator=seeded(seed)))
+    held = torch.from_numpy(hold_out(y.numpy(), seed=inner))
+
+    def alone(rate, rows, *test):
+        return linear_probe_sgd(X[rows], y[rows], *test, lr=rate, generator=seeded(inner), **options)
+
+    scores = [alone(rate, ~held, X[held], y[held]).accuracy for rate in rates]
+    best = rates[scores.index(max(scores))]
+    assert len(set(scores)) > 1
+    assert swept.chosen == {"lr": best}
+    assert torch.equal(swept.predictions, alone(best, slice(None), X_test, y_test).predictions)
+    assert f"{best:g} was chosen from 0.0001, 0.3, 100 on held-out training images" in swept.note
+
+
+def test_several_rates_need_labels_to_hold_out(data):
+    X, y, X_test, y_test = data
+    with pytest.raises(UserError, match="2 learning rates need ten labels of a class"):
+        linear_probe_sgd(X[:18], y[:18], X_test, y_test, classes=3, lr=(0.1, 1.0), generator=seeded())
+
+
+def test_a_limited_rate_is_stated_and_can_be_allowed(data):
+    X, y, X_test, y_test = data
+    X, X_test = 100 * X, 100 * X_test
+    limit = stable_lr(X, momentum=0.9, generator=seeded())
+    limited = linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=2, generator=seeded())
+    assert limited.chosen == {"lr": pytest.approx(limit)}
+    assert f"limited to {limit:.2g}" in limited.note
+    free = linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=2, limit_lr=False, generator=seeded())
+    assert (free.chosen, free.note) == ({"lr": 0.3}, "")
+    assert not torch.equal(free.predictions, limited.predictions)
+
+
+def test_passes_take_the_place_of_the_features_in_each_epoch(data):
+    """One pass equal to the features changes nothing; with labels missing, the same rows of each pass are left out."""
+    X, y, X_test, y_test = data
+    y = y.clone()
+    y[::7] = -1
+    asked = []
+    options = {"classes": 3, "epochs": 3, "decay": ()}
+    plain = linear_probe_sgd(X, y, X_test, y_test, generator=seeded(), **options)
+    same = linear_probe_sgd(X, y, X_test, y_test, passes=lambda epoch: asked.append(epoch) or X, generator=seeded(), **options)
+    noise = linear_probe_sgd(X, y, X_test, y_test, passes=lambda epoch: -X, generator=seeded(), **options)
+    assert torch.equal(plain.predictions, same.predictions)
+    assert asked == [0, 1, 2]
+    assert noise.accuracy < 0.2 < 0.5 < plain.accuracy
+
+
+def test_a_diverged_classifier_is_stated(data):
+    result = linear_probe_sgd(*data, classes=3, lr=1e200, epochs=3, decay=(), weight_decay=1.0, limit_lr=False, generator=seeded())
+    assert "diverged" in result.note

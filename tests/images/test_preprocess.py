@@ -19,6 +19,15 @@ def test_preprocessing_equals_resize_and_centre_crop_of_torchvision(photo, shape
     assert torch.equal(Preprocess(3, size, **COLOUR).pixels(image), reference(image))
 
 
+@pytest.mark.parametrize("shape", [(64, 48), (33, 77), (24, 24), (20, 31)])
+def test_the_resized_side_may_exceed_the_crop(photo, shape):
+    """The test images of ImageNet: Resize(256) and CenterCrop(224), here at a tenth of the size."""
+    image = photo.resize(shape)
+    reference = v2.Compose([v2.Resize(26, antialias=True), v2.CenterCrop(24), v2.PILToTensor()])
+    assert torch.equal(Preprocess(3, 24, **COLOUR, resize=26).pixels(image), reference(image))
+    assert torch.equal(Preprocess(3, 240, **COLOUR, resize=260).at_most(24).pixels(image), reference(image))
+
+
 def test_an_image_of_the_right_size_is_not_changed(photo):
     image = photo.resize((17, 17))
     assert np.array_equal(Preprocess(3, 17, **COLOUR).pixels(image).permute(1, 2, 0), image)

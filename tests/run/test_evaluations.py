@@ -27,6 +27,22 @@ def test_a_new_score_replaces_only_the_score_of_the_same_feature_set_and_probe()
     assert [(score.probe, score.accuracy) for score in replaced] == [("kNN", 0.5)]
 
 
+def test_scores_of_other_numbers_stay_and_those_of_a_file_without_numbers_are_replaced():
+    def score(accuracy, **protocol):
+        return ProbeScore(features="backbone", probe="kNN", accuracy=accuracy, protocol=protocol)
+
+    old = replace(scored(), scores=(score(0.1, k=20),))
+    for new, stay in (
+        (score(0.2, k=200), [0.1, 0.2]),
+        (score(0.2, k=20), [0.2]),
+        (score(0.2, k=20, temperature=0.07), [0.2]),
+        (score(0.2), [0.2]),
+    ):
+        (merged,), replaced = merge_evaluation([old], replace(scored(), scores=(new,)))
+        assert [score.accuracy for score in merged.scores] == stay
+        assert len(replaced) == 2 - len(stay)
+
+
 @pytest.mark.parametrize("change", [{"data": "b"}, {"step": 4}, {"train_images": 9}, {"test_images": 3}])
 def test_scores_of_other_images_or_checkpoints_stay(change):
     old, new = scored(("kNN", 0.5)), scored(("kNN", 0.7), **change)

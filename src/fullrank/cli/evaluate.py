@@ -2,17 +2,25 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from fullrank.arguments import parse_slice
+import tyro
+
+from fullrank.arguments import check_source, parse_slice
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
+from fullrank.config import DEFAULT_PROBES, Protocols
 from fullrank.terminal import stderr
+
+ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
+ProtocolFlags = Annotated[Protocols, tyro.conf.arg(name="")]
+"""The protocols as flags with the name of their probe: --linear-sgd.lr."""
 
 
 def evaluate(
@@ -21,25 +29,35 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
-    probes: tuple[Literal["linear", "linear-sgd", "knn", "few-shot"], ...] = ("linear", "linear-sgd", "knn", "few-shot"),
+    train_subset: bool = False,
+    probes: tuple[ProbeName, ...] = DEFAULT_PROBES,
+    transfer: tuple[str, ...] = (),
+    resize: int | None = None,
     baselines: bool = True,
     dimensions: str = ":",
     seed: int = 0,
     out: Path | None = None,
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
+    protocols: ProtocolFlags = Protocols(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
     """Score a frozen backbone by linear probes and kNN, and compare it with raw pixels and the untrained backbone.
 
-    For a run directory, this adds the scores to RUN/evaluation.json and updates the report of the run. Scores of other data sets, probes
-    and checkpoints stay; a score of the same images, checkpoint and probe is replaced.
+    For a run directory, this adds the scores to RUN/evaluation.json and updates the report of the run. Scores of other data sets, probes,
+    protocols and checkpoints stay; a score of the same images, checkpoint, probe and protocol is replaced.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
-        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), knn, few-shot (two labels per class).
+            A run with data.validation is scored on its validation images, unless --data or --test is given.
+        train_subset: train the probes on the images of the run's data.subset, instead of all training images.
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in FroSSL's paper),
+            knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The flags of each probe are its numbers.
+        transfer: sources of further data sets, each with its own scores, beside the images of the run or of --data.
+        resize: shorter side of the images before the central square is cropped, e.g. 256 for a network of 224 px; by default that of the
+            model.
         baselines: also score raw pixels and the untrained backbone.
         dimensions: range of feature dimensions to score, e.g. :360 or 360: (not for raw pixels); evaluation.json is then not written.
         seed: seed of all random draws; if the images have no named splits, the seed of the run splits them.
@@ -47,40 +65,59 @@ def evaluate(
         overwrite: replace the file of --out if it exists.
         read: how images are read, and where the backbone runs.
         network: the network of a file that another library wrote.
+        protocols: the numbers of the probes.
     """
     console, selected = stderr(), parse_slice(dimensions)
     read.check(model)
+    for source in transfer:
+        check_source(source)
     with heavy_imports():
         from rich.console import Console
 
         from fullrank.evaluation import table
         from fullrank.images import DecodeErrors
+        from fullrank.judging import check_scorable
         from fullrank.judging import evaluate as evaluate_model
         from fullrank.run.evaluations import to_json
 
     loaded = load_model(model, network)
-    with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft, console.status("") as status:
-        evaluation = evaluate_model(
-            loaded,
-            read.images(loaded),
-            train=train,
-            test=test,
-            probes=probes,
-            baselines=baselines,
-            dimensions=selected,
-            seed=seed,
-            store=out is None,
-            device=read.accelerator,
-            workers=read.workers,
-            decode_errors=DecodeErrors(max_error_fraction=read.max_error_fraction),
-            notify=partial(console.print, markup=False, soft_wrap=True),
-            progress=status.update,
-        )
+    own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
+    usual = replace(read, labels=None, image_column=None, label_column=None)  # these flags describe the images of the run or of --data
+    sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
+    sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
+    if len(sets) > 1:
+        for data, splits in sets:  # before the work
+            check_scorable(loaded, data, seed=seed, **splits)
+    evaluations = []
+    with atomic_write(out, overwrite=overwrite) if out else nullcontext() as draft:
+        for data, splits in sets:
+            with console.status("") as status:
+                evaluation = evaluate_model(
+                    loaded,
+                    data,
+                    **splits,
+                    probes=probes,
+                    protocols=protocols,
+                    resize=resize,
+                    baselines=baselines,
+                    dimensions=selected,
+                    seed=seed,
+                    store=out is None,
+                    device=read.accelerator,
+                    workers=read.workers,
+                    decode_errors=DecodeErrors(max_error_fraction=read.max_error_fraction),
+                    notify=partial(console.print, markup=False, soft_wrap=True),
+                    progress=status.update,
+                )
+            evaluations.append(evaluation)
+            Console().print(table(evaluation))
+            for score in evaluation.scores:
+                if score.note:
+                    console.print(f"{score.probe}, {score.features}: {score.note}", markup=False, soft_wrap=True)
+            for line in evaluation.left_out:
+                console.print(f"left out: {line}", markup=False)
         if draft:
-            draft.write_text(json.dumps(to_json([evaluation]), indent=2) + "\n")
-    Console().print(table(evaluation))
-    for line in evaluation.left_out:
-        console.print(f"left out: {line}", markup=False)
+            draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:
         console.print(f"scores: {out}", markup=False, soft_wrap=True)
     elif loaded.run and selected == slice(None):

@@ -3,13 +3,14 @@
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.evaluate import PROBES, evaluate_backbone, table
 from fullrank.evaluation.features import Features, extract_features, standardize
-from fullrank.evaluation.few_shot import FewShot, few_shot
+from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.frozen import restore_modes, state_hash, verify_frozen
 from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
+from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
 from fullrank.evaluation.online import OnlineProbe
 from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, topk_accuracy
 from fullrank.evaluation.spectrum import encoder_spectrum
+from fullrank.evaluation.svm import linear_svm
 
 __all__ = [
     "PROBES",
@@ -25,8 +26,11 @@ __all__ = [
     "extract_features",
     "few_shot",
     "knn",
+    "label_fraction",
     "linear_probe",
+    "linear_probe_adam",
     "linear_probe_sgd",
+    "linear_svm",
     "raw_pixels",
     "restore_modes",
     "standardize",

@@ -20,14 +20,15 @@ def raw_pixels(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Features:
-    """Return the normalised pixels of images, resized to at most `side`, as features.
+    """Return the normalised pixels of images of at most `side` × `side` pixels, as features.
 
     >>> from fullrank.images import open_images
     >>> raw_pixels(open_images("digits")["all"], Preprocess(1, 64, (0.5,), (0.5,)), side=4).X.shape
     torch.Size([1797, 16])
     """
-    small = replace(preprocess, size=min(preprocess.size, side))
-    return extract_features(nn.Flatten(), images, small, batch_size=batch_size, workers=workers, decode_errors=decode_errors)
+    return extract_features(
+        nn.Flatten(), images, preprocess.at_most(side), batch_size=batch_size, workers=workers, decode_errors=decode_errors
+    )
 
 
 def calibrate_batchnorm(

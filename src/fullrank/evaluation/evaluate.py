@@ -3,8 +3,9 @@ network.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,13 +13,29 @@ from rich.table import Column, Table
 from rich.text import Text
 from torch import nn
 
+from fullrank.config import DEFAULT_PROBES, Protocols, resolve_protocols
+from fullrank.config.protocol import (
+    AdamProtocol,
+    FewShotProtocol,
+    FractionsProtocol,
+    GradientProtocol,
+    KnnProtocol,
+    LinearProtocol,
+    Protocol,
+    SgdProtocol,
+    SvmProtocol,
+    changed_numbers,
+    protocol_numbers,
+)
 from fullrank.errors import UserError, pick, printable
+from fullrank.evaluation.augmented import Augmentation, augmented_features, keep_decoded
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
-from fullrank.evaluation.few_shot import few_shot
+from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe, linear_probe_sgd
+from fullrank.evaluation.linear import Passes, linear_probe, linear_probe_adam, linear_probe_sgd
 from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
+from fullrank.evaluation.svm import linear_svm
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.splits import TRAIN
 
@@ -30,50 +47,137 @@ class FeatureSet:
     name: str
     train: Features
     test: Features
+    augmented: Callable[[Augmentation, int], torch.Tensor]
+    """(augmentation, number of the pass) → features of the augmented training images."""
 
-    def tensors(self, device: torch.device | str) -> tuple[torch.Tensor, ...]:
-        """Return X, y, X_test, y_test on the device."""
-        return tuple(tensor.to(device) for split in (self.train, self.test) for tensor in (split.X, split.labels))
-
-    def standardized(self, device: torch.device | str) -> tuple[torch.Tensor, ...]:
-        """Return X, y, X_test, y_test, standardised by the statistics of all training images, labelled or not."""
-        X, y, X_test, y_test = self.tensors(device)
-        X, X_test = standardize(X, X_test)
+    def tensors(self, device: torch.device | str, *, standardized: bool = False) -> tuple[torch.Tensor, ...]:
+        """Return X, y, X_test, y_test on the device, on request standardised by the statistics of all training images, labelled or not."""
+        X, y, X_test, y_test = (tensor.to(device) for split in (self.train, self.test) for tensor in (split.X, split.labels))
+        if standardized:
+            X, X_test = standardize(X, X_test)
         return X, y, X_test, y_test
 
+    def passes(self, protocol: GradientProtocol, device: torch.device | str) -> Passes | None:
+        """Return the function epoch → features of augmented training images, None without augmentation.
 
-Probe = Callable[[FeatureSet, torch.device | str, int], list[ProbeScore]]
-"""A function (feature set, device, seed) → scores of a probe."""
+        Each pass over the images is computed when its first epoch begins, and is kept if it has several epochs. The statistics of the
+        images without augmentation standardise all passes.
+        """
+        if not protocol.views:
+            return None
+        augmentation, kept = Augmentation(protocol.crop, protocol.flip), {}
+
+        def features(epoch: int) -> torch.Tensor:
+            number = epoch % protocol.views
+            X = kept[number] if number in kept else self.augmented(augmentation, number)
+            if len(X) != len(self.train.X):
+                raise UserError(f"{len(X)} of {len(self.train.X)} images could be read again; the images changed during the evaluation")
+            if protocol.views < protocol.epochs:
+                kept[number] = X
+            return (standardize(self.train.X, X)[1] if protocol.standardize else X).to(device)
+
+        return features
 
 
-def _linear(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
-    return _scores(features.name, "linear (full batch)", linear_probe(*features.standardized(device), seed=seed))
+Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[ProbeScore]]
+"""A function (feature set, device, seed, protocol) → scores of a probe."""
 
 
-def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
-    classes = count_classes(features.train.labels, features.test.labels)
-    generator = torch.Generator().manual_seed(seed)
-    return _scores(features.name, "linear (SGD)", linear_probe_sgd(*features.standardized(device), classes=classes, generator=generator))
+def _linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[ProbeScore]:
+    data = features.tensors(device, standardized=protocol.standardize)
+    result = linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
+    return _scores(features.name, "linear (full batch)", result, protocol)
 
 
-def _knn(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
-    return _scores(features.name, "kNN", knn(*features.tensors(device)))
-
-
-def _few_shot(features: FeatureSet, device: torch.device | str, seed: int) -> list[ProbeScore]:
-    result = few_shot(*features.standardized(device), seed=seed)
-    score = ProbeScore(
-        features=features.name, probe="linear, 2 labels per class", accuracy=result.mean, sd=result.sd, n=len(result.accuracies)
+def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int, protocol: SgdProtocol) -> list[ProbeScore]:
+    options = _gradient_options(features, device, seed, protocol)
+    options |= {"momentum": protocol.momentum, "limit_lr": protocol.limits_lr}
+    return _scores(
+        features.name, "linear (SGD)", linear_probe_sgd(*features.tensors(device, standardized=protocol.standardize), **options), protocol
     )
-    return [score]
 
 
-def _scores(features: str, probe: str, result: ProbeResult) -> list[ProbeScore]:
-    accuracies = {probe: result.accuracy, f"{probe}, top 5": result.top5}
-    return [ProbeScore(features=features, probe=name, accuracy=value) for name, value in accuracies.items() if value is not None]
+def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, protocol: AdamProtocol) -> list[ProbeScore]:
+    options = _gradient_options(features, device, seed, protocol) | {"betas": protocol.betas}
+    return _scores(
+        features.name, "linear (Adam)", linear_probe_adam(*features.tensors(device, standardized=protocol.standardize), **options), protocol
+    )
 
 
-PROBES: dict[str, Probe] = {"linear": _linear, "linear-sgd": _linear_sgd, "knn": _knn, "few-shot": _few_shot}
+def _gradient_options(features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol) -> dict[str, Any]:
+    names = ("lr", "epochs", "decay", "decay_factor", "batch_size", "weight_decay")
+    return {name: getattr(protocol, name) for name in names} | {
+        "classes": count_classes(features.train.labels, features.test.labels),
+        "passes": features.passes(protocol, device),
+        "generator": torch.Generator().manual_seed(seed),
+    }
+
+
+def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[ProbeScore]:
+    result = knn(*features.tensors(device), k=protocol.k, temperature=protocol.temperature)
+    return _scores(features.name, "kNN", result, protocol)
+
+
+def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[ProbeScore]:
+    data = features.tensors(device, standardized=protocol.standardize)
+    return _scores(features.name, "SVM", linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
+
+
+def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[ProbeScore]:
+    data, scores = features.tensors(device, standardized=protocol.standardize), []
+    for labels in protocol.labels:
+        result = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
+        name = f"linear, {labels} label{'s' if labels > 1 else ''} per class"
+        scores += _mean_scores(features.name, name, result, protocol, labels=labels)
+    return scores
+
+
+def _fractions(features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol) -> list[ProbeScore]:
+    data, scores = features.tensors(device, standardized=protocol.standardize), []
+    options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations, "seed": seed}
+    for fraction in protocol.fractions:
+        name = f"linear, {100 * fraction:g} % of the labels"
+        scores += _mean_scores(features.name, name, label_fraction(*data, fraction=fraction, **options), protocol, fractions=fraction)
+    return scores
+
+
+def _scores(features: str, probe: str, result: ProbeResult, protocol: Protocol) -> list[ProbeScore]:
+    """Return the scores of one classifier; the name of the probe has the numbers that are not the defaults."""
+    score = ProbeScore(
+        features=features,
+        probe=probe + changed_numbers(protocol),
+        accuracy=result.accuracy,
+        protocol=protocol_numbers(protocol),
+        chosen=result.chosen,
+        note=result.note,
+    )
+    return [score, *([] if result.top5 is None else [replace(score, probe=f"{score.probe}, top 5", accuracy=result.top5, note="")])]
+
+
+def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[ProbeScore]:
+    """Return the mean scores over random choices of labels; `number` is the entry of the protocol's list that they belong to."""
+    (listed,) = number
+    score = ProbeScore(
+        features=features,
+        probe=probe + changed_numbers(protocol, except_for=listed),
+        accuracy=result.mean,
+        sd=result.sd,
+        n=len(result.accuracies),
+        protocol=protocol_numbers(protocol, **number),
+    )
+    top5 = FewShot(result.top5)
+    return [score, *([replace(score, probe=f"{score.probe}, top 5", accuracy=top5.mean, sd=top5.sd)] if result.top5 else [])]
+
+
+PROBES: dict[str, Probe] = {
+    "linear": _linear,
+    "linear-sgd": _linear_sgd,
+    "linear-imagenet": _linear_adam,
+    "knn": _knn,
+    "svm": _svm,
+    "few-shot": _few_shot,
+    "fractions": _fractions,
+}
 """Probes, by name on the command line."""
 
 
@@ -86,7 +190,8 @@ def evaluate_backbone(
     *,
     device: torch.device | str = "cpu",
     seed: int = 0,
-    probes: Sequence[str] = ("linear", "linear-sgd", "knn", "few-shot"),
+    probes: Sequence[str] = DEFAULT_PROBES,
+    protocols: Mapping[str, Any] | Protocols | None = None,
     baselines: bool = True,
     dimensions: slice = slice(None),
     model: str = "",
@@ -112,6 +217,7 @@ def evaluate_backbone(
         device: device of the backbone and of the probes.
         seed: seed of every random draw.
         probes: names in `PROBES`.
+        protocols: probe → its protocol, or some of its numbers: `{"knn": {"k": 200}}` (see `fullrank.config.PROTOCOLS`).
         baselines: whether to score raw pixels and the untrained backbone too.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
@@ -125,10 +231,10 @@ def evaluate_backbone(
 
     Raises:
         AssertionError: the backbone changed during the evaluation.
-        UserError: a probe is unknown, the images lack the labels for a score, the features do not have these dimensions, or too many images
-            are unreadable.
+        UserError: a probe or a number of a protocol is unknown, the images lack the labels for a score, the features do not have these
+            dimensions, or too many images are unreadable.
     """
-    selected = [pick(name, PROBES, "probe") for name in probes]
+    selected, numbers = [pick(name, PROBES, "probe") for name in probes], resolve_protocols(protocols)
     if not selected:
         raise UserError(f"no probe, expected at least one of {', '.join(PROBES)}")
     if reason := why_not_scorable(train, test):
@@ -140,12 +246,12 @@ def evaluate_backbone(
         left_out.append("untrained backbone: the model cannot be re-initialised")
     progress("features of the backbone")
     extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
-    options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed}
+    options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed, "progress": progress}
     for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
         counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
         for name, probe in zip(probes, selected, strict=True):
             progress(f"{name}: {features.name}")
-            scores += probe(features, device, seed)
+            scores += probe(features, device, seed, numbers[name])
     if decode_errors.reasons:
         left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
@@ -172,23 +278,45 @@ def feature_sets(
     dimensions: slice,
     device: torch.device | str,
     seed: int,
+    progress: Callable[[str], Any] = lambda line: None,
     **extract_options: Any,
 ) -> Iterator[FeatureSet]:
     """Yield the feature sets on which probes are compared; `extract_features` receives `extract_options`."""
-    extract_options = {"preprocess": preprocess, **extract_options}
-    backbone_options = {"dimensions": dimensions, "device": device, **extract_options}
+    decoded: list[Images | MemoryImages] = []  # the training images for passes with augmentation, once they are needed
+
+    def augmented(
+        name: str, network: nn.Module, preprocess: Preprocess, augmentation: Augmentation, number: int, **options: Any
+    ) -> torch.Tensor:
+        again = {"workers": extract_options.get("workers", 0), "decode_errors": _fresh(extract_options.get("decode_errors"))}
+        if not decoded:
+            decoded.append(keep_decoded(train, preprocess, **again))
+        progress(f"features of augmented images: {name}, pass {number + 1}")
+        options |= again | {"batch_size": extract_options.get("batch_size", 512), "device": device, "seed": seed}
+        return augmented_features(network, decoded[0], preprocess, augmentation, number, **options)
+
+    backbone_options = {"preprocess": preprocess, "dimensions": dimensions, "device": device, **extract_options}
     suffix = "" if dimensions == slice(None) else f"[{format_slice(dimensions)}]"
-    yield FeatureSet(f"backbone{suffix}", *(extract_features(backbone, images, **backbone_options) for images in (train, test)))
+
+    def features_of(network: nn.Module, name: str) -> FeatureSet:
+        X, X_test = (extract_features(network, images, **backbone_options) for images in (train, test))
+        return FeatureSet(name, X, X_test, partial(augmented, name, network, preprocess, dimensions=dimensions))
+
+    yield features_of(backbone, f"backbone{suffix}")
     if not baselines:
         return
-    X, X_test = (raw_pixels(images, **extract_options) for images in (train, test))
+    X, X_test = (raw_pixels(images, preprocess, **extract_options) for images in (train, test))
     side = math.isqrt(X.X.shape[1] // preprocess.channels)
-    yield FeatureSet("raw pixels" if side == preprocess.size else f"raw pixels ({side} px)", X, X_test)
+    name = "raw pixels" if side == preprocess.size else f"raw pixels ({side} px)"
+    yield FeatureSet(name, X, X_test, partial(augmented, name, nn.Flatten(), preprocess.at_most(side)))
     if untrained is not None:
-        calibrate_batchnorm(untrained, train, device=device, generator=torch.Generator().manual_seed(seed), **extract_options)
-        yield FeatureSet(
-            f"untrained backbone{suffix}", *(extract_features(untrained, images, **backbone_options) for images in (train, test))
-        )
+        generator = torch.Generator().manual_seed(seed)
+        calibrate_batchnorm(untrained, train, preprocess, device=device, generator=generator, **extract_options)
+        yield features_of(untrained, f"untrained backbone{suffix}")
+
+
+def _fresh(decode_errors: DecodeErrors | None) -> DecodeErrors:
+    """Return a new count of unreadable images, because a second pass over the images does not make more of them."""
+    return DecodeErrors() if decode_errors is None else DecodeErrors(max_error_fraction=decode_errors.max_error_fraction)
 
 
 def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:

@@ -96,11 +96,10 @@ def preprocessed_batches(
     if isinstance(images, Images):
         yield from iterate_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors)
         return
-    size = (preprocess.channels, preprocess.size, preprocess.size)
     for rows in torch.arange(len(images)).split(batch_size):
         batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
         pixels = images.pixels[batch_slice]
-        if pixels.shape[1:] != size:
+        if pixels.shape[1] != preprocess.channels or not preprocess.keeps(*pixels.shape[2:]):
             pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
         yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)
 

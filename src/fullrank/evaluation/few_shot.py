@@ -1,5 +1,6 @@
-"""Few-shot evaluation: train a linear probe on a few labels per class, and average over random choices of the labelled images."""
+"""Evaluation with few labels: a linear probe on some labels per class or on a fraction of them, averaged over random choices of images."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.errors import UserError
+from fullrank.config import FewShotProtocol, FractionsProtocol
+from fullrank.evaluation.linear import check_classes, choose_penalty
 from fullrank.evaluation.logistic import LogisticRegression
 from fullrank.evaluation.result import count_classes, drop_unlabelled, topk_accuracy
 
@@ -17,15 +19,17 @@ class FewShot:
     """The accuracies over several random choices of labels."""
 
     accuracies: tuple[float, ...]
+    top5: tuple[float, ...] = ()
+    """Shares with the correct class among the five highest logits; empty for 10 classes or fewer."""
 
     @property
     def mean(self) -> float:
         return float(np.mean(self.accuracies))
 
     @property
-    def sd(self) -> float:
-        """The sample standard deviation over the choices."""
-        return float(np.std(self.accuracies, ddof=1))
+    def sd(self) -> float | None:
+        """The sample standard deviation over the choices, None for one choice."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
 
 
 def few_shot(
@@ -34,9 +38,9 @@ def few_shot(
     X_test: Float[Tensor, "m D"],
     y_test: Int64[Tensor, " m"],
     *,
-    labels: int = 2,
-    draws: int = 20,
-    penalty: float = 1e-2,
+    labels: int = FewShotProtocol.labels[0],
+    draws: int = FewShotProtocol.draws,
+    penalty: float = FewShotProtocol.penalty,
     seed: int = 0,
 ) -> FewShot:
     """Fit a logistic regression to `labels` random training images per class, and repeat this `draws` times.
@@ -62,21 +66,80 @@ def few_shot(
     >>> result.mean, result.sd, len(result.accuracies)
     (1.0, 0.0, 20)
     """
+    return _average(X, y, X_test, y_test, count=lambda y: labels, choose=lambda problem: penalty, draws=draws, seed=seed)
+
+
+def label_fraction(
+    X: Float[Tensor, "n D"],
+    y: Int64[Tensor, " n"],
+    X_test: Float[Tensor, "m D"],
+    y_test: Int64[Tensor, " m"],
+    *,
+    fraction: float,
+    draws: int = FractionsProtocol.draws,
+    penalties: Sequence[float] = FractionsProtocol.penalties,
+    iterations: int = FractionsProtocol.iterations,
+    seed: int = 0,
+) -> FewShot:
+    """Fit a logistic regression to a random share of the labels of each class, and repeat this `draws` times.
+
+    Args:
+        X: standardised training features.
+        y: labels of X, -1 for none.
+        X_test: test features, standardised in the same way.
+        y_test: labels of X_test, -1 for none.
+        fraction: share of the labels of each class, rounded; at least one label.
+        draws: number of random choices.
+        penalties: candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one, for each draw. With fewer than ten
+            drawn images per class, it is the middle one.
+        iterations: maximum number of iterations per fit.
+        seed: seed of the random choices.
+
+    Raises:
+        UserError: fewer than two classes have labels.
+
+    >>> X, y = torch.tensor([[-1.0], [-2], [1], [2]]), torch.tensor([0, 0, 1, 1])
+    >>> label_fraction(X, y, X, y, fraction=0.5, draws=3).accuracies
+    (1.0, 1.0, 1.0)
+    """
+
+    def choose(problem: LogisticRegression) -> float:
+        return choose_penalty(problem, penalties=penalties, iterations=iterations, seed=seed)[0]
+
+    def count(y: Tensor) -> Tensor:
+        return (y.bincount() * fraction).round().long().clamp_min(1)
+
+    return _average(X, y, X_test, y_test, count=count, choose=choose, draws=draws, seed=seed, iterations=iterations)
+
+
+def _average(
+    X: Tensor,
+    y: Tensor,
+    X_test: Tensor,
+    y_test: Tensor,
+    *,
+    count: Callable[[Tensor], int | Tensor],
+    choose: Callable[[LogisticRegression], float],
+    draws: int,
+    seed: int,
+    iterations: int = 100,
+) -> FewShot:
+    """Return the accuracies of classifiers on random choices of `count(y)` labels of each class, with the penalty that `choose` returns."""
     X, y = drop_unlabelled(X, y)
-    if len(y.unique()) < 2:
-        raise UserError(f"a linear probe needs labels of two or more classes, got {len(y.unique())}; label more images")
+    check_classes(y)
     classes = count_classes(y, y_test)
     generator = torch.Generator().manual_seed(seed)
-    accuracies = []
+    results = []
     for _ in range(draws):
-        rows = draw_labels(y, labels=labels, generator=generator)
-        model = LogisticRegression(X[rows], y[rows]).fit(penalty)
-        accuracies.append(topk_accuracy(model.logits(X_test, classes=classes), y_test).accuracy)
-    return FewShot(tuple(accuracies))
+        rows = draw_labels(y, labels=count(y), generator=generator)
+        problem = LogisticRegression(X[rows], y[rows])
+        model = problem.fit(choose(problem), iterations=iterations)
+        results.append(topk_accuracy(model.logits(X_test, classes=classes), y_test))
+    return FewShot(tuple(result.accuracy for result in results), tuple(result.top5 for result in results if result.top5 is not None))
 
 
-def draw_labels(y: Int64[Tensor, " n"], *, labels: int, generator: torch.Generator) -> Int64[Tensor, " m"]:
-    """Draw up to `labels` rows of each class, uniformly and without replacement.
+def draw_labels(y: Int64[Tensor, " n"], *, labels: int | Int64[Tensor, " classes"], generator: torch.Generator) -> Int64[Tensor, " m"]:
+    """Draw up to `labels` rows of each class, or a number for each class, uniformly and without replacement.
 
     >>> rows = draw_labels(torch.tensor([0, 0, 0, 1]), labels=2, generator=torch.Generator().manual_seed(0))
     >>> len(rows), 3 in rows
@@ -87,4 +150,4 @@ def draw_labels(y: Int64[Tensor, " n"], *, labels: int, generator: torch.Generat
     counts = y.bincount()
     first = counts.cumsum(0) - counts  # position of the first row of each class in `order`
     rank = torch.arange(len(y), device=y.device) - first[y[order]]
-    return order[rank < labels]
+    return order[rank < (labels if isinstance(labels, int) else labels[y[order]])]

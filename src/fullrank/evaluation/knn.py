@@ -5,6 +5,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fullrank.config import KnnProtocol
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -14,8 +15,8 @@ def knn(
     X_test: Float[Tensor, "m D"],
     y_test: Int64[Tensor, " m"],
     *,
-    k: int = 20,
-    temperature: float = 0.07,
+    k: int = KnnProtocol.k,
+    temperature: float = KnnProtocol.temperature,
     cells: int = 2**24,
 ) -> ProbeResult:
     """Classify each test image by its k nearest training images, which vote for their classes with weights exp(cos / temperature).

@@ -1,21 +1,74 @@
-"""Linear probes: classifiers trained on frozen features, by SGD as in the papers, or by a full-batch solver.
+"""Linear probes: classifiers trained on frozen features, by SGD or Adam as in the papers, or by a full-batch solver.
 
-Both probes need standardised features (see `standardize`) and report the result of the last iteration, never the best result on the test
-set.
+All probes report the result of the last iteration, never the best result on the test set. Choices are made on a held-out tenth of the
+training features. `fullrank.evaluation.standardize` standardises features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
+from fullrank.config import AdamProtocol, LinearProtocol, SgdProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
+
+Passes = Callable[[int], Tensor]
+"""A function epoch → the training features of that epoch (n, D)."""
+Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
+"""A function parameters → optimizer."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When the learning rate falls, and the steps of an epoch."""
+
+    epochs: int
+    decay: tuple[int, ...]
+    factor: float
+    batch_size: int
+
+
+class Head:
+    """A linear classifier in training. It starts at zero, because the problem is convex."""
+
+    def __init__(
+        self,
+        X: Float[Tensor, "n D"],
+        y: Int64[Tensor, " n"],
+        classes: int,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        generator: torch.Generator,
+        *,
+        rows: Bool[Tensor, " n"] | None = None,
+    ) -> None:
+        self.W = X.new_zeros(classes, X.shape[1], requires_grad=True)
+        self.b = X.new_zeros(classes, requires_grad=True)
+        self.optimizer = optimizer([self.W, self.b])
+        self.scheduler = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, schedule.decay, gamma=schedule.factor)
+        self.batch_size, self.generator = schedule.batch_size, generator
+        self.rows = torch.arange(len(y), device=X.device) if rows is None else rows.nonzero().flatten()
+
+    def train_epoch(self, X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> None:
+        """Take one pass over the features in a random order."""
+        order = torch.randperm(len(self.rows), generator=self.generator).to(X.device)
+        for rows in self.rows[order].split(self.batch_size):
+            self.optimizer.zero_grad()
+            cross_entropy(linear(X[rows], self.W, self.b), y[rows]).backward()
+            self.optimizer.step()
+        self.scheduler.step()
+
+    @torch.no_grad()
+    def logits(self, X: Float[Tensor, "m D"]) -> Float[Tensor, "m classes"]:
+        """Return W x + b."""
+        return linear(X, self.W, self.b)
 
 
 def linear_probe_sgd(
@@ -25,33 +78,42 @@ def linear_probe_sgd(
     y_test: Int64[Tensor, " m"],
     *,
     classes: int,
-    lr: float = 0.3,
-    epochs: int = 100,
-    decay: tuple[int, ...] = (60, 80),
-    batch_size: int = 256,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
+    lr: float | Sequence[float] = SgdProtocol.lr,
+    epochs: int = SgdProtocol.epochs,
+    decay: tuple[int, ...] = SgdProtocol.decay,
+    decay_factor: float = SgdProtocol.decay_factor,
+    batch_size: int = SgdProtocol.batch_size,
+    momentum: float = SgdProtocol.momentum,
+    weight_decay: float = SgdProtocol.weight_decay,
+    limit_lr: bool = True,
+    passes: Passes | None = None,
     generator: torch.Generator,
 ) -> ProbeResult:
     """Train a linear classifier by SGD with momentum and return its result after the last epoch.
 
-    The learning rate is the minimum of `lr` and the largest stable rate of heavy-ball descent (`stable_lr`). If the covariance of the
-    features has eigenvalues in the hundreds, as for raw pixels, SGD with a rate of 0.3 diverges and the score is meaningless (on the pixels
-    of CIFAR-10, 31 % instead of 41 % at the optimum).
+    With `limit_lr`, the learning rate is the minimum of `lr` and the largest stable rate of heavy-ball descent (`stable_lr`). If the
+    covariance of the features has eigenvalues in the hundreds, as for raw pixels, SGD with a rate of 0.3 diverges and the score is
+    meaningless (on the pixels of CIFAR-10, 31 % instead of 41 % at the optimum). A limited rate is in `ProbeResult.chosen` and `.note`.
 
     Args:
-        X: standardised training features.
+        X: training features.
         y: labels of X, -1 for none.
-        X_test: test features, standardised in the same way.
+        X_test: test features.
         y_test: labels of X_test, -1 for none.
         classes: number of classes.
-        lr: initial learning rate.
+        lr: initial learning rate, or several, of which a held-out tenth of the training features selects one.
         epochs: passes over the training features.
-        decay: epochs after which the learning rate is multiplied by 0.1.
+        decay: epochs after which the learning rate is multiplied by `decay_factor`.
+        decay_factor: factor of the learning rate.
         batch_size: features per step.
         momentum: momentum of SGD.
         weight_decay: weight decay of SGD.
+        limit_lr: limit the learning rate to the largest stable one.
+        passes: epoch → the training features of that epoch (rows as in X), for augmented images; None: X in every epoch.
         generator: a CPU generator that draws the order of the features.
+
+    Raises:
+        UserError: there are several learning rates, and no class has ten labels to hold one out.
 
     Source: Skean et al. 2024 (FroSSL), Section 5: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
 
@@ -59,43 +121,133 @@ def linear_probe_sgd(
     >>> linear_probe_sgd(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
     1.0
     """
-    X, y = drop_unlabelled(X, y)
-    lr = min(lr, stable_lr(X, momentum=momentum, generator=generator))
-    W, b = fit_sgd(
-        X,
-        y,
-        classes=classes,
-        optimizer=partial(torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay),
-        epochs=epochs,
-        decay=decay,
-        batch_size=batch_size,
-        generator=generator,
-    )
-    return topk_accuracy(linear(X_test, W, b), y_test)
+    rates, note = _rates(lr), ""
+    if limit_lr:
+        limit = stable_lr(drop_unlabelled(X, y)[0], momentum=momentum, generator=generator)
+        if limit < max(rates):
+            note = f"the learning rate was limited to {limit:.2g}, the largest stable one"
+        rates = tuple(dict.fromkeys(min(rate, limit) for rate in rates))
+    optimizers = {rate: partial(torch.optim.SGD, lr=rate, momentum=momentum, weight_decay=weight_decay) for rate in rates}
+    schedule = Schedule(epochs=epochs, decay=decay, factor=decay_factor, batch_size=batch_size)
+    result = _probe(X, y, X_test, y_test, optimizers, schedule, classes=classes, passes=passes, generator=generator)
+    return replace(result, note="; ".join(filter(None, (note, result.note))))
 
 
-def fit_sgd(
+def linear_probe_adam(
     X: Float[Tensor, "n D"],
     y: Int64[Tensor, " n"],
+    X_test: Float[Tensor, "m D"],
+    y_test: Int64[Tensor, " m"],
     *,
     classes: int,
-    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
-    epochs: int,
-    decay: tuple[int, ...],
-    batch_size: int,
+    lr: float | Sequence[float] = AdamProtocol.lr,
+    epochs: int = AdamProtocol.epochs,
+    decay: tuple[int, ...] = AdamProtocol.decay,
+    decay_factor: float = AdamProtocol.decay_factor,
+    batch_size: int = AdamProtocol.batch_size,
+    betas: tuple[float, float] = AdamProtocol.betas,
+    weight_decay: float = AdamProtocol.weight_decay,
+    passes: Passes | None = None,
     generator: torch.Generator,
-) -> tuple[Float[Tensor, "classes D"], Float[Tensor, " classes"]]:
-    """Return weights and biases after the last epoch. Training starts at zero; the problem is convex."""
-    W, b = X.new_zeros(classes, X.shape[1], requires_grad=True), X.new_zeros(classes, requires_grad=True)
-    sgd = optimizer([W, b])
-    schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, decay, gamma=0.1)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(X), generator=generator).to(X.device).split(batch_size):
-            sgd.zero_grad()
-            cross_entropy(linear(X[rows], W, b), y[rows]).backward()
-            sgd.step()
-        schedule.step()
-    return W.detach(), b.detach()
+) -> ProbeResult:
+    """Train a linear classifier by Adam and return its result after the last epoch; the other arguments are those of `linear_probe_sgd`.
+
+    Args:
+        X: training features.
+        y: labels of X, -1 for none.
+        X_test: test features.
+        y_test: labels of X_test, -1 for none.
+        classes: number of classes.
+        lr: initial learning rate, or several.
+        epochs: passes over the training features.
+        decay: epochs after which the learning rate is multiplied by `decay_factor`.
+        decay_factor: factor of the learning rate.
+        batch_size: features per step.
+        betas: decay rates of the averages of the gradient and of its square.
+        weight_decay: weight decay, added to the gradient.
+        passes: epoch → the training features of that epoch.
+        generator: a CPU generator that draws the order of the features.
+
+    Raises:
+        UserError: there are several learning rates, and no class has ten labels to hold one out.
+
+    Source: Skean et al. 2024 (FroSSL), Section 5, the probe on ImageNet: Adam, lr 5e-3, no weight decay, a step every 10 of 100 epochs.
+
+    >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
+    >>> linear_probe_adam(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
+    1.0
+    """
+    optimizers = {rate: partial(torch.optim.Adam, lr=rate, betas=betas, weight_decay=weight_decay) for rate in _rates(lr)}
+    schedule = Schedule(epochs=epochs, decay=decay, factor=decay_factor, batch_size=batch_size)
+    return _probe(X, y, X_test, y_test, optimizers, schedule, classes=classes, passes=passes, generator=generator)
+
+
+def _rates(lr: float | Sequence[float]) -> tuple[float, ...]:
+    return (float(lr),) if isinstance(lr, int | float) else tuple(lr)
+
+
+def _probe(
+    X: Tensor,
+    y: Tensor,
+    X_test: Tensor,
+    y_test: Tensor,
+    optimizers: Mapping[float, Optimizer],
+    schedule: Schedule,
+    *,
+    classes: int,
+    passes: Passes | None,
+    generator: torch.Generator,
+) -> ProbeResult:
+    """Train one classifier for each learning rate on nine tenths of the features, and the classifier of the best rate on all.
+
+    All are trained at the same time, because augmented features are expensive: each pass over the images serves every classifier.
+    """
+    labelled = y >= 0
+    X, y = X[labelled], y[labelled]
+    epoch_features = None if passes is None else lambda epoch: passes(epoch)[labelled]
+    if len(optimizers) == 1:
+        ((rate, optimizer),) = optimizers.items()
+        (only,) = fit_heads(X, y, [Head(X, y, classes, optimizer, schedule, generator)], schedule.epochs, epoch_features)
+        return _scored(only, X_test, y_test, {"lr": rate})
+    seed = int(torch.randint(2**31, (), generator=generator))
+    held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
+    if not held_out.any():
+        raise UserError(
+            f"{len(optimizers)} learning rates need ten labels of a class, of which one is held out to choose the rate; "
+            "give one rate, or label more images"
+        )
+
+    def head(optimizer: Optimizer, rows: Tensor | None) -> Head:
+        return Head(X, y, classes, optimizer, schedule, torch.Generator().manual_seed(seed), rows=rows)
+
+    candidates = {rate: head(optimizer, ~held_out) for rate, optimizer in optimizers.items()}
+    finals = {rate: head(optimizer, None) for rate, optimizer in optimizers.items()}
+    fit_heads(X, y, [*candidates.values(), *finals.values()], schedule.epochs, epoch_features)
+    scores = {rate: topk_accuracy(candidate.logits(X[held_out]), y[held_out]).accuracy for rate, candidate in candidates.items()}
+    best = max(scores, key=lambda rate: (scores[rate], -rate))  # for ties, the smaller rate
+    result = _scored(finals[best], X_test, y_test, {"lr": best})
+    edge = (
+        "" if min(scores) < best < max(scores) else f", the {'largest' if best == max(scores) else 'smallest'}; a wider range may be better"
+    )
+    chosen = f"the learning rate {best:.3g} was chosen from {', '.join(f'{rate:.3g}' for rate in scores)} on held-out training images{edge}"
+    return replace(result, note="; ".join(filter(None, (chosen, result.note))))
+
+
+def _scored(head: Head, X_test: Tensor, y_test: Tensor, chosen: dict[str, float]) -> ProbeResult:
+    finite = bool(head.W.isfinite().all())
+    note = "" if finite else "the training diverged: the weights are not finite; give a lower learning rate, or standardise the features"
+    return replace(topk_accuracy(head.logits(X_test).nan_to_num(), y_test), chosen=chosen, note=note)
+
+
+def fit_heads(
+    X: Float[Tensor, "n D"], y: Int64[Tensor, " n"], heads: Sequence[Head], epochs: int, passes: Passes | None = None
+) -> Sequence[Head]:
+    """Train classifiers on the same features, one epoch of each after the other, and return them."""
+    for epoch in range(epochs):
+        features = X if passes is None else passes(epoch)
+        for head in heads:
+            head.train_epoch(features, y)
+    return heads
 
 
 def stable_lr(X: Float[Tensor, "n D"], *, momentum: float, generator: torch.Generator, iterations: int = 20) -> float:
@@ -123,8 +275,8 @@ def linear_probe(
     X_test: Float[Tensor, "m D"],
     y_test: Int64[Tensor, " m"],
     *,
-    penalties: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
-    iterations: int = 100,
+    penalties: Sequence[float] = LinearProtocol.penalties,
+    iterations: int = LinearProtocol.iterations,
     seed: int = 0,
 ) -> ProbeResult:
     """Fit a multinomial logistic regression by L-BFGS. A held-out tenth of the training features selects the L2 penalty.
@@ -150,12 +302,21 @@ def linear_probe(
     1.0
     """
     X, y = drop_unlabelled(X, y)
-    if len(y.unique()) < 2:
-        raise UserError(f"a linear probe needs labels of two or more classes, got {len(y.unique())}; label more images")
+    check_classes(y)
     problem = LogisticRegression(X, y)
     penalty, start = choose_penalty(problem, penalties=penalties, iterations=iterations, seed=seed)
     model = problem.fit(penalty, start=start, iterations=iterations)
-    return topk_accuracy(model.logits(X_test, classes=count_classes(y, y_test)), y_test)
+    return replace(topk_accuracy(model.logits(X_test, classes=count_classes(y, y_test)), y_test), chosen={"penalty": penalty})
+
+
+def check_classes(y: Int64[Tensor, " n"]) -> None:
+    """Check that two or more classes have labels.
+
+    Raises:
+        UserError: they do not.
+    """
+    if (classes := len(y.unique())) < 2:
+        raise UserError(f"a linear probe needs labels of two or more classes, got {classes}; label more images")
 
 
 def choose_penalty(

@@ -1,14 +1,14 @@
 """Results of probes: the accuracy of one probe, and the scores of an evaluation (an entry of evaluation.json)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.structure import Count, structure
+from fullrank.structure import Count, JsonObject, structure
 
 MANY_CLASSES = 10  # top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %
 
@@ -23,6 +23,10 @@ class ProbeResult:
     """Share of the labelled test images with the correct class among the five highest logits; None for 10 classes or fewer."""
     predictions: Int64[Tensor, " n"]
     """The predicted class of each test image, labelled or not."""
+    chosen: dict[str, float] = field(default_factory=dict)
+    """What was chosen on held-out training features, or limited: `{"penalty": 1e-3}`."""
+    note: str = ""
+    """What a reader of the accuracy must know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +36,17 @@ class ProbeScore:
     features: str
     """Name of the feature set, such as 'backbone' or 'raw pixels'."""
     probe: str
+    """Name of the probe, with every number of its protocol that is not the default: 'kNN', 'kNN, k 200'."""
     accuracy: float
     """Share of test images that are classified correctly, in [0, 1]."""
     sd: float | None = None
     n: Count = 1
+    protocol: JsonObject = field(default_factory=dict)
+    """The numbers of the protocol, by name; empty in files of earlier versions."""
+    chosen: JsonObject = field(default_factory=dict)
+    """What was chosen on held-out training features, or limited: `{"penalty": 0.001}`."""
+    note: str = ""
+    """What a reader of the accuracy must know, such as a limited learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +102,7 @@ def topk_accuracy(logits: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> Probe
     """Compare the logits of K classes with labels; rows labelled -1 are predicted but not scored.
 
     >>> topk_accuracy(torch.eye(3), torch.tensor([0, 2, -1]))
-    ProbeResult(accuracy=0.5, top5=None, predictions=tensor([0, 1, 2]))
+    ProbeResult(accuracy=0.5, top5=None, predictions=tensor([0, 1, 2]), chosen={}, note='')
     """
     labelled = y >= 0
     assert labelled.any(), "no test image has a label"

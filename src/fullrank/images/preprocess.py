@@ -1,6 +1,6 @@
 """The deterministic preprocessing of evaluation: resize, centre crop, normalise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ MAX_ASPECT = 64
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resize the shorter side to `size` (antialiased bilinear), crop the centre, normalise.
+    """Resize the shorter side (antialiased bilinear), crop the centre, normalise.
 
-    The result equals torchvision's `Resize(size)` and `CenterCrop(size)` on Pillow images. An image that has this size is not changed.
+    The result equals torchvision's `Resize(resize)` and `CenterCrop(size)` on Pillow images. By default both sides are `size`, and an image
+    that has this size is not changed.
 
     Attributes:
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
@@ -26,6 +27,7 @@ class Preprocess:
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel, for pixels in [0, 1].
         bits: Number of bits that the values of 16-bit images use.
+        resize: Shorter side before the crop, such as 256 for a size of 224; 0: `size`.
 
     >>> preprocess = Preprocess(channels=1, size=4, mean=(0.5,), std=(0.5,))
     >>> preprocess.pixels(np.full((8, 16, 1), 255, dtype=np.uint8)).shape
@@ -37,18 +39,38 @@ class Preprocess:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     bits: int = 16
+    resize: int = 0
+
+    @property
+    def resized(self) -> int:
+        """Shorter side of the resized image."""
+        return self.resize or self.size
+
+    def at_most(self, side: int) -> "Preprocess":
+        """Return the preprocessing for images of at most `side` pixels, with the same share of the image in the crop.
+
+        >>> Preprocess(3, 224, (), (), resize=256).at_most(28)
+        Preprocess(channels=3, size=28, mean=(), std=(), bits=16, resize=32)
+        """
+        if self.size <= side:
+            return self
+        return replace(self, size=side, resize=round(self.resize * side / self.size))
+
+    def keeps(self, height: int, width: int) -> bool:
+        """Return whether an image of these sides is already resized and cropped."""
+        return height == width == self.size == self.resized
 
     def pixels(self, image: RawImage, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
         """Decode, resize and crop one image.
 
-        A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`size` pixels (as in Pillow's thumbnails).
+        A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`resize` pixels (as in Pillow's thumbnails).
 
         Raises:
             ImageDecodeError: the image is unreadable.
             UserError: the channels cannot be converted to `channels`.
         """
-        image = decode(image, self.channels, bits=self.bits, min_size=(2 * self.size, 2 * self.size), name=name)
-        return to_tensor(resize_and_center_crop(image, self.size))
+        image = decode(image, self.channels, bits=self.bits, min_size=(2 * self.resized, 2 * self.resized), name=name)
+        return to_tensor(resize_and_center_crop(image, self.size, self.resized))
 
     def normalize(self, pixels: UInt8[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
         """Return (pixels / 255 − mean) / std as float32, on the device of `pixels`."""
@@ -62,15 +84,15 @@ def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
-def resize_and_center_crop(image: RawImage, size: int) -> RawImage:
-    """Resize the shorter side to `size` and crop the central square; arrays are resized one channel at a time.
+def resize_and_center_crop(image: RawImage, size: int, resized: int) -> RawImage:
+    """Resize the shorter side to `resized` and crop the central square of `size`; arrays are resized one channel at a time.
 
-    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would become one of `size`×10⁷·`size`.
+    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would else become huge.
     """
     if isinstance(image, np.ndarray):
         bands = (Image.fromarray(np.ascontiguousarray(band)) for band in np.moveaxis(image, 2, 0))
-        return np.dstack([np.asarray(resize_and_center_crop(band, size)) for band in bands])
-    if image.size == (size, size):
+        return np.dstack([np.asarray(resize_and_center_crop(band, size, resized)) for band in bands])
+    if image.size == (size, size) == (resized, resized):
         return image
     width, height = image.size
     short = min(width, height)
@@ -78,6 +100,6 @@ def resize_and_center_crop(image: RawImage, size: int) -> RawImage:
         w, h = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
         left, top = (width - w) // 2, (height - h) // 2
         image, width, height = image.crop((left, top, left + w, top + h)), w, h
-    width, height = size * width // short, size * height // short
+    width, height = resized * width // short, resized * height // short
     left, top = round((width - size) / 2), round((height - size) / 2)
     return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))

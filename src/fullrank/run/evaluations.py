@@ -39,8 +39,8 @@ def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
 def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Evaluation], list[ProbeScore]]:
     """Return the stored evaluations with a new one, which becomes the last, and the old scores that it replaces.
 
-    Scores of the same model state and images are one entry. In it, a new score replaces the score of the same feature set and probe; all
-    others stay.
+    Scores of the same model state and images are one entry. In it, a new score replaces the score of the same feature set, probe and
+    protocol; all others stay.
 
     >>> knn, linear = (ProbeScore(features="backbone", probe=probe, accuracy=0.5) for probe in ("kNN", "linear (SGD)"))
     >>> old, new = (Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,)) for score in (knn, linear))
@@ -49,9 +49,21 @@ def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Ev
     (['kNN', 'linear (SGD)'], [])
     """
     kept = [evaluation for evaluation in stored if key(evaluation) != key(new)]
-    old = {(score.features, score.probe): score for evaluation in stored if key(evaluation) == key(new) for score in evaluation.scores}
     scores = {(score.features, score.probe): score for score in new.scores}
-    return [*kept, replace(new, scores=tuple((old | scores).values()))], [score for name, score in old.items() if name in scores]
+    stay, replaced = [], []
+    for score in (score for evaluation in stored if key(evaluation) == key(new) for score in evaluation.scores):
+        newer = scores.get((score.features, score.probe))
+        if newer is not None and _same_protocol(score, newer):
+            stay.append(scores.pop((score.features, score.probe)))  # in the place of the old score
+            replaced.append(score)
+        else:
+            stay.append(score)
+    return [*kept, replace(new, scores=(*stay, *scores.values()))], replaced
+
+
+def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:
+    """Return whether no number differs; a number that only one of them has is one that the other's version did not have yet."""
+    return all(new.protocol[name] == value for name, value in old.protocol.items() if name in new.protocol)
 
 
 def key(evaluation: Evaluation) -> tuple[str, int | None, int, int]:
