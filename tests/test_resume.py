@@ -20,7 +20,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.monitoring.run_logger import RunLogger
-from fullrank.recipes import DataConfig, Recipe, with_objective
+from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, with_objective
 from fullrank.run import Run
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
@@ -327,6 +327,15 @@ def test_more_epochs_continue_a_finished_run(run, copy, small):
     assert "instead" not in resume(copy)
     with pytest.raises(UserError, match="already has 33 steps"):
         fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
+
+
+def test_more_epochs_keep_the_images_of_the_spectra(small, tmp_path):
+    automatic = replace(small, epochs=1, spectrum=SpectrumConfig())
+    path = fullrank.pretrain(automatic, out=tmp_path / "run", console=QUIET).path
+    longer = fullrank.pretrain(automatic, epochs=20, out=tmp_path / "longer", console=QUIET)
+    fullrank.pretrain(resume=path, epochs=20, console=QUIET)
+    (count,) = {row.backbone.samples for row in Run(path).metrics.spectrum}
+    assert count < longer.metrics.spectrum[0].backbone.samples, "from the start, 20 epochs would have been evaluated on more images"
 
 
 def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, monkeypatch):
