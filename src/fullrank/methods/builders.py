@@ -185,7 +185,7 @@ def linear_warmup(epoch: float, *, length: float, first: float, last: float) -> 
     Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Section 3.2, for the teacher's temperature; the
     authors' code takes a step at each epoch, with the first and the last value in the first and the last epoch of the warm-up.
 
-    >>> [round(linear_warmup(epoch, length=30, first=0.04, last=0.07), 3) for epoch in (0, 10, 30, 50)]
+    >>> [round(linear_warmup(epoch, length=30.0, first=0.04, last=0.07), 3) for epoch in (0.0, 10.0, 30.0, 50.0)]
     [0.04, 0.05, 0.07, 0.07]
     """
     return first + (last - first) * epoch / length if epoch < length else last

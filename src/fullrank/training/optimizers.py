@@ -104,9 +104,9 @@ def set_learning_rate(optimizer: Any, lr: float) -> None:
 def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]]:
     """Return the rates of the parameters of timm models below their last layer, by the id of the parameter."""
     rates = {}
-    models = [submodule for submodule in module.modules() if hasattr(submodule, "group_matcher")]
+    models: list[Any] = [submodule for submodule in module.modules() if hasattr(submodule, "group_matcher")]
     for model in models:
-        layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+        layers: Any = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
         last = max(layers.values())
         rates |= {id(p): ("lr_scale", decay ** (last - layers[name])) for name, p in model.named_parameters() if layers[name] < last}
     if not models:
@@ -122,7 +122,7 @@ def _predictor_rates(module: nn.Module, lr: float) -> dict[int, tuple[str, float
     if not predictors:
         raise UserError(
             "optimizer.constant_predictor is set, but the method has no predictor; "
-            "give --optimizer.constant_predictor False, or an objective with a predictor, such as simsiam"
+            "give --optimizer.no-constant-predictor, or an objective with a predictor, such as simsiam"
         )
     return {id(p): ("constant_lr", lr) for predictor in predictors for p in predictor.parameters()}
 
