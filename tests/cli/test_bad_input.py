@@ -74,7 +74,7 @@ def tree(path):
         ("digits --batch_size 5000 --optimizer.lr 0.005", "there are only 1438 training images; set --batch_size 719, or add images"),
         ("digits --batch_size 1", "batch_size: got 1, expected int from 2"),
         ("digits --views.0.count 1", "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
-        ("digits --objective vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
+        ("cifar10-vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
         (
             "digits --machine.accelerator tpu9",
             "--machine.accelerator tpu9 is not available on this machine",

@@ -44,7 +44,7 @@ def test_fields_have_the_types_of_the_signature():
 
 def test_the_dataclass_is_frozen_and_has_the_name_of_the_objective():
     hyper = keywords(frossl)(invariance=3.0)
-    assert repr(hyper) == "frossl(invariance=3.0, log=True, center=True, normalize='columns')"
+    assert repr(hyper) == "frossl(invariance=3.0, variance=1.0, log=True, center=True, normalize='columns')"
     with pytest.raises(dataclasses.FrozenInstanceError):
         hyper.invariance = 1.0
     with pytest.raises(TypeError):
@@ -65,7 +65,7 @@ def test_given_values_are_not_modified():
 
 
 def test_an_unknown_hyperparameter_lists_the_valid_ones():
-    with pytest.raises(UserError, match=r"no hyperparameter 'invarianc'; it takes invariance, log, .*; did you mean 'invariance'\?$"):
+    with pytest.raises(UserError, match=r"no hyperparameter 'invarianc'; it takes invariance, variance, log, .*; did you mean 'invariance'\?$"):
         fill_defaults(frossl, {"invarianc": 1.0}, "objective 'frossl'")
 
 

@@ -23,57 +23,46 @@ CIFAR10 = Recipe(
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
 
+FLOAT32 = MachineConfig(precision="32-true")
+
 # Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up of 10 epochs, cosine.
 # Each line: optimizer, learning rate, weight decay; projector; augmentation set; hyperparameters of the objective; those of the method.
+# fmt: off
 METHODS = {
     "simclr": configuration(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
-    "swav": configuration(
-        *(lars(0.6, 1e-6), mlp(2048, 128), "symmetric"),
-        **dict(temperature=0.1, epsilon=0.05, iterations=3),
-        **dict(prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
-    ),
-    "moco": configuration(
-        sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2, queue=32768, momentum=(0.99, 0.999)
-    ),
-    "simsiam": configuration(
-        *(sgd(0.5, 1e-5, constant_predictor=True), mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak"),
-        predictor=512,
-    ),
+    "swav": configuration(lars(0.6, 1e-6), mlp(2048, 128), "symmetric", temperature=0.1, epsilon=0.05, iterations=3,
+                          prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
+    "moco": configuration(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
+                          queue=32768, momentum=(0.99, 0.999)),
+    "simsiam": configuration(sgd(0.5, 1e-5, constant_predictor=True),
+                             mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak", predictor=512),
     "byol": configuration(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
-    "dino": configuration(
-        *(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric"),
-        **dict(student_temperature=0.1, teacher_temperature=0.07),
-        **dict(prototypes=4096, freeze=1.0, momentum=(0.9995, 1.0)),
-    ),
+    "dino": configuration(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
+                          student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0, momentum=(0.9995, 1.0)),
     "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=25.0, covariance=1.0),
     "barlow_twins": configuration(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": configuration(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
-    # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar, in float32.
-    "corinfomax": configuration(
-        *(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK),
-        **dict(invariance=250.0, epsilon=1e-6, forgetting=0.01, machine=MachineConfig(precision="32-true")),
-    ),
+    # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
+    "corinfomax": configuration(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6, forgetting=0.01,
+                                machine=FLOAT32),
     "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
-    # The crops of solo-learn's multi-crop configuration of SwAV; nobody published DINO on CIFAR with them.
-    "swav-multicrop": configuration(
-        *(lars(0.6, 1e-6), mlp(2048, 128), "multicrop", "solo-learn's multi-crop configuration"),
-        **dict(temperature=0.1, epsilon=0.05, iterations=3, schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)),
-        **dict(prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
-    ),
 }
-METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of its SwAV")
+# fmt: on
+# The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak.
+METHODS["swav-multicrop"] = METHODS["swav"].but(
+    views="multicrop", source="solo-learn's multi-crop configuration", schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)
+)
+METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of its SwAV")  # ours
 
 # Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes crop, as before.
+# fmt: off
 FORK_METHODS = {
-    "frossl-fork": configuration(
-        lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=MachineConfig(precision="32-true")
-    ),
-    "frossl-patches": configuration(  # empfrossl.yaml: 200 patches of an image
-        *(lars(0.3), mlp(4096, 512), "patches", FORK),
-        **dict(invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0), machine=MachineConfig(precision="32-true")),
-    ),
+    "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
+    "frossl-patches": configuration(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image", invariance=1.0,
+                                    batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0), machine=FLOAT32),
     "simclr-fork": configuration(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
 }
+# fmt: on
 
 CIFAR100_METHODS = METHODS | {"corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)}
 

@@ -50,7 +50,8 @@ def recipe_from_keywords(
     (10, 2.0, 0.8)
     """
     fields = {SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value for name, value in changes.items()}
-    objective, builder = fields.pop("objective", None), fields.pop("method_builder", "")
+    objective: Any = fields.pop("objective", None)
+    builder: Any = fields.pop("method_builder", "")
     data_fields = {name: value for name, value in fields.items() if name.startswith("data.") or name == "data"}
     if objective is not None and not (isinstance(objective, str) and isinstance(builder, str)):
         raise UserError(f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function")

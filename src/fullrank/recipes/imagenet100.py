@@ -18,9 +18,8 @@ METHODS = {
     "dino": CIFAR_METHODS["dino"].but(temperature_warmup=50.0, first_temperature=0.04),
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet100: CorInfoMax with batch 256 on each of two devices, I-VNE+ on one.
     "corinfomax": configuration(
-        *(lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK), **dict(invariance=500.0, epsilon=1e-6, forgetting=0.01, batch_size=512)
+        lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK, invariance=500.0, epsilon=1e-6, forgetting=0.01, batch_size=512
     ),
-    "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
     # Nobody published these two on ImageNet-100.
     "swav-multicrop": CIFAR_METHODS["swav"].but(views="multicrop", source="solo-learn's configuration, with the crops of SwAV's paper"),
     "dino-multicrop": CIFAR_METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of SwAV's paper"),

@@ -79,9 +79,9 @@ class Configuration:
 
 
 def configuration(
-    optimizer: OptimizerConfig, projector: ProjectorConfig, views: str, source: str = SOLO_LEARN, **numbers: Any
+    optimizer: OptimizerConfig, projector: ProjectorConfig, views: str, source: str = SOLO_LEARN, /, **numbers: Any
 ) -> Configuration:
-    """Return the configuration of a method in one line of a table."""
+    """Return the configuration of a method in one line of a table; `numbers` are those of `Configuration`."""
     return Configuration(optimizer, projector, views, source, numbers)
 
 
