@@ -7,10 +7,25 @@ from fullrank.lazy import lazy_attributes
 if TYPE_CHECKING:
     from fullrank.sweep.cell import Cell, EvaluationPlan
     from fullrank.sweep.choice import choose
-    from fullrank.sweep.engine import Plan, run_sweep
+    from fullrank.sweep.dataset import identify
+    from fullrank.sweep.engine import Plan, collect_rows, find_cell, require_success, run_sweep
     from fullrank.sweep.row import OnlineScore, Row, read_row, require_same_images
 
-__all__ = ["Cell", "EvaluationPlan", "OnlineScore", "Plan", "Row", "choose", "read_row", "require_same_images", "run_sweep"]
+__all__ = [
+    "Cell",
+    "EvaluationPlan",
+    "OnlineScore",
+    "Plan",
+    "Row",
+    "choose",
+    "collect_rows",
+    "find_cell",
+    "identify",
+    "read_row",
+    "require_same_images",
+    "require_success",
+    "run_sweep",
+]
 
 _HOME = {
     "Cell": "cell",
@@ -19,8 +34,12 @@ _HOME = {
     "Plan": "engine",
     "Row": "row",
     "choose": "choice",
+    "collect_rows": "engine",
+    "find_cell": "engine",
+    "identify": "dataset",
     "read_row": "row",
     "require_same_images": "row",
+    "require_success": "engine",
     "run_sweep": "engine",
 }
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -30,18 +31,18 @@ def identify(data: DataConfig) -> tuple[str, str]:
     >>> identify(DataConfig(source="digits"))[0]
     'digits'
     """
-    digest = _digest(absolute_source(data.source), data)
+    digest = _digest(absolute_source(data.source), data.train, data.test, data.storage == "streaming", tuple(data.open_options.items()))
     name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
     return KNOWN.get(digest, name), digest
 
 
 @lru_cache(maxsize=16)
-def _digest(source: str, data: DataConfig) -> str:
-    state = hashlib.sha256(f"{data.train} {data.test}\0".encode())
-    if data.storage == "streaming":  # a stream has no random access
+def _digest(source: str, train: str | None, test: str | None, streaming: bool, options: tuple[tuple[str, Any], ...]) -> str:
+    state = hashlib.sha256(f"{train} {test}\0".encode())
+    if streaming:  # a stream has no random access
         state.update(source.encode())
         return state.hexdigest()[:12]
-    for name, images in sorted(open_images(source, **data.open_options).items()):
+    for name, images in sorted(open_images(source, **dict(options)).items()):
         state.update(f"{name} {len(images)}\0".encode())
         state.update(np.asarray(images.labels, dtype=np.int64).tobytes())
         for index in compared_indices(len(images)):

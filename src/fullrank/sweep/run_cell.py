@@ -8,27 +8,15 @@ from rich.console import Console
 from fullrank.errors import UserError
 from fullrank.judging import evaluate
 from fullrank.pretraining import pretrain
-from fullrank.recipes import DataConfig, code_names, read_recipe
+from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import identify
 from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row
 
-ENVIRONMENT = (
-    "fullrank",
-    "torch",
-    "torchvision",
-    "lightning",
-    "timm",
-    "numpy",
-    "python",
-    "platform",
-    "hardware",
-    "commit",
-    "code",
-    "processes",
-)
+PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
+ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 """The fields of environment.json that a row keeps."""
 PROBE_NAMES = {"linear (full batch)": "linear", "linear (SGD)": "linear-sgd", "kNN": "knn", "linear, 2 labels per class": "few-shot"}
 """Name of a probe in evaluation.json → its name on the command line, which a row uses."""
@@ -86,12 +74,11 @@ def measured(run: Run) -> dict:
     spectrum = metrics.spectrum[-1] if metrics.spectrum else None
     ranks = {} if spectrum is None else {"backbone": spectrum.backbone.effective_rank, "projector": spectrum.projector.effective_rank}
     checkpoints = run.checkpoints
-    online = getattr(metrics, "online", ())
     return {
         "steps": last.step if last else 0,
         "epochs": last.epoch if last else 0.0,
         "seconds": float(environment.get("duration_seconds", 0.0)),
-        "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in online),
+        "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in metrics.online),
         "effective_rank": ranks,
         "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
         "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
@@ -125,17 +112,3 @@ def short_name(probe: str) -> str:
 def has_diverged(run: Run) -> bool:
     """Return whether the last alarm of a run is that its loss, weights or embeddings were not finite."""
     return any(alarm.alarm == "not finite" for alarm in run.metrics.alarms)
-
-
-def check_folder(cell: Cell, folder: Path) -> None:
-    """Check that the run directory of a cell is free, or holds a run of the same recipe.
-
-    Raises:
-        UserError: it holds another run.
-    """
-    path = folder / cell.name
-    if is_run(path) and (path / "recipe.json").exists():
-        from fullrank.run.resume import resumed_recipe
-
-        read_recipe(path / "recipe.json")
-        resumed_recipe(path, cell.recipe)
