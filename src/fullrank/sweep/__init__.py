@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fullrank.sweep.dataset import identify
     from fullrank.sweep.engine import Plan, collect_rows, find_cell, require_success, run_sweep
     from fullrank.sweep.row import OnlineScore, Row, read_row, require_same_images
+    from fullrank.sweep.sweeping import sweep
 
 __all__ = [
     "Cell",
@@ -25,6 +26,7 @@ __all__ = [
     "require_same_images",
     "require_success",
     "run_sweep",
+    "sweep",
 ]
 
 _HOME = {
@@ -41,6 +43,7 @@ _HOME = {
     "require_same_images": "row",
     "require_success": "engine",
     "run_sweep": "engine",
+    "sweep": "sweeping",
 }
 
 __getattr__ = lazy_attributes(__name__, _HOME)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.judging import evaluate
 from fullrank.pretraining import pretrain
@@ -46,8 +47,11 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
             raise
         row = replace(new_row(cell, name, images), status="failed", diverged=True, error=str(error), **measured(Run(path)))
     else:
-        row = replace(new_row(cell, name, images), **measured(run), **evaluated(run, cell, name, console))
-    write_row(path, row)
+        row = replace(new_row(cell, name, images), **measured(run))
+        if rank() == 0:  # of the processes that a launcher has started
+            row = replace(row, **evaluated(run, cell, name, console))
+    if rank() == 0:
+        write_row(path, row)
     return row
 
 
