@@ -58,6 +58,7 @@ def run(arguments: Sequence[str]) -> None:
         check_source(source)
     with heavy_imports():
         from fullrank.sweep.grid import combinations
+        from fullrank.sweep.single import list_cells, run_single_cell
     plan, name = read_plan(arguments[0], split, options, console)
     folder = options.out or Path("sweeps") / name
     command = shlex.join(["fullrank", "sweep", *_without(arguments, "--list", "--cell")])
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str]) -> None:
         list_cells(plan, folder, command)
         return
     if options.cell is not None:
-        run_one(plan, folder, options.cell, console)
+        run_single_cell(plan, folder, options.cell, console)
         return
     from fullrank.sweep import require_success, run_sweep
     from fullrank.sweep.grid import seeds_of
@@ -108,23 +109,6 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
     for line in lines:
         console.print(line)
     return plan, plan([])[0].recipe.name
-
-
-def list_cells(plan: "Plan", folder: Path, command: str) -> None:
-    """Print the cells, each with its number, state and the command that runs it."""
-    from fullrank.sweep import collect_rows
-
-    rows, cells = collect_rows(plan, folder)
-    states = {row.cell: "diverged" if row.diverged else row.status for row in rows}
-    for number, cell in enumerate(cells):
-        print(f"{number}\t{states.get(cell.name, 'to run')}\t{command} --cell {shlex.quote(cell.name)}")
-
-
-def run_one(plan: "Plan", folder: Path, which: str, console: "Console") -> None:
-    """Run one cell in this process, or in the processes that torchrun or srun started."""
-    from fullrank.sweep.single import run_single_cell
-
-    run_single_cell(plan, folder, which, console)
 
 
 def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Console") -> None:

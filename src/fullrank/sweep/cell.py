@@ -31,6 +31,19 @@ class EvaluationPlan:
     def __post_init__(self) -> None:
         validate(self, "evaluate.")
 
+    def covers(self, other: "EvaluationPlan") -> bool:
+        """Return whether everything in another plan is measured by this one.
+
+        >>> EvaluationPlan().covers(EvaluationPlan(probes=("knn",))), EvaluationPlan().covers(EvaluationPlan(transfer=("digits",)))
+        (True, False)
+        """
+        return set(self.probes) >= set(other.probes) and set(self.transfer) >= set(other.transfer)
+
+    def joined(self, other: "EvaluationPlan") -> "EvaluationPlan":
+        """Return the plan that measures what this one or the other measures."""
+        probes, transfer = (tuple(dict.fromkeys(a + b)) for a, b in ((self.probes, other.probes), (self.transfer, other.transfer)))
+        return EvaluationPlan(probes=probes, transfer=transfer)
+
 
 @dataclass(frozen=True)
 class Cell:

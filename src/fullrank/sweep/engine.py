@@ -99,9 +99,7 @@ def known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Ce
 def existing_row(cell: Cell, folder: Path) -> Row | None:
     """Return the row of a cell if it is final and of the cell's recipe, images and evaluation, with the cell's settings."""
     row = read_row(folder / cell.name)
-    if row is None or not row.is_final or row.fingerprint != cell.recipe.fingerprint:
-        return None
-    if not answers(row, cell, identify(cell.recipe.data)[1]):
+    if row is None or row.fingerprint != cell.recipe.fingerprint or not answers(row, cell, identify(cell.recipe.data)[1]):
         return None
     return replace(row, cell=cell.name, settings=dict(cell.settings))
 

@@ -1,5 +1,9 @@
-"""Run one cell of a sweep in this process, as one job of a cluster: several jobs share the folder, and a later call collects the rows."""
+"""One cell of a sweep as one job of a cluster: the list of all cells, and a run in this process.
 
+Several jobs share the folder of the sweep; a later call without a cell collects the rows.
+"""
+
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -8,7 +12,7 @@ from fullrank.distributed import rank
 from fullrank.errors import ProcessFailed, UserError
 from fullrank.launch.environment import launched_world_size
 from fullrank.sweep.checks import check_cells
-from fullrank.sweep.engine import Plan, existing_row, find_cell, known_cells
+from fullrank.sweep.engine import Plan, collect_rows, existing_row, find_cell, known_cells
 from fullrank.sweep.folder import cell_lock, create_folder
 from fullrank.sweep.progress import describe
 from fullrank.sweep.run_cell import run_cell
@@ -47,3 +51,11 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
         console.print(f"{cell.name}: {describe(row)}")
     if row.diverged:
         raise ProcessFailed(f"cell {cell.name} diverged: {row.error}")
+
+
+def list_cells(plan: Plan, folder: Path, command: str) -> None:
+    """Print the cells, each with its number, state, and the command that runs it, separated by tabs."""
+    rows, cells = collect_rows(plan, folder)
+    states = {row.cell: "diverged" if row.diverged else row.status for row in rows}
+    for number, cell in enumerate(cells):
+        print(f"{number}\t{states.get(cell.name, 'to run')}\t{command} --cell {shlex.quote(cell.name)}")
