@@ -140,7 +140,7 @@ def _start_server(slots: Sequence[Slot]) -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fullrank.sweep.worker", "torch.utils.tensorboard", "sklearn.linear_model", "PIL.PngImagePlugin"])
+    context.set_forkserver_preload(["fullrank.sweep.worker", "torch.utils.tensorboard", "sklearn.datasets", "PIL.PngImagePlugin"])
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # so that no import in the server initialises CUDA, which forbids a fork
     return context
 
