@@ -16,7 +16,7 @@ from fullrank.run.directory import validate_output_dir
 from fullrank.run.replacement import is_run
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.cell import Cell
-from fullrank.sweep.dataset import identify
+from fullrank.sweep.dataset import count_training_images, identify, reading
 from fullrank.sweep.row import read_row
 
 
@@ -35,7 +35,7 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
         try:
             check_evaluation(cell)
             _check_recipe(json.dumps(to_dict(without_numbers(cell.recipe))))
-            check_num_images(cell.recipe, count_training_images(cell.recipe))
+            check_num_images(cell.recipe, count_training_images(cell.recipe.data))
             check_folder(cell, folder)
         except UserError as error:
             raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
@@ -68,28 +68,8 @@ def check_evaluation(cell: Cell) -> None:
         check_source(source)
     if cell.evaluate.probes:
         for data in (cell.recipe.data, *(DataConfig(source=source) for source in cell.evaluate.transfer)):
-            if reason := _why_not_scorable(_reading(data)):
+            if reason := _why_not_scorable(reading(data)):
                 raise UserError(f"the sweep cannot be evaluated: {reason}, or give --probes none")
-
-
-def count_training_images(recipe: Recipe) -> int:
-    """Return about how many images an epoch has."""
-    data = recipe.data
-    if data.storage == "streaming":
-        return data.num_images
-    images = round(_count(_reading(data)) * (1 - data.validation))
-    return min(data.subset, images) if data.subset else images
-
-
-def _reading(data: DataConfig) -> DataConfig:
-    """Return a config with only the fields that say what a source holds, as a key of a cache."""
-    fields = ("source", "train", "test", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
-    return DataConfig(**{name: getattr(data, name) for name in fields})
-
-
-@lru_cache(maxsize=64)
-def _count(data: DataConfig) -> int:
-    return len(train_and_test(data.source, train=data.train, test=data.test, **data.open_options).train)
 
 
 @lru_cache(maxsize=64)

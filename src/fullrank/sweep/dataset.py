@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.images import Images, open_images
+from fullrank.images import Images, open_images, train_and_test
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.fingerprint import compared_indices
 from fullrank.images.source_uri import absolute_source
@@ -56,3 +56,28 @@ def _pixels(images: Images, index: int) -> bytes:
     except (ImageDecodeError, OSError, ValueError):
         return b"unreadable"
     return f"{pixels.shape} {pixels.dtype}\0".encode() + np.ascontiguousarray(pixels).tobytes()
+
+
+def count_training_images(data: DataConfig) -> int:
+    """Return how many images an epoch has, up to the rounding of a held-out fifth.
+
+    Raises:
+        UserError: there are fewer images than `data.subset`, or the source cannot be read.
+
+    >>> count_training_images(DataConfig(source="digits")), count_training_images(DataConfig(source="digits", subset=500))
+    (1438, 500)
+    """
+    return data.num_images if data.storage == "streaming" else _count(reading(data))
+
+
+@lru_cache(maxsize=64)
+def _count(data: DataConfig) -> int:
+    options: dict[str, Any] = {"validation": data.validation, "subset": data.subset, **data.open_options}
+    return len(train_and_test(data.source, train=data.train, test=data.test, **options).train)
+
+
+def reading(data: DataConfig) -> DataConfig:
+    """Return a config with only the fields that say which images a source holds and which of them are used, as a key of a cache."""
+    fields = ("source", "train", "test", "subset", "validation", "labels", "image_column", "label_column")
+    fields += ("follow_links", "max_pixels", "max_expansion")
+    return DataConfig(**{name: getattr(data, name) for name in fields})

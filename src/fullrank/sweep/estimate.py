@@ -12,7 +12,7 @@ from fullrank.launch.precision import on_cuda
 from fullrank.recipes import Recipe, build_method, to_dict
 from fullrank.recipes.forecast import STATE_PER_WEIGHT, duration, measure_pass, readable, saved_bytes, weight_bytes
 from fullrank.sweep.cell import Cell
-from fullrank.sweep.checks import count_training_images
+from fullrank.sweep.dataset import count_training_images
 from fullrank.sweep.executor import Slot
 from fullrank.sweep.row import Row
 
@@ -57,7 +57,7 @@ def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str,
         known: all cells of the sweep, by name.
         slots: the processes at the same time.
     """
-    steps = {cell.name: count_training_images(cell.recipe) // cell.recipe.batch_size * cell.recipe.epochs for cell in cells}
+    steps = {cell.name: count_training_images(cell.recipe.data) // cell.recipe.batch_size * cell.recipe.epochs for cell in cells}
     finished: dict[str, list[float]] = defaultdict(list)
     for name, row in rows.items():
         if row.is_done and row.steps and name in known:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -13,13 +14,20 @@ from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Cell
-from fullrank.sweep.dataset import identify
+from fullrank.sweep.dataset import count_training_images, identify
 from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row
 
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
 ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 """The fields of environment.json that a row keeps."""
-PROBE_NAMES = {"linear (full batch)": "linear", "linear (SGD)": "linear-sgd", "kNN": "knn", "linear, 2 labels per class": "few-shot"}
+PROBE_NAMES = {
+    "linear (full batch)": "linear",
+    "linear (SGD)": "linear-sgd",
+    "linear (Adam)": "linear-imagenet",
+    "kNN": "knn",
+    "SVM": "svm",
+    "linear, 2 labels per class": "few-shot",
+}
 """Name of a probe in evaluation.json → its name on the command line, which a row uses."""
 
 
@@ -99,9 +107,12 @@ def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
     if not cell.evaluate.probes:
         return {}
     scores, test_images = {}, 0
+    subset = 0 if cell.evaluate.all_images else cell.recipe.data.subset
     for source in (None, *cell.evaluate.transfer):
-        evaluation = evaluate(run.path, source, probes=cell.evaluate.probes, baselines=False, notify=console.print)
-        data = name if source is None else identify(DataConfig(source=source))[0]
+        other = None if source is None else DataConfig(source=source, subset=min(subset, count_training_images(DataConfig(source=source))))
+        options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
+        evaluation = evaluate(run.path, other, **options, notify=console.print)
+        data = name if other is None else identify(other)[0]
         found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
         scores[data] = {short_name(probe): accuracy for probe, accuracy in found.items()}
         test_images = test_images or evaluation.test_images
