@@ -11,7 +11,7 @@ from fullrank.cli.flags import check_arguments, parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.cli.sweep_arguments import SweepArguments, SweepOptions, split_arguments
-from fullrank.errors import UserError
+from fullrank.errors import UserError, pick
 from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import with_devices
 from fullrank.sweep.cell import EvaluationPlan, Setting
@@ -88,6 +88,7 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
     """
     from rich.console import Console
 
+    from fullrank.evaluation import PROBES
     from fullrank.sweep.grid import grid_plan, seeds_of
     from fullrank.sweep.sweeping import with_marks
 
@@ -104,6 +105,8 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
         return with_marks(built)
 
     probes = () if options.probes == ("none",) else options.probes
+    for probe in probes:
+        pick(probe, PROBES, "probe")
     evaluate = EvaluationPlan(probes=probes, transfer=options.transfer)
     plan = grid_plan(split.axes, build, seeds=seeds_of(options.seeds), evaluate=evaluate, chosen=options.choose)
     for line in lines:

@@ -28,8 +28,8 @@ class EvaluationPlan:
     transfer: tuple[PathText, ...] = ()
     """Sources of other labelled data sets, on which the same probes are trained and scored."""
     all_images: bool = False
-    """Train the probes on all training images although the network was trained on `data.subset`. By default they are trained on the images of
-    the subset, and on other data sets on at most as many."""
+    """Train the probes on all training images although the network was trained on `data.subset`. By default they are trained on the
+    images of the subset, and on other data sets on at most as many."""
 
     def __post_init__(self) -> None:
         validate(self, "evaluate.")

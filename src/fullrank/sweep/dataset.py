@@ -13,8 +13,8 @@ from fullrank.images.fingerprint import compared_indices
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import DataConfig
 
-KNOWN: dict[str, str] = {}
-"""Digest → name of a public data set."""
+KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
+"""Digest → name of a public data set, whole and without loss, in its original order, with the splits train and test."""
 
 
 def identify(data: DataConfig) -> tuple[str, str]:
