@@ -76,6 +76,11 @@ class DataConfig:
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
+    subset: Count = 0
+    """Number of training images: a random choice, the same for every seed, with the classes' shares where there are labels. 0: all."""
+    validation: Share = 0.0
+    """Share of the training images that is held out for validation, the same images for every seed, with the classes' shares. They take
+    the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test images. 0: none."""
 
     @property
     def open_options(self) -> OpenOptions:
@@ -96,6 +101,9 @@ class ProbeConfig:
 
     lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
+    epochs: tuple[Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...] = ()
+    """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after the end of the run
+    are left out. Each score costs a forward pass of the backbone over the test images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +211,7 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
+    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),

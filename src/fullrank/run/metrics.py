@@ -11,7 +11,7 @@ from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.run.files import read_jsonl, write_text
-from fullrank.run.rows import AlarmRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.run.wandb_log import WandbLog, WandbOptions
 
 
@@ -63,6 +63,11 @@ class Metrics(Sequence[Row]):
     def spectrum(self) -> list[SpectrumRow]:
         """The rows of spectrum evaluations."""
         return [row for row in self.rows if isinstance(row, SpectrumRow)]
+
+    @property
+    def online(self) -> list[OnlineRow]:
+        """The scores of the online probe on all test images, after the epochs of `probe.epochs`."""
+        return [row for row in self.rows if isinstance(row, OnlineRow)]
 
     @property
     def alarms(self) -> list[AlarmRow]:
