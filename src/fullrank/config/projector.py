@@ -20,7 +20,7 @@ class ProjectorConfig:
     """A map from representations r of D_b dimensions to embeddings z: an MLP, or one of the projectors that DirectCLR's paper compares."""
 
     kind: Literal["mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"] = "mlp"
-    """'mlp': Linear, BatchNorm, ReLU for each hidden layer, then Linear; one width is a linear projector, no width is no projector.
+    """'mlp': Linear, BatchNorm, `activation` for each hidden layer, then Linear; one width is a linear projector, no width is no projector.
     'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained. 'low-rank': U Vᵀr, fixed and random, of rank d0.
     'low-rank-diagonal': r with its dimensions from d0 on set to zero. 'sub-vector': the first d0 dimensions of r.
     'dropout': r with all but d0 dimensions set to zero, chosen at random in each step.
@@ -31,6 +31,10 @@ class ProjectorConfig:
     """BatchNorm in the hidden layers of an mlp."""
     output_batchnorm: bool = False
     """BatchNorm after the last layer of an mlp too."""
+    output_affine: bool = True
+    """Whether the BatchNorm after the last layer has a scale and a shift; SimSiam's has not."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Activation after each hidden layer of an mlp; DINO's head has GELU."""
     bias: bool = True
     """Biases in the layers of an mlp that no BatchNorm follows."""
     d0: Width = 360

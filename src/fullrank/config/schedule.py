@@ -16,7 +16,9 @@ class ScheduleConfig:
     """After the warm-up: one cosine to `min_lr_ratio`; a cosine that restarts every `period`; a drop at each of
     `milestones`; or constant."""
     warmup: Epochs = 10.0
-    """Epochs of linear warm-up from zero; a shorter run warms up until its end."""
+    """Epochs of linear warm-up; a shorter run warms up until its end."""
+    warmup_start: Share = 0.0
+    """Learning rate from which the warm-up starts, as a fraction of the peak; the first step is one increment above it."""
     min_lr_ratio: Share = 0.0
     """Final value of each cosine, as a fraction of the peak."""
     period: Epochs = 15.0

@@ -15,7 +15,9 @@ from fullrank.objectives.signature import tensor_names
 from fullrank.structure import Share, between
 
 Size = Annotated[int, between(1, 10_000_000)]
+QueueSize = Annotated[int, between(0, 10_000_000)]
 Epochs = Annotated[float, between(0, 1_000_000)]
+Temperature = Annotated[float, between(1e-6, 1e6)]
 Momentum = tuple[Share, Share]
 
 
@@ -54,13 +56,23 @@ def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objectiv
 
 
 def build_swav(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, prototypes: Size = 512, freeze: Epochs = 1.0, shared: bool = True
+    make_encoder: EncoderFactory,
+    objective: Objective,
+    views: int,
+    *,
+    prototypes: Size = 512,
+    freeze: Epochs = 1.0,
+    queue: QueueSize = 0,
+    queue_start: Epochs = 0.0,
+    shared: bool = True,
 ) -> JointEmbedding:
     """Build the method of SwAV, which supplies the cosines S with prototypes.
 
     Args:
         prototypes: number K of prototypes (the authors use 3,000).
         freeze: number of epochs at the start in which the prototypes are not trained.
+        queue: number of earlier embeddings of each full-size view that take part in the assignment (the authors use 3,840); 0: none.
+        queue_start: epoch from which the queue is used, if it is full by then.
         shared: False: each view has a separate backbone and projector.
     """
     return _joint_embedding(
@@ -128,6 +140,8 @@ def build_dino(
     prototypes: Size = 4096,
     freeze: Epochs = 1.0,
     momentum: Momentum = (0.996, 1.0),
+    temperature_warmup: Epochs = 0.0,
+    first_temperature: Temperature = 0.04,
 ) -> TeacherStudent:
     """Build the method of DINO, which supplies the student's and the teacher's cosines with prototypes, S and T, and the centre c of T.
 
@@ -135,6 +149,9 @@ def build_dino(
         prototypes: number K of prototypes.
         freeze: number of epochs at the start in which the prototypes are not trained.
         momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
+        temperature_warmup: number of epochs in which the teacher's temperature goes linearly from `first_temperature` to the
+            objective's `teacher_temperature`; 0: it is constant.
+        first_temperature: the teacher's temperature in the first step of its warm-up.
     """
     encoder = make_encoder()
     head = Prototypes(encoder.dimensions, prototypes, freeze=freeze)

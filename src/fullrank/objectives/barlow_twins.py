@@ -9,10 +9,10 @@ from fullrank.objectives.terms import Terms
 
 
 @checks_shapes
-def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Terms:
+def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: float = 1.0) -> Terms:
     """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
 
-        ℒ = Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²
+        ℒ = scale · (Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²)
 
     A constant feature has correlation 0 with every other. The loss does not depend on scale and shift of each feature of each view.
 
@@ -23,6 +23,8 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
     Args:
         Z: embeddings of exactly two views of N samples.
         redundancy: weight of the correlations between different features, the paper's λ.
+        scale: factor of the whole loss, which most public configurations set; for LARS it changes only the size of the weight decay against
+            that of the gradient, and for Adam and AdamW next to nothing.
 
     Returns:
         The terms "invariance" and "redundancy".
@@ -38,6 +40,6 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3) -> Term
     """
     moments = second_moments(Z, between=True)
     return {
-        "invariance": (1 - correlations(moments)).square().sum(),
-        "redundancy": redundancy * moments.off_diagonal,
+        "invariance": scale * (1 - correlations(moments)).square().sum(),
+        "redundancy": scale * redundancy * moments.off_diagonal,
     }

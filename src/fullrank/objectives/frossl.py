@@ -25,13 +25,14 @@ def frossl(
     Z: Float[Tensor, "V N D"],
     *,
     invariance: float = 1.0,
+    variance: float = 1.0,
     log: bool = True,
     center: bool = True,
     normalize: Literal["columns", "matrix", "rows"] = "columns",
 ) -> Terms:
     """Return the terms of FroSSL, for any number of views. Each Z_v is centred over the batch and its columns scaled to unit norm, then
 
-        ℒ = Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
+        ℒ = variance · Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 
     A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant column, and the
     gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed. The gradient is in
@@ -41,6 +42,7 @@ def frossl(
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         invariance: weight of the distance between views.
+        variance: weight of the logarithms.
         log: False uses ‖Z_vᵀZ_v‖_F² without the logarithm.
         center: False does not subtract the mean over the samples.
         normalize: "columns": unit norm of each column; "matrix": ‖Z_v‖_F = √D (Appendix A), which makes the loss invariant under
@@ -71,4 +73,4 @@ def frossl(
     if log:
         # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete collapse.
         norm2 = norm2.clamp_min(1).log()
-    return {"variance": norm2.sum(), "invariance": invariance * moments.distance.sum() / Z.shape[1]}
+    return {"variance": variance * norm2.sum(), "invariance": invariance * moments.distance.sum() / Z.shape[1]}
