@@ -12,6 +12,8 @@ from fullrank.errors import pick
 if TYPE_CHECKING:
     import matplotlib.figure
 
+    from fullrank.sweep import Plan
+
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
 """The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
@@ -117,6 +119,36 @@ class Figure:
         return [Claim(statement, **result._asdict()) for statement, result in self.evaluate_claims(rows).items()]
 
 
+@dataclass(frozen=True)
+class Campaign:
+    """A table or figure of a paper that is drawn from a list of runs, each of which is a run directory.
+
+    `plan(settings, data=…, seeds=…, only=…)` returns the plan of `fullrank.sweep.run_sweep`: a function of the rows so far that returns all
+    cells known so far. `plot` and `evaluate_claims` take {"rows": the rows as JSON, "cells": the number of cells}, and may be called when
+    only some of the cells are done.
+    """
+
+    title: str
+    """The number of the table or figure and its paper."""
+    claim: str
+    """The paper's main claim about it, in one sentence."""
+    sizes: Mapping[str, Any]
+    """smoke (seconds, no data needed), small (two CPU cores, hours), gpu (one GPU), paper (the paper's values)."""
+    plan: Callable[..., Plan]
+    plot: Callable[[Rows], MplFigure]
+    evaluate_claims: Callable[[Rows], Mapping[str, ClaimResult]]
+    methods: Sequence[str] = ()
+    """The names that `only` may contain."""
+    images: str = ""
+    """The data set to give as `data`; empty if the campaign brings its own."""
+    markdown: Callable[[Rows], str] | None = None
+    """The table as Markdown: paper | ours ± sd (n) | verdict. None: the campaign has only a figure."""
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        """Return the claims with their verdicts on `rows`."""
+        return [Claim(statement, **result._asdict()) for statement, result in self.evaluate_claims(rows).items()]
+
+
 FIGURES = (
     "frossl/fig2",
     "frossl/fig3",
@@ -142,8 +174,8 @@ FIGURES = (
 (Esser et al. 2023), directclr (Jing et al. 2022)."""
 
 
-def load_figure(name: str) -> Figure:
-    """Return the figure PAPER/FIGURE.
+def load_figure(name: str) -> Figure | Campaign:
+    """Return the figure or the campaign PAPER/FIGURE.
 
     Raises:
         UserError: unknown name.

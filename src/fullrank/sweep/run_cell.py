@@ -1,0 +1,141 @@
+"""Run one cell in this process: train or go on, evaluate, and write the row."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from fullrank.errors import UserError
+from fullrank.judging import evaluate
+from fullrank.pretraining import pretrain
+from fullrank.recipes import DataConfig, code_names, read_recipe
+from fullrank.run import Run
+from fullrank.run.replacement import is_run
+from fullrank.sweep.cell import Cell
+from fullrank.sweep.dataset import identify
+from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row
+
+ENVIRONMENT = (
+    "fullrank",
+    "torch",
+    "torchvision",
+    "lightning",
+    "timm",
+    "numpy",
+    "python",
+    "platform",
+    "hardware",
+    "commit",
+    "code",
+    "processes",
+)
+"""The fields of environment.json that a row keeps."""
+PROBE_NAMES = {"linear (full batch)": "linear", "linear (SGD)": "linear-sgd", "kNN": "knn", "linear, 2 labels per class": "few-shot"}
+"""Name of a probe in evaluation.json → its name on the command line, which a row uses."""
+
+
+def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
+    """Train the run of a cell from where it stands, evaluate it, and return its row; an existing row of the same cell is taken.
+
+    Args:
+        cell: the cell.
+        folder: the folder of the sweep.
+        console: where to print.
+
+    Raises:
+        UserError: the folder of the cell holds another run, or a mistake that training would report.
+        Interrupted: SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
+    """
+    path = folder / cell.name
+    name, images = identify(cell.recipe.data)
+    row = read_row(path)
+    if row is not None and answers(row, cell, images):
+        return row
+    try:
+        run = pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
+    except UserError as error:
+        if not (is_run(path) and has_diverged(Run(path))):
+            raise
+        row = replace(new_row(cell, name, images), status="failed", diverged=True, error=str(error), **measured(Run(path)))
+    else:
+        row = replace(new_row(cell, name, images), **measured(run), **evaluated(run, cell, name, console))
+    write_row(path, row)
+    return row
+
+
+def new_row(cell: Cell, data: str = "", images: str = "") -> Row:
+    """Return the row of a cell before anything is measured."""
+    return Row(
+        cell=cell.name,
+        settings=dict(cell.settings),
+        recipe=cell.recipe.name,
+        objective=cell.recipe.objective,
+        seed=cell.recipe.seed,
+        status="done",
+        data=data,
+        images=images,
+        fingerprint=cell.recipe.fingerprint,
+        evaluate=cell.evaluate,
+    )
+
+
+def measured(run: Run) -> dict:
+    """Return the fields of a row that the run directory holds."""
+    metrics, environment = run.metrics, run.environment
+    last = max(metrics.train, key=lambda row: row.step, default=None)
+    spectrum = metrics.spectrum[-1] if metrics.spectrum else None
+    ranks = {} if spectrum is None else {"backbone": spectrum.backbone.effective_rank, "projector": spectrum.projector.effective_rank}
+    checkpoints = run.checkpoints
+    online = getattr(metrics, "online", ())
+    return {
+        "steps": last.step if last else 0,
+        "epochs": last.epoch if last else 0.0,
+        "seconds": float(environment.get("duration_seconds", 0.0)),
+        "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in online),
+        "effective_rank": ranks,
+        "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
+        "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
+    }
+
+
+def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
+    """Score the probes of the cell's plan on its own data set and on the others, and return the fields of the row."""
+    if not cell.evaluate.probes:
+        return {}
+    scores, test_images = {}, 0
+    for source in (None, *cell.evaluate.transfer):
+        evaluation = evaluate(run.path, source, probes=cell.evaluate.probes, baselines=False, notify=console.print)
+        data = name if source is None else identify(DataConfig(source=source))[0]
+        found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
+        scores[data] = {short_name(probe): accuracy for probe, accuracy in found.items()}
+        test_images = test_images or evaluation.test_images
+    return {"scores": scores, "test_images": test_images}
+
+
+def short_name(probe: str) -> str:
+    """Return the name of a probe on the command line; a top-5 accuracy keeps its suffix.
+
+    >>> short_name("kNN"), short_name("linear (SGD), top 5")
+    ('knn', 'linear-sgd, top 5')
+    """
+    base = probe.removesuffix(", top 5")
+    return PROBE_NAMES.get(base, base) + probe[len(base) :]
+
+
+def has_diverged(run: Run) -> bool:
+    """Return whether the last alarm of a run is that its loss, weights or embeddings were not finite."""
+    return any(alarm.alarm == "not finite" for alarm in run.metrics.alarms)
+
+
+def check_folder(cell: Cell, folder: Path) -> None:
+    """Check that the run directory of a cell is free, or holds a run of the same recipe.
+
+    Raises:
+        UserError: it holds another run.
+    """
+    path = folder / cell.name
+    if is_run(path) and (path / "recipe.json").exists():
+        from fullrank.run.resume import resumed_recipe
+
+        read_recipe(path / "recipe.json")
+        resumed_recipe(path, cell.recipe)
