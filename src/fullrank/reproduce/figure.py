@@ -152,6 +152,11 @@ class Campaign:
 FIGURES = (
     "frossl/fig2",
     "frossl/fig3",
+    "frossl/table2",
+    "frossl/table3",
+    "frossl/fig4",
+    "frossl/ablations",
+    "frossl/cost",
     "stepwise/steps",
     "dynamics/fig1",
     "dynamics/fig2",
