@@ -6,9 +6,8 @@ The recipes themselves need no torch; what needs it is imported when it is first
 from typing import TYPE_CHECKING
 
 from fullrank.lazy import lazy_attributes
+from fullrank.recipes.catalog import ORIGINS, RECIPES, method_recipe, published_name
 from fullrank.recipes.choices import with_choices
-from fullrank.recipes.cifar import CIFAR10, CIFAR10_PROJECTORS, CIFAR10_SMALL, CIFAR100
-from fullrank.recipes.digits import DIGITS
 from fullrank.recipes.functions import (
     builder_signature,
     check_objective_name,
@@ -19,7 +18,7 @@ from fullrank.recipes.functions import (
     resolve_builder,
     resolve_objective,
 )
-from fullrank.recipes.imagenet import IMAGENET, IMAGENET_DIRECTCLR, IMAGENET_SIMCLR
+from fullrank.recipes.published import KEPT_DIFFERENCES
 from fullrank.recipes.recipe import (
     FREE_FIELDS,
     DataConfig,
@@ -35,7 +34,7 @@ from fullrank.recipes.recipe import (
     with_objective,
 )
 from fullrank.recipes.recipe_file import from_file, read_recipe, to_file
-from fullrank.recipes.stl10 import STL10
+from fullrank.recipes.scores import PUBLISHED, PublishedScore
 from fullrank.recipes.trust import code_names, import_code
 
 if TYPE_CHECKING:
@@ -55,36 +54,17 @@ _HOME = {
 
 __getattr__ = lazy_attributes(__name__, _HOME)
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        *(DIGITS, CIFAR10_SMALL, CIFAR10_PROJECTORS, CIFAR10, CIFAR100, STL10),
-        *(IMAGENET, IMAGENET_SIMCLR, IMAGENET_DIRECTCLR),
-    )
-}
-"""Name → recipe, for `fullrank pretrain NAME`."""
-
-ORIGINS = {
-    "digits": "fullrank's own, for a minute on two CPU cores",
-    "cifar10-small": "fullrank's own, for two CPU cores",
-    "cifar10-projectors": "fullrank's own, for comparing projectors on one CPU core",
-    "cifar10": "FroSSL's paper and its public configuration",
-    "cifar100": "FroSSL's paper and its public configuration",
-    "stl10": "FroSSL's public code; only the 13,000 labelled of 105,000 images",
-    "imagenet": "FroSSL's paper, with the views of BYOL",
-    "imagenet-simclr": "DirectCLR's paper and its public code",
-    "imagenet-directclr": "DirectCLR's paper and its public code",
-}
-"""Name → whose recipe it is, and in what it differs from the publication."""
-
 __all__ = [
     "FREE_FIELDS",
+    "KEPT_DIFFERENCES",
     "ORIGINS",
+    "PUBLISHED",
     "RECIPES",
     "Assembly",
     "DataConfig",
     "MachineConfig",
     "ProbeConfig",
+    "PublishedScore",
     "Recipe",
     "SpectrumConfig",
     "assemble",
@@ -107,8 +87,10 @@ __all__ = [
     "import_code",
     "import_function",
     "keywords",
+    "method_recipe",
     "objective_signature",
     "photos_recipe",
+    "published_name",
     "read_recipe",
     "resolve_builder",
     "resolve_objective",

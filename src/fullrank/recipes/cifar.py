@@ -1,28 +1,20 @@
-"""CIFAR: the recipe of the paper, a smaller one for two CPU cores, and one for comparing projectors, which takes minutes on one core."""
+"""CIFAR-10 and CIFAR-100: FroSSL's paper, every method by its public configuration, and two small recipes of our own for CPU cores."""
 
 from dataclasses import replace
 
-from fullrank.config import (
-    BackboneConfig,
-    BlurConfig,
-    CropConfig,
-    JitterConfig,
-    OptimizerConfig,
-    ProjectorConfig,
-    ScheduleConfig,
-    ViewConfig,
-)
-from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.config import BackboneConfig, CropConfig, JitterConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig, ViewConfig
+from fullrank.recipes.augmentations import small_image_views
+from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, lars, mlp, sgd
+from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 
-# Symmetric views of the small data sets. Source: FroSSL's paper, Sec. 6 and App. B, and its authors' public configuration.
-SYMMETRIC = ViewConfig(
-    size=32, jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=BlurConfig(probability=0.5)
-)
+VIEWS = small_image_views(32)
 
+# Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and the projector are those
+# of its authors' configuration, because the paper does not state them.
 CIFAR10 = Recipe(
     name="cifar10",
     data=DataConfig(source="hf:uoft-cs/cifar10"),
-    views=(SYMMETRIC,),
+    views=VIEWS["symmetric"],
     backbone=BackboneConfig(name="resnet18", stem="small"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
@@ -32,6 +24,73 @@ CIFAR10 = Recipe(
 )
 
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
+
+# Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up over 10 epochs, cosine.
+# Each line: optimizer, learning rate, weight decay; projector; augmentation set; hyperparameters of the objective; those of the method.
+METHODS = {
+    "simclr": configuration(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
+    "swav": configuration(
+        *(lars(0.6, 1e-6), mlp(2048, 128), "symmetric"),
+        **dict(temperature=0.1, epsilon=0.05, iterations=3),
+        **dict(prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
+    ),
+    "moco": configuration(
+        sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2, queue=32768, momentum=(0.99, 0.999)
+    ),
+    "simsiam": configuration(
+        *(sgd(0.5, 1e-5, constant_predictor=True), mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak"),
+        predictor=512,
+    ),
+    "byol": configuration(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
+    "dino": configuration(
+        *(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric"),
+        **dict(student_temperature=0.1, teacher_temperature=0.07),
+        **dict(prototypes=4096, freeze=1.0, momentum=(0.9995, 1.0)),
+    ),
+    "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=25.0, covariance=1.0),
+    "barlow_twins": configuration(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
+    "wmse": configuration(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
+    # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar, in float32.
+    "corinfomax": configuration(
+        *(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK),
+        **dict(invariance=250.0, epsilon=1e-6, forgetting=0.01, machine=MachineConfig(precision="32-true")),
+    ),
+    "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
+    # The crops of solo-learn's multi-crop configuration of SwAV; nobody published DINO on CIFAR with them.
+    "swav-multicrop": configuration(
+        *(lars(0.6, 1e-6), mlp(2048, 128), "multicrop", "solo-learn's multi-crop configuration"),
+        **dict(temperature=0.1, epsilon=0.05, iterations=3, schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)),
+        **dict(prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
+    ),
+}
+METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of its SwAV")
+
+# Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes crop, as before.
+FORK_METHODS = {
+    "frossl-fork": configuration(
+        lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=MachineConfig(precision="32-true")
+    ),
+    "frossl-patches": configuration(  # empfrossl.yaml: 200 patches of an image
+        *(lars(0.3), mlp(4096, 512), "patches", FORK),
+        **dict(invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0), machine=MachineConfig(precision="32-true")),
+    ),
+    "simclr-fork": configuration(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
+}
+
+CIFAR100_METHODS = METHODS | {"corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)}
+
+
+def without_logarithm(recipe: Recipe) -> Entry:
+    """Return the recipe of FroSSL's paper without logarithms ("no logs" in its Tables 2 and 3).
+
+    The paper gives the variance term no weight of its own. With columns of unit norm the raw term is D/(2N)·D times as steep as the invariance
+    term, which cannot be trained. The weight min(D, N − 1)/D² makes its gradient equal to that with logarithms at the optimum, where
+    ‖ZᵀZ‖_F² = D²/min(D, N − 1), so that only the shape of the term differs.
+    """
+    D, N = recipe.projector.widths[-1], recipe.batch_size
+    hyper = {**recipe.hyper, "log": False, "variance": min(D, N - 1) / D**2}
+    origin = "FroSSL's paper, Sec. 6.3, with the weight of the variance term that equals the logarithm's at the optimum"
+    return Entry(replace(recipe, name=f"{recipe.name}-nologs", hyper=hyper), origin, recipe.name)
 
 # This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000 epochs. D/N = 2 with
 # invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out images suffice for the spectrum at D = 256.
@@ -62,4 +121,16 @@ CIFAR10_PROJECTORS = replace(
     projector=ProjectorConfig(widths=(128, 64), d0=22),
     schedule=ScheduleConfig(warmup=0.5),
     epochs=4,
+)
+
+PAPER = "FroSSL's paper; views and projector from its authors' configuration"
+ENTRIES = (
+    Entry(CIFAR10_SMALL, "fullrank's own, for two CPU cores"),
+    Entry(CIFAR10_PROJECTORS, "fullrank's own, for comparing projectors on one CPU core"),
+    Entry(CIFAR10, PAPER, "cifar10"),
+    without_logarithm(CIFAR10),
+    *entries(CIFAR10, METHODS | FORK_METHODS, VIEWS),
+    Entry(CIFAR100, PAPER, "cifar100"),
+    without_logarithm(CIFAR100),
+    *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, VIEWS),
 )

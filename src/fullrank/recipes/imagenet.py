@@ -1,40 +1,52 @@
-"""ImageNet: the settings of FroSSL's paper with BYOL's views, and the recipes of the DirectCLR paper with and without a projector."""
+"""ImageNet: FroSSL's paper, solo-learn's configurations with ResNet-50, and the recipes of DirectCLR's paper with and without a projector."""
 
 from dataclasses import replace
 
-from fullrank.config import (
-    BackboneConfig,
-    BlurConfig,
-    JitterConfig,
-    OptimizerConfig,
-    ProjectorConfig,
-    ScheduleConfig,
-    SolarizeConfig,
-    ViewConfig,
-)
+from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig
+from fullrank.recipes.augmentations import large_image_views
+from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
+from fullrank.recipes.imagenet100 import METHODS as IMAGENET100_METHODS
+from fullrank.recipes.published import FORK, Entry, configuration, entries, lars, mlp, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
 
-JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+VIEWS = large_image_views(224)
 
-# Source: Grill et al. 2020, Bootstrap Your Own Latent, Table 6: one view is always blurred, the other seldom, and sometimes solarized.
-BYOL_VIEWS = (
-    ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=1.0)),
-    ViewConfig(count=1, size=224, jitter=JITTER, blur=BlurConfig(probability=0.1), solarize=SolarizeConfig(probability=0.2)),
-)
-
-# Source: FroSSL's paper, Sec. 6: SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch size 224. The paper names SimCLR's
-# augmentations, whose two views have one distribution; these views are BYOL's asymmetric pair, as in solo-learn and in DirectCLR's code.
+# Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224, and SimCLR's
+# augmentations (Chen et al. 2020), the same for each view (Fig. 1). The paper states no projector: that of CIFAR.
 IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
-    views=BYOL_VIEWS,
+    views=VIEWS["symmetric"],
     backbone=BackboneConfig(name="resnet18"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
-    optimizer=OptimizerConfig(name="sgd", lr=1e-2, weight_decay=5e-4),
+    optimizer=sgd(1e-2, 5e-4),
     schedule=ScheduleConfig(name="restarts", warmup=0.0, period=15.0),
     epochs=100,
     batch_size=224,
 )
+# Source: the same section and Fig. 4: "the exact same setup", with λ = 5e-3.
+IMAGENET_BARLOW_TWINS = replace(IMAGENET, name="imagenet-barlow_twins-frossl", objective="barlow_twins", hyper={"redundancy": 5e-3})
+
+# Source: solo-learn, scripts/pretrain/imagenet: 100 epochs, warm-up over 10, cosine; ResNet-50; LARS without the clip.
+RESNET50 = BackboneConfig(name="resnet50")
+BASE = replace(IMAGENET, schedule=ScheduleConfig(warmup=10.0), batch_size=256)
+NO_CLIP = {"trust_coefficient": 0.001, "trust_clip": False}
+METHODS = {
+    "barlow_twins": configuration(
+        lars(0.8, 1.5e-6, **NO_CLIP), mlp(4096, 4096, 4096), "asymmetric", redundancy=0.0051, scale=0.048, backbone=RESNET50
+    ),
+    "byol": CIFAR_METHODS["byol"].but(optimizer=lars(0.45, 1e-6, **NO_CLIP), backbone=RESNET50, batch_size=2048),  # 2 × 64 × 16 steps
+    "moco": IMAGENET100_METHODS["moco"].but(
+        optimizer=replace(CIFAR_METHODS["moco"].optimizer, weight_decay=3e-5), backbone=RESNET50, batch_size=128
+    ),
+    # Source: the FroSSL authors' fork, scripts/pretrain/imagenet: ResNet-18, batch 256 on each of two devices.
+    "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
+    "vicreg": CIFAR_METHODS["vicreg"].but(source=FORK, batch_size=512),
+}
+# The others are published on ImageNet-100 only. What is timed in epochs keeps its share of the run, an eighth.
+FROM_IMAGENET100 = {name: IMAGENET100_METHODS[name] for name in ("swav", "simsiam", "dino", "wmse", "corinfomax", "ivne")}
+FROM_IMAGENET100["swav"] = FROM_IMAGENET100["swav"].but(queue_start=12.5)
+FROM_IMAGENET100["dino"] = FROM_IMAGENET100["dino"].but(temperature_warmup=12.5)
 
 # Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity, LARS with learning
 # rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both.
@@ -44,6 +56,7 @@ IMAGENET_SIMCLR = replace(
     objective="simclr",
     hyper={"temperature": 0.1},
     data=DataConfig(source="hf:ILSVRC/imagenet-1k", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    views=VIEWS["asymmetric"],
     backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}),
     projector=ProjectorConfig(widths=(2048, 128), output_batchnorm=True, bias=False),
     optimizer=OptimizerConfig(name="lars", lr=4.8, weight_decay=1e-6, trust_coefficient=0.001, trust_clip=False),
@@ -57,4 +70,13 @@ IMAGENET_DIRECTCLR = replace(
     objective="directclr",
     hyper={"d0": 360, "temperature": 0.1},
     projector=ProjectorConfig(widths=()),
+)
+
+ENTRIES = (
+    Entry(IMAGENET, "FroSSL's paper, with the projector of CIFAR-10", "imagenet"),
+    Entry(IMAGENET_SIMCLR, "DirectCLR's paper and its public code", "imagenet"),
+    Entry(IMAGENET_DIRECTCLR, "DirectCLR's paper and its public code", "imagenet"),
+    Entry(IMAGENET_BARLOW_TWINS, "FroSSL's paper, Fig. 4, with the projector of CIFAR-10", "imagenet"),
+    *entries(BASE, METHODS, VIEWS),
+    *entries(BASE, FROM_IMAGENET100, VIEWS, remark="{source} for ImageNet-100; 100 epochs"),
 )

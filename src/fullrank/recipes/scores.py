@@ -1,0 +1,126 @@
+"""The published accuracies of the recipes, as the papers and solo-learn's README print them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+PROBE, ONLINE = "linear probe", "online classifier"
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A published top-1 accuracy on the test images."""
+
+    accuracy: float
+    """Share of the test images whose class was predicted."""
+    epochs: int
+    """Epochs of pretraining after which it was measured."""
+    protocol: str
+    """"linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with the backbone."""
+    source: str
+    """Paper and table, or file."""
+    top5: float | None = None
+    """Share of the test images with the class among the five best predictions, if it was published."""
+
+
+TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
+    "simclr": (91.8, 65.8, 85.9),
+    "swav": (89.2, 64.9, 82.6),
+    "moco": (92.9, 69.9, 83.2),
+    "simsiam": (90.5, 66.0, 88.5),
+    "byol": (92.6, 70.5, 88.7),
+    "dino": (89.5, 66.8, 78.9),
+    "vicreg": (92.1, 68.5, 85.9),
+    "barlow_twins": (92.1, 70.9, 85.0),
+    "wmse": (91.6, 66.1, 72.4),
+    "corinfomax": (92.6, 69.7, None),
+    "nologs": (88.9, 62.3, 82.4),
+    "frossl": (92.8, 70.6, 87.3),
+}
+"""Skean et al. 2024, FroSSL, Table 2. The rows of CIFAR, except the last three, are taken from solo-learn and from Ermolov et al. 2021."""
+
+MARKS = (3, 10, 30, 50, 100)
+TABLE3 = {  # method: STL-10 after the epochs of `MARKS`, in percent
+    "simclr": (40.7, 44.8, 61.5, 66.2, 70.1),
+    "swav": (30.9, 38.7, 64.6, 69.3, 74.3),
+    "moco": (24.6, 45.0, 63.8, 69.4, 75.2),
+    "simsiam": (31.8, 41.2, 54.7, 65.6, 77.1),
+    "byol": (28.8, 32.7, 59.6, 64.7, 70.6),
+    "dino": (26.6, 26.7, 38.2, 43.2, 46.1),
+    "vicreg": (43.6, 51.1, 61.2, 67.5, 71.1),
+    "barlow_twins": (32.1, 46.6, 62.0, 62.6, 69.0),
+    "wmse": (17.2, 30.4, 45.6, 53.4, 61.9),
+    "nologs": (40.5, 51.9, 60.6, 64.1, 67.3),
+    "frossl": (44.8, 56.9, 64.8, 67.1, 72.0),
+}
+"""Skean et al. 2024, FroSSL, Table 3."""
+
+SOLO_LEARN = {  # method: CIFAR-10 online, CIFAR-100 online, ImageNet-100 online, ImageNet-100 linear probe, in percent
+    "simclr": (90.74, 65.78, 77.64, None),
+    "swav": (89.17, 64.88, 74.04, 74.28),
+    "moco": (92.94, 69.89, 78.20, 79.28),
+    "simsiam": (90.51, 66.04, 74.54, 78.72),
+    "byol": (92.58, 70.46, 80.16, 80.32),
+    "dino": (89.52, 66.76, 74.84, 74.92),
+    "vicreg": (92.07, 68.54, 79.22, 79.40),
+    "barlow_twins": (92.10, 70.90, 80.38, 80.16),
+    "wmse": (88.67, 61.33, 67.60, 69.06),
+}
+"""README of solo-learn (da Costa et al. 2022): ResNet-18, 1000 epochs on CIFAR, 400 on ImageNet-100."""
+
+SOLO_LEARN_IMAGENET = {  # method: online, linear probe, in percent
+    "moco": (62.61, 66.84),
+    "byol": (68.63, 68.37),
+    "barlow_twins": (67.18, 67.23),
+}
+"""README of solo-learn: ResNet-50, 100 epochs."""
+
+
+def _name(data_set: str, method: str) -> str:
+    return data_set if method == "frossl" else f"{data_set}-{method}"
+
+
+def _scores() -> Iterator[tuple[str, PublishedScore]]:
+    def score(percent: float, epochs: int, protocol: str, source: str, top5: float | None = None) -> PublishedScore:
+        return PublishedScore(round(percent / 100, 4), epochs, protocol, source, None if top5 is None else round(top5 / 100, 4))
+
+    for method, row in TABLE2.items():
+        for data_set, epochs, percent in zip(("cifar10", "cifar100", "stl10"), (1000, 1000, 500), row, strict=True):
+            if percent is not None:
+                yield _name(data_set, method), score(percent, epochs, PROBE, "Skean et al. 2024, Table 2")
+    for method, row in TABLE3.items():
+        for epochs, percent in zip(MARKS, row, strict=True):
+            yield _name("stl10", method), score(percent, epochs, ONLINE, "Skean et al. 2024, Table 3")
+    columns = (("cifar10", 1000, ONLINE), ("cifar100", 1000, ONLINE), ("imagenet100", 400, ONLINE), ("imagenet100", 400, PROBE))
+    for method, row in SOLO_LEARN.items():
+        for (data_set, epochs, protocol), percent in zip(columns, row, strict=True):
+            if percent is not None:
+                yield _name(data_set, method), score(percent, epochs, protocol, "solo-learn's README")
+    for method, row in SOLO_LEARN_IMAGENET.items():
+        for protocol, percent in zip((ONLINE, PROBE), row, strict=True):
+            yield _name("imagenet", method), score(percent, 100, protocol, "solo-learn's README")
+    yield "imagenet", score(53.4, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.7)
+    yield "imagenet-barlow_twins-frossl", score(52.5, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.5)
+    yield "imagenet-simclr", score(66.5, 100, PROBE, "Jing et al. 2022, Table 1")
+    yield "imagenet-directclr", score(62.7, 100, PROBE, "Jing et al. 2022, Table 1")
+
+
+def _by_name() -> Mapping[str, tuple[PublishedScore, ...]]:
+    found: dict[str, tuple[PublishedScore, ...]] = {}
+    for name, score in _scores():
+        found[name] = (*found.get(name, ()), score)
+    return found
+
+
+PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = _by_name()
+"""Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key."""
+
+
+def final_score(name: str) -> PublishedScore | None:
+    """Return the accuracy of a recipe after its last epoch: of the linear probe, else of the online classifier, else None.
+
+    >>> final_score("stl10").accuracy, final_score("imagenet100-simclr").protocol, final_score("cifar10-ivne")
+    (0.873, 'online classifier', None)
+    """
+    scores = PUBLISHED.get(name, ())
+    probes = [score for score in scores if score.protocol == PROBE]
+    return max(probes or scores, key=lambda score: score.epochs, default=None)
