@@ -145,7 +145,8 @@ def read_points(rows: Rows, name: str, method: str) -> Points:
 
 def unchanged_value(rows: Rows, name: str) -> float | None:
     """Return the value of a setting in the unchanged recipe, or None if no run of its ablation knows it."""
-    return next((float(row.settings["unchanged"]) for row in read_rows(rows) if row.settings.get("ablation") == name), None)
+    found = (row.settings for row in read_rows(rows) if row.settings.get("ablation") == name)
+    return next((float(settings["unchanged"]) for settings in found if "unchanged" in settings), None)
 
 
 def accuracies(points: Points) -> dict[float, dict[int, float]]:

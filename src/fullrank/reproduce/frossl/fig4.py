@@ -81,13 +81,13 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     accuracies = " and ".join(f"{100 * statistics.fmean(values.values()):.1f}" for values in finals if values)
     return {
         "after the first epoch FroSSL is ahead of Barlow Twins in top-1 accuracy": paper_claim(
-            f"95 % interval above 0 after epoch {marks[0] if marks else 1:g}; measured: {size}; "
+            f"95 % interval above 0 after epoch {marks[0] if marks else 1:g}; this size: {size}; "
             f"paper: ImageNet, {100 * PAPER_LEAD:+.1f} points",
             first.format(" points", scale=100.0) if first else "no pair of runs yet",
             first.is_positive() if first else None,
         ),
         "at the end both perform similarly": paper_claim(
-            f"95 % interval within ±{100 * SIMILAR:.0f} points; measured: {size}; paper: ImageNet, 100 epochs, "
+            f"95 % interval within ±{100 * SIMILAR:.0f} points; this size: {size}; paper: ImageNet, 100 epochs, "
             f"top-1 {PAPER_FINAL['frossl'][0]} and {PAPER_FINAL['barlow_twins'][0]}",
             f"{last.format(' points', scale=100.0)}; {accuracies}" if last else "no pair of runs yet",
             last.is_within(SIMILAR) if last else None,

@@ -89,33 +89,37 @@ def plot(rows: Rows) -> MplFigure:
         percentages = [100 * statistics.fmean(values.values()) for values in means.values() if values]
         left.plot(list(means), percentages, color=color, linestyle=line, linewidth=width, marker=".", label=CONTENDERS[name].label)
     left.set(xlabel="epoch", ylabel="accuracy of the online classifier, %, mean over seeds", xscale="log", title=describe_runs(runs))
-    left.legend(ncols=2, fontsize=6)
+    if runs:
+        left.set_xticks(marks_of(runs), [f"{mark:g}" for mark in marks_of(runs)])
+        left.minorticks_off()
+        left.legend(ncols=2, fontsize=6)
     for place, gap in enumerate(gaps.values()):
         error = 0.0 if gap.sd is None else 100 * gap.half_width
         right.errorbar([100 * gap.mean], [place], xerr=[error], fmt="o", color="C0", markersize=4, capsize=2)
     right.axvline(0, color="black", linewidth=0.8)
     right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
-    right.set_ylim(len(gaps) - 0.5, -0.5)
+    right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
     right.set(xlabel="FroSSL − method, points, with 95 % intervals", title=f"area to epoch {early_end(runs) if runs else 0:g}")
     return figure
 
 
 def check_leads(gaps: Mapping[str, PairedDifference], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
     """Return the smallest lead as text, and whether all leads are positive."""
-    found = {name: gap for name, gap in gaps.items() if name in among and name != "frossl"}
+    others = [name for name in among if name != "frossl"]
+    found = {name: gaps[name] for name in others if name in gaps}
     if not found:
         return "no pair of runs yet", None
     name = min(found, key=lambda each: found[each].mean)
     ahead = sum(gap.is_positive() is True for gap in found.values())
     behind = sum(gap.is_positive() is False for gap in found.values())
-    text = f"ahead of {ahead} of {len(found)} methods, behind {behind}; least lead, {CONTENDERS[name].label}: {format_gap(found[name])}"
-    return text, holds_for_all(gap.is_positive() for gap in found.values())
+    text = f"ahead of {ahead} of {len(others)}, behind {behind}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
+    return text, holds_for_all(gaps[name].is_positive() if name in gaps else None for name in others)
 
 
 def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     runs = read_runs(rows)
     size = describe_runs(runs)
-    paper = f"measured: {size}; paper: STL-10, one run each"
+    paper = f"this size: {size}; paper: STL-10, one run each"
     interval = "95 % intervals of the paired differences above 0"
     end = early_end(runs) if runs else 0.0
     early = [mark for mark in marks_of(runs) if mark <= end + 1e-6]
@@ -145,7 +149,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     claims["FroSSL without logarithms is noticeably worse, early in training"] = paper_claim(expected, *check_leads(areas, ("nologs",)))
     others = tuple(name for name in CONTENDERS if name not in PAPER)
     claims["FroSSL is also ahead early of the library's objectives that the paper does not compare"] = our_correction(
-        f"{interval}, the same area; {size}", *check_leads(areas, others)
+        f"{interval}, the same area; this size: {size}", *check_leads(areas, others)
     )
     return claims
 
