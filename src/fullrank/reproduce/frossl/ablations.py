@@ -48,7 +48,7 @@ class Ablation:
     label: str
     change: Change
     methods: tuple[str, ...] = ("frossl",)
-    base: Callable[[Recipe], float] | None = None
+    base: Callable[[Recipe], int | float] | None = None
     """The value that the unchanged recipe has; the runs of the comparison are then a point of the ablation. None: they are not."""
 
 
@@ -89,7 +89,7 @@ class AblationSize:
     """The size of the comparison, and the values of each setting."""
 
     comparison: Size
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, tuple[int | float, ...]]
 
 
 def plan(size: AblationSize, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = ()) -> Plan:
@@ -115,7 +115,7 @@ def plan(size: AblationSize, *, data: str | None = None, seeds: int | None = Non
     return cells
 
 
-def ablated_cell(size: AblationSize, name: str, method: str, value: float, rate: float | None, seed: int, data: str | None) -> Cell:
+def ablated_cell(size: AblationSize, name: str, method: str, value: int | float, rate: float | None, seed: int, data: str | None) -> Cell:
     """Return the cell of a run with one setting changed."""
     base = compared_cell(size.comparison, method, rate, seed, data)
     recipe = ABLATIONS[name].change(base.recipe, value)

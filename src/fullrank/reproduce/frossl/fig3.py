@@ -173,7 +173,9 @@ def train_once(
     unwrapped = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     images = train.to(fabric.device)
-    batches = dataloader(images, parts.views, seed=seed, batch_size=recipe.batch_size, start=0, stop=size.sweep_steps if probe else size.steps)
+    batches = dataloader(
+        images, parts.views, seed=seed, batch_size=recipe.batch_size, start=0, stop=size.sweep_steps if probe else size.steps
+    )
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
@@ -341,8 +343,12 @@ FIGURE = Figure(
     title="Fig. 3 of Skean et al. 2024, FroSSL",
     claim="At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation.",
     sizes={
-        "smoke": Size(recipe=TINY, images=512, held_out=256, samples=128, steps=6, sweep_steps=8, spectra=3, learning_rates=(1e-1,), seeds=2),
-        "small": Size(recipe=NARROW, images=5000, held_out=2000, samples=512, steps=300, sweep_steps=600, spectra=50, learning_rates=RATES, seeds=3),
+        "smoke": Size(
+            recipe=TINY, images=512, held_out=256, samples=128, steps=6, sweep_steps=8, spectra=3, learning_rates=(1e-1,), seeds=2
+        ),
+        "small": Size(
+            recipe=NARROW, images=5000, held_out=2000, samples=512, steps=300, sweep_steps=600, spectra=50, learning_rates=RATES, seeds=3
+        ),
         "gpu": Size(
             recipe=WIDE,
             images=50_000,

@@ -95,7 +95,15 @@ def markdown(rows: Rows) -> str:
             found = {seed: score for seed, row in runs[name].items() if (score := transfer_accuracy(row, data)) is not None}
             line.append(mean_and_deviation(found) if found else "")
         lines.append(line)
-    header = ["method", f"paper, {DATASETS[column][0]}, %", "ours, linear, %", "FroSSL − method", "order as in the paper", *COLUMNS, "learning rate"]
+    header = [
+        "method",
+        f"paper, {DATASETS[column][0]}, %",
+        "ours, linear, %",
+        "FroSSL − method",
+        "order as in the paper",
+        *COLUMNS,
+        "learning rate",
+    ]
     return markdown_table([*header, *(f"transfer to {data}, %" for data in transfers)], lines)
 
 

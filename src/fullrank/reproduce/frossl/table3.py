@@ -58,7 +58,7 @@ def leads(runs: Runs, mark: float | None = None) -> dict[str, PairedDifference]:
 
 
 def markdown(rows: Rows) -> str:
-    """Return the table: method, accuracy at each mark, early area, FroSSL's lead in it and whether the interval is above 0, and the paper."""
+    """Return the table: method, accuracy at each mark, early area, FroSSL's lead in it and whether it is above 0, and the paper."""
     runs, errors = read_runs(rows), failures(rows)
     marks, areas = marks_of(runs), values_of(runs, lambda row: early_area(row, early_end(runs)))
     gaps = leads(runs)
