@@ -8,6 +8,7 @@ from handmade import answer, as_result, row
 from rich.console import Console
 
 from fullrank.errors import UserError
+from fullrank.reproduce import load_figure
 from fullrank.reproduce.frossl.comparison import (
     CHOICE_SEED,
     RATE,
@@ -24,7 +25,6 @@ from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import GPU_SIZE, LONG, SMALL_SIZE, SMOKE_SIZE
 from fullrank.reproduce.frossl.table2 import FIGURE
 from fullrank.sweep import run_sweep
-
 
 TWO = plan(SMALL_SIZE, only=["frossl", "byol"])
 
@@ -124,3 +124,14 @@ def test_smoke_campaign_trains_chooses_and_compares(tmp_path: Path):
     assert set(compared.scores["digits"]) == {"linear", "knn"}
     assert compared.train_images == 256
     assert FIGURE.plot(as_result(rows)).axes
+
+
+def test_tables_of_one_size_share_runs_and_never_a_name():
+    cells = {}
+    for figure in ("table2", "table3", "fig4", "ablations"):
+        campaign = load_figure(f"frossl/{figure}")
+        for name, size in campaign.sizes.items():
+            if name in ("gpu", "paper"):
+                for cell in campaign.plan(size, seeds=1)([]):
+                    assert cells.setdefault((name, cell.name), cell.recipe) == cell.recipe
+    assert len(cells) > 2 * len(CONTENDERS)

@@ -22,6 +22,7 @@ from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, ou
 from fullrank.reproduce.frossl.comparison import (
     RATE,
     Size,
+    cell_name,
     chosen_rates,
     compared_cell,
     describe_runs,
@@ -122,7 +123,7 @@ def ablated_cell(size: AblationSize, name: str, method: str, value: int | float,
     settings = {"method": method, RATE: recipe.optimizer.lr, "stage": "ablation", "ablation": name, "value": value}
     if (unchanged := ABLATIONS[name].base) is not None:
         settings["unchanged"] = unchanged(base.recipe)
-    return Cell(f"{method}-{name}{value:g}-seed{seed}", recipe, settings, base.evaluate)
+    return Cell(cell_name(size.comparison, method, recipe, f"{name}{value:g}", f"seed{seed}"), recipe, settings, base.evaluate)
 
 
 Points = dict[float, dict[int, Row]]

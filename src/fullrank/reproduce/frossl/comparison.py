@@ -75,7 +75,7 @@ def choice_cell(size: Size, name: str, rate: float, data: str | None) -> Cell:
     recipe = make_recipe(size, name, rate=rate, seed=CHOICE_SEED, data=data)
     recipe = replace(recipe, data=replace(recipe.data, validation=VALIDATION), probe=ProbeConfig())
     settings = {"method": name, RATE: rate, "stage": "choice"}
-    return Cell(f"{name}-choice-lr{rate:g}", recipe, settings, EvaluationPlan(probes=("linear",)))
+    return Cell(cell_name(size, name, recipe, "choice"), recipe, settings, EvaluationPlan(probes=("linear",)))
 
 
 def compared_cell(size: Size, name: str, rate: float | None, seed: int, data: str | None) -> Cell:
@@ -83,7 +83,16 @@ def compared_cell(size: Size, name: str, rate: float | None, seed: int, data: st
     recipe = make_recipe(size, name, rate=rate, seed=seed, data=data)
     settings = {"method": name, RATE: recipe.optimizer.lr, "stage": "compared"}
     plan = EvaluationPlan(probes=size.probes, transfer=size.transfer)
-    return Cell(f"{name}-lr{recipe.optimizer.lr:g}-seed{seed}", recipe, settings, plan)
+    return Cell(cell_name(size, name, recipe, f"seed{seed}"), recipe, settings, plan)
+
+
+def cell_name(size: Size, name: str, recipe: Recipe, *others: str) -> str:
+    """Return a name that no other run in the folder of a size has, whichever table or figure it is for.
+
+    >>> cell_name(Size(Recipe(name="digits"), seeds=1, marks=()), "byol", Recipe(epochs=9), "seed0")
+    'digits-byol-9epochs-lr0.3-seed0'
+    """
+    return "-".join((size.recipe.name, name, f"{recipe.epochs}epochs", f"lr{recipe.optimizer.lr:g}", *others))
 
 
 def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: str | None) -> Recipe:
