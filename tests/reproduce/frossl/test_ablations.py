@@ -36,17 +36,17 @@ def verdicts(rows):
 
 def test_ablations_start_from_the_runs_of_the_tables():
     cells, _ = answer(plan(SMALL), lambda cell: 0.5)
-    names = {cell.name: cell for cell in cells}
+    names = {cell.name.removeprefix("cifar10-compared-"): cell for cell in cells}
     table, _ = answer(comparison_plan(SMALL_SIZE, only=["simclr", "corinfomax", "nologs", "frossl"]), lambda cell: 0.5)
-    assert all(names[cell.name] == cell for cell in table)
+    assert all(names[cell.name.removeprefix("cifar10-compared-")] == cell for cell in table)
     ablated = [cell for cell in cells if cell.settings["stage"] == "ablation"]
     assert {cell.settings.get("unchanged") for cell in ablated} == {None, *UNCHANGED.values()}
     assert {cell.recipe.optimizer.lr for cell in ablated if cell.settings["ablation"] == "dimension"} == {0.003}, "the chosen rate"
-    recipe = names["corinfomax-epsilon1e-06-seed0"].recipe
+    recipe = names["corinfomax-20epochs-lr0.00424264-epsilon1e-06-seed0"].recipe
     assert (recipe.batch_size, recipe.projector.widths[-1], recipe.hyper["epsilon"], recipe.hyper["invariance"]) == (256, 256, 1e-6, 500.0)
-    assert sum(view.count for view in names["frossl-views8-seed0"].recipe.views) == 8
-    assert names["simclr-batch32-seed1"].recipe.batch_size == 32
-    assert names["frossl-invariance8-seed2"].recipe.hyper["invariance"] == 8.0
+    assert sum(view.count for view in names["frossl-20epochs-lr0.003-views8-seed0"].recipe.views) == 8
+    assert names["simclr-20epochs-lr0.0015-batch32-seed1"].recipe.batch_size == 32
+    assert names["frossl-20epochs-lr0.003-invariance8-seed2"].recipe.hyper["invariance"] == 8.0
 
 
 def test_only_names_ablations():

@@ -37,7 +37,7 @@ def test_the_rate_is_chosen_on_validation_images_with_a_seed_of_its_own():
     cells, rows = answer(TWO, best_at(0.01))
     choice = [cell for cell in cells if cell.settings["stage"] == "choice"]
     assert {cell.name for cell in choice} == {
-        f"{name}-choice-lr{rate}" for name in ("frossl", "byol") for rate in ("0.003", "0.01", "0.03")
+        f"cifar10-compared-{name}-20epochs-lr{rate}-choice" for name in ("frossl", "byol") for rate in ("0.003", "0.01", "0.03")
     }
     assert all(cell.recipe.seed == CHOICE_SEED and cell.recipe.data.validation > 0 for cell in choice)
     compared = [cell for cell in cells if cell.settings["stage"] == "compared"]
