@@ -29,7 +29,8 @@ def row(
 
 def as_result(rows):
     """Return the rows of a result."""
-    return {"rows": [row.to_json() for row in rows], "cells": len(rows)}
+    found = [row.to_json() for row in rows]
+    return {"rows": found, "cells": len(found)}
 
 
 def answer(plan, accuracy, *, diverged=lambda cell: False):

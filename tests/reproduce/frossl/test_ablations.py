@@ -7,6 +7,7 @@ from fullrank.errors import UserError
 from fullrank.reproduce.frossl import ablations
 from fullrank.reproduce.frossl.ablations import ABLATIONS, FIGURE, accuracies, plan, read_points
 from fullrank.reproduce.frossl.comparison import plan as comparison_plan
+from fullrank.reproduce.frossl.comparison import read_rows
 from fullrank.reproduce.frossl.sizes import SMALL_SIZE
 
 SMALL = FIGURE.sizes["small"]
@@ -59,10 +60,10 @@ def test_only_names_ablations():
 
 def test_the_unchanged_recipe_is_a_point_of_its_ablation():
     rows = campaign(lambda settings: 0.3 if "ablation" in settings else 0.4)
-    found = accuracies(read_points(rows, "batch", "frossl"))
+    found = accuracies(read_points(read_rows(rows), "batch", "frossl"))
     assert list(found) == [32, 64, 128, 256]
     assert [round(min(by_seed.values()), 3) for by_seed in found.values()] == [0.298, 0.298, 0.399, 0.298]
-    assert list(read_points(rows, "epsilon", "corinfomax")) == sorted(SMALL.values["epsilon"]), "its recipe has another N and D"
+    assert list(read_points(read_rows(rows), "epsilon", "corinfomax")) == sorted(SMALL.values["epsilon"]), "its recipe has another N and D"
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(0.0, True), (0.1, False), (0.02, None)])
@@ -87,5 +88,5 @@ def test_all_panels_have_data():
     drawing.canvas.draw()
     assert all(axis.has_data() for axis in drawing.axes)
     lines = ablations.markdown(rows).splitlines()[2:]
-    points = sum(len(read_points(rows, name, method)) for name, ablation in ABLATIONS.items() for method in ablation.methods)
+    points = sum(len(read_points(read_rows(rows), name, method)) for name, ablation in ABLATIONS.items() for method in ablation.methods)
     assert len(lines) == points + 2  # and the two lines of the logarithms

@@ -95,7 +95,7 @@ def test_one_better_method_contradicts_ahead_of_all():
     assert verdicts(table3, rows) == [False, False, False, True, False]
     assert verdicts(table3, campaign({"frossl": 0.5, "tico": 0.7})) == [True, True, True, True, False]  # TiCo is not in the paper's table
     text = table3.FIGURE.claims(rows)[2].measured
-    assert "ahead of 9 of 10, behind 1; least lead, over VICReg: -8" in text
+    assert "ahead of 9 of 10, behind 1; least lead, over VICReg: -7.9 ± 0.6" in text
 
 
 def test_table_3_in_markdown():

@@ -30,7 +30,7 @@ from fullrank.reproduce.frossl.comparison import (
     mean_and_deviation,
     probe_accuracy,
     read_rows,
-    read_runs,
+    runs_of,
 )
 from fullrank.reproduce.frossl.comparison import plan as comparison_plan
 from fullrank.reproduce.frossl.contenders import CONTENDERS
@@ -130,23 +130,23 @@ Points = dict[float, dict[int, Row]]
 """Value of a setting → seed → row."""
 
 
-def read_points(rows: Rows, name: str, method: str) -> Points:
+def read_points(rows: Sequence[Row], name: str, method: str) -> Points:
     """Return the rows of one ablation of one method, done or diverged, with those of the unchanged recipe, in the order of the values."""
     found: Points = {}
     unchanged = None
-    for row in read_rows(rows):
+    for row in rows:
         settings = row.settings
         if settings.get("ablation") == name and settings["method"] == method and row.is_final:
             found.setdefault(float(settings["value"]), {})[row.seed] = row
             unchanged = settings.get("unchanged")
     if unchanged is not None:
-        found.setdefault(float(unchanged), {}).update(read_runs(rows).get(method, {}))
+        found.setdefault(float(unchanged), {}).update(runs_of(rows).get(method, {}))
     return dict(sorted((value, by_seed) for value, by_seed in found.items() if by_seed))
 
 
-def unchanged_value(rows: Rows, name: str) -> float | None:
+def unchanged_value(rows: Sequence[Row], name: str) -> float | None:
     """Return the value of a setting in the unchanged recipe, or None if no run of its ablation knows it."""
-    found = (row.settings for row in read_rows(rows) if row.settings.get("ablation") == name)
+    found = (row.settings for row in rows if row.settings.get("ablation") == name)
     return next((float(settings["unchanged"]) for settings in found if "unchanged" in settings), None)
 
 
@@ -159,16 +159,16 @@ def accuracies(points: Points) -> dict[float, dict[int, float]]:
     return {value: by_seed for value, by_seed in found.items() if by_seed}
 
 
-def markdown(rows: Rows) -> str:
+def markdown(result: Rows) -> str:
     """Return one line for each setting, method and value: accuracy, effective rank and seconds."""
-    lines = []
+    rows, lines = read_rows(result), []
     for name, ablation in ABLATIONS.items():
         for method in ablation.methods:
             points = read_points(rows, name, method)
             for value, by_seed in points.items():
                 lines.append([ablation.label, CONTENDERS[method].label, f"{value:g}", *describe_point(by_seed)])
     for method in ("frossl", "nologs"):
-        if by_seed := read_runs(rows).get(method):
+        if by_seed := runs_of(rows).get(method):
             lines.append(["logarithms", CONTENDERS[method].label, "yes" if method == "frossl" else "no", *describe_point(by_seed)])
     return markdown_table(["setting", "method", "value", "linear, %", "effective rank of r", "of z", "seconds", "diverged"], lines)
 
@@ -186,7 +186,8 @@ def describe_point(by_seed: Mapping[int, Row]) -> list[str]:
     return [*texts, f"{sum(row.diverged for row in by_seed.values())} of {len(by_seed)}"]
 
 
-def plot(rows: Rows) -> MplFigure:
+def plot(result: Rows) -> MplFigure:
+    rows = read_rows(result)
     figure, axes = subplots(2, 3, width=11.0, height=5.6)
     *panels, last = axes.flat
     for axis, (name, ablation) in zip(panels, ABLATIONS.items(), strict=True):
@@ -200,7 +201,7 @@ def plot(rows: Rows) -> MplFigure:
             axis.axvline(unchanged, color="gray", linestyle=":", linewidth=0.9)
         axis.set(xscale="log", xlabel=ablation.label)
         axis.legend()
-    runs = {name: by_seed for name, by_seed in read_runs(rows).items() if name in ("frossl", "nologs")}
+    runs = {name: by_seed for name, by_seed in runs_of(rows).items() if name in ("frossl", "nologs")}
     for place, by_seed in enumerate(runs.values()):
         found = [100 * accuracy for row in by_seed.values() if (accuracy := probe_accuracy(row)) is not None]
         last.plot([place] * len(found), found, "o", color="C1", markersize=3)
@@ -208,11 +209,12 @@ def plot(rows: Rows) -> MplFigure:
     last.margins(x=0.5)
     for axis in axes[:, 0]:
         axis.set_ylabel("accuracy of a linear probe, %")
-    axes[0, 0].set_title(f"{describe_runs(read_runs(rows))}; dotted: unchanged", fontsize=8)
+    axes[0, 0].set_title(f"{describe_runs(runs_of(rows))}; dotted: unchanged", fontsize=8)
     return figure
 
 
-def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
+def evaluate_claims(result: Rows) -> Mapping[str, ClaimResult]:
+    rows = read_rows(result)
     return {
         "FroSSL does not need large batches": check_batches(rows),
         "CorInfoMax's ε is critical": check_epsilon(rows),
@@ -220,7 +222,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     }
 
 
-def check_batches(rows: Rows) -> ClaimResult:
+def check_batches(rows: Sequence[Row]) -> ClaimResult:
     """Return whether FroSSL loses at most `COMPETITIVE` with each smaller batch; SimCLR's loss is shown beside it."""
     unchanged, losses, texts = unchanged_value(rows, "batch"), [], []
     for method in ABLATIONS["batch"].methods:
@@ -231,13 +233,13 @@ def check_batches(rows: Rows) -> ClaimResult:
                 losses += [gap] if method == "frossl" else []
     return paper_claim(
         f"at smaller batches than {unchanged or 0:g} at most {100 * COMPETITIVE:.0f} points lower: 95 % intervals; "
-        f"{describe_runs(read_runs(rows))}",
+        f"{describe_runs(runs_of(rows))}",
         f"{'; '.join(texts)} points" if texts else "no pair of runs yet",
         holds_for_all(gap.exceeds(-COMPETITIVE) for gap in losses) if losses else None,
     )
 
 
-def check_epsilon(rows: Rows) -> ClaimResult:
+def check_epsilon(rows: Sequence[Row]) -> ClaimResult:
     """Return whether the best and the worst ε differ by more than `COMPETITIVE`, or a run diverges at some ε and none at another."""
     points = read_points(rows, "epsilon", "corinfomax")
     found = accuracies(points)
@@ -259,13 +261,13 @@ def check_epsilon(rows: Rows) -> ClaimResult:
     )
 
 
-def check_weights(rows: Rows) -> ClaimResult:
+def check_weights(rows: Sequence[Row]) -> ClaimResult:
     """Return whether no other invariance weight is more than `COMPETITIVE` better than the unchanged one."""
     found, unchanged = accuracies(read_points(rows, "invariance", "frossl")), unchanged_value(rows, "invariance")
     base = found.get(unchanged, {}) if unchanged is not None else {}
     gaps = {value: gap for value, by_seed in found.items() if value != unchanged and (gap := paired_by_seed(base, by_seed))}
     return our_correction(
-        f"95 % intervals of unchanged − other above −{100 * COMPETITIVE:.0f} points; {describe_runs(read_runs(rows))}",
+        f"95 % intervals of unchanged − other above −{100 * COMPETITIVE:.0f} points; {describe_runs(runs_of(rows))}",
         "; ".join(f"weight {value:g}: {format_gap(gap)}" for value, gap in gaps.items()) or "no pair of runs yet",
         holds_for_all(gap.exceeds(-COMPETITIVE) for gap in gaps.values()) if gaps else None,
     )

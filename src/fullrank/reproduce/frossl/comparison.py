@@ -132,8 +132,13 @@ def read_rows(rows: Rows) -> list[Row]:
 
 def read_runs(rows: Rows) -> Runs:
     """Return the runs that are compared, in the order of the tables."""
+    return runs_of(read_rows(rows))
+
+
+def runs_of(rows: Sequence[Row]) -> Runs:
+    """Return the runs that are compared, in the order of the tables."""
     found: dict[str, dict[int, Row]] = {name: {} for name in CONTENDERS}
-    for row in read_rows(rows):
+    for row in rows:
         if row.settings.get("stage") == "compared" and row.is_done:
             found[row.settings["method"]][row.seed] = row
     return {name: runs for name, runs in found.items() if runs}
@@ -141,8 +146,9 @@ def read_runs(rows: Rows) -> Runs:
 
 def failures(rows: Rows) -> dict[str, str]:
     """Return why no run of a method is compared, for the methods of which none is."""
-    found, errors = read_runs(rows), {}
-    for row in read_rows(rows):
+    every = read_rows(rows)
+    found, errors = runs_of(every), {}
+    for row in every:
         if row.settings["method"] not in found and row.error:
             errors[row.settings["method"]] = "diverged" if row.diverged else row.error
     return errors
