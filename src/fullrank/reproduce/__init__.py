@@ -1,4 +1,4 @@
-"""The figures of the papers. `reproduce(name)` computes a figure, draws it, and says which of the paper's claims are reproduced."""
+"""The figures of the papers. `reproduce(name)` computes a figure, draws it, and says which of the paper's claims are borne out."""
 
 from fullrank.reproduce.figure import FIGURES, Campaign, Claim, Figure, Rows, load_figure, summarize_claims
 from fullrank.reproduce.result import Result, load_committed, reproduce
