@@ -268,7 +268,8 @@ def _train(
     if recipe.machine.channels_last:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = build_optimizer(recipe.optimizer, method)
-    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr).to(fabric.device)
+    settings: dict[str, Any] = {name: getattr(recipe.probe, name) for name in ("lr", "momentum", "weight_decay", "standardize")}
+    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, **settings).to(fabric.device)
     start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
     if recipe.machine.compile:
         method.compile()

@@ -21,6 +21,7 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
+    train_subset: bool = False,
     probes: tuple[Literal["linear", "linear-sgd", "knn", "few-shot"], ...] = ("linear", "linear-sgd", "knn", "few-shot"),
     baselines: bool = True,
     dimensions: str = ":",
@@ -39,6 +40,8 @@ def evaluate(
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
+            A run with data.validation is scored on its validation images, unless --data or --test is given.
+        train_subset: train the probes on the images of the run's data.subset, instead of all training images.
         probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), knn, few-shot (two labels per class).
         baselines: also score raw pixels and the untrained backbone.
         dimensions: range of feature dimensions to score, e.g. :360 or 360: (not for raw pixels); evaluation.json is then not written.
@@ -65,6 +68,7 @@ def evaluate(
             read.images(loaded),
             train=train,
             test=test,
+            train_subset=train_subset,
             probes=probes,
             baselines=baselines,
             dimensions=selected,

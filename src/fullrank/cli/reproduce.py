@@ -1,9 +1,11 @@
 """`fullrank reproduce`: compute and draw figures of the papers, and check the papers' claims."""
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import tyro
 from rich.console import Console
@@ -12,8 +14,9 @@ from rich.text import Text
 
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call
-from fullrank.errors import UserError
-from fullrank.reproduce import FIGURES, Claim, Result, load_committed, load_figure, summarize_claims
+from fullrank.cli.heavy import heavy_imports
+from fullrank.errors import Interrupted, UserError, pick
+from fullrank.reproduce import FIGURES, Campaign, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank.reproduce import reproduce as compute
 from fullrank.reproduce.result import result_path, save_drawing
 from fullrank.terminal import stderr
@@ -25,9 +28,15 @@ def reproduce(
     name: tyro.conf.Positional[str | None] = None,
     /,
     *,
-    size: Literal["smoke", "small", "paper"] = "small",
+    size: str = "small",
     data: str | None = None,
     seed: int = 0,
+    seeds: int | None = None,
+    only: tuple[str, ...] = (),
+    parallel: int = 0,
+    runs: Path | None = None,
+    cell: str | None = None,
+    list: bool = False,
     out: Path = Path("reproduced"),
     overwrite: bool = False,
     redraw: bool = False,
@@ -37,30 +46,57 @@ def reproduce(
     Without a name, the command lists all figures with their claims and with the results that come with the library.
     With the name of a paper, existing figures are only drawn again, so an interrupted command can be repeated.
 
+    Some tables and figures are campaigns: lists of runs, each a run directory in RUNS/SIZE. The same command takes what is done and goes on
+    where it was stopped; the result is drawn from the runs that are done, also if some are missing.
+
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small takes minutes, paper uses the settings of the paper as far as the paper states them.
+        size: smoke takes seconds, small takes minutes (a campaign: hours), gpu is for one GPU (campaigns), paper uses the settings of the
+            paper as far as the paper states them.
         data: source URI of the images, for figures that use images; by default the source of the size's recipe, or the embedded digits.
-        seed: seed of all random numbers.
+        seed: seed of all random numbers of a figure that is no campaign.
+        seeds: number of seeds of a campaign.
+        only: methods of a campaign.
+        parallel: runs of a campaign at the same time; 0: one for each GPU, or one on a CPU, where several share the cores.
+        runs: folder of a campaign's runs; by default runs/PAPER.
+        cell: run one cell of a campaign: its number, counted from 0, or its name; for a cluster.
+        list: print the cells of a campaign, each with the command that runs it.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
         overwrite: replace existing files.
-        redraw: draw from the existing .json file, without computing.
+        redraw: draw from the existing .json file, or from the runs of a campaign that are done, without computing.
     """
     if name is None:
         list_figures(Console())
         return
     names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
+    options = CampaignOptions(size=size, data=data, seeds=seeds, only=only, parallel=parallel, runs=runs, out=out, overwrite=overwrite)
+    campaigns = [figure for figure in names if isinstance(load_figure(figure), Campaign)]
+    given = {"--seeds": seeds, "--only": only, "--parallel": parallel, "--runs": runs, "--cell": cell, "--list": list}
+    if not campaigns and (wrong := [flag for flag, value in given.items() if value]):
+        raise UserError(f"{name} is computed without run directories, so it has no {wrong[0]}; remove it")
+    if name in campaigns:
+        if seed:
+            raise UserError(f"{name} is a campaign of several seeds, but --seed is {seed}; give --seeds, their number")
+        if list or cell is not None:
+            list_or_run_cell(name, options, cell)
+            return
+    elif cell is not None or list:
+        raise UserError(f"--{'list' if list else 'cell'} needs one campaign, such as {(campaigns or ['frossl/table2'])[0]}, got {name}")
+    for figure in names:
+        pick(size, load_figure(figure).sizes, f"size of {figure}")
     images = {figure: load_figure(figure).images for figure in names}
     paths = {figure: (out / result_path(figure, size)).with_suffix(".json") for figure in names}
     if data is not None and not any(images.values()):
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
-    if name in paths and paths[name].exists() and not (overwrite or redraw):
+    if name in paths and name not in campaigns and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
     for figure, path in paths.items():
-        if redraw or (path.exists() and not overwrite):
+        if figure in campaigns:
+            reproduce_campaign(figure, options, redraw=redraw)
+        elif redraw or (path.exists() and not overwrite):
             result = Result.read(path)
             stderr().print(f"{figure}: drawn from {path}, computed with seed {result.seed}")
-            files = save_drawing(result, out)
+            show(result, save_drawing(result, out))
         else:
             if images[figure] and data is None:
                 stderr().print(f"{figure}: no --data given, so it uses the default images of this size; --data can be {images[figure]}")
@@ -70,9 +106,95 @@ def reproduce(
             ):
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
                 result.write(draft)
-            files = [path, *save_drawing(result, out)]
-        print_claims(result.claims, figure, Console())
-        stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")
+            show(result, [path, *save_drawing(result, out)])
+
+
+def show(result: Result, files: Sequence[Path]) -> None:
+    """Print the claims of a result and the files that were written."""
+    print_claims(result.claims, result.name, Console())
+    stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignOptions:
+    """The options of `fullrank reproduce` for a campaign."""
+
+    size: str
+    data: str | None
+    seeds: int | None
+    only: tuple[str, ...]
+    parallel: int
+    runs: Path | None
+    out: Path
+    overwrite: bool
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The arguments of the functions of `fullrank.reproduce.campaign`."""
+        return {"size": self.size, "data": self.data, "seeds": self.seeds, "only": self.only}
+
+
+def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> None:
+    """Run what is missing of a campaign, and draw what is done, also after an interruption.
+
+    Raises:
+        Interrupted: SIGINT, SIGTERM or SIGHUP; the runs have written checkpoints.
+        ProcessFailed: some runs have failed; the others are drawn.
+    """
+    with heavy_imports():
+        from fullrank.reproduce.campaign import collect_campaign, run_campaign
+        from fullrank.sweep import require_success
+    path = (options.out / result_path(name, options.size)).with_suffix(".json")
+    if redraw:
+        collected = collect_campaign(name, **options.plan, runs=options.runs)
+        result = collected if collected.rows["rows"] else Result.read(path)
+        save_campaign(result, path, options)
+        return
+    try:
+        result, rows = run_campaign(name, **options.plan, parallel=options.parallel, runs=options.runs, console=stderr())
+    except Interrupted:
+        result = collect_campaign(name, **options.plan, runs=options.runs)
+        if result.rows["rows"]:
+            save_campaign(result, path, options)
+        raise
+    if result.rows["rows"]:
+        save_campaign(result, path, options)
+    require_success(rows, "fullrank reproduce")
+
+
+def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
+    """Write rows, table and drawing of a campaign, and print its claims. A result with more runs is replaced only with --overwrite."""
+    from fullrank.reproduce.campaign import count_runs
+
+    done = len(result.rows["rows"])
+    if path.exists() and not options.overwrite and (before := len(Result.read(path).rows.get("rows", ()))) > done:
+        raise UserError(f"{path} has {before} runs, but --runs has {done}; give --overwrite, another --out, or the folder with all runs")
+    with atomic_write(path, overwrite=True) as draft:
+        result.write(draft)
+    files = [path, *save_drawing(result, options.out)]
+    campaign = load_figure(result.name)
+    if isinstance(campaign, Campaign) and campaign.markdown is not None:
+        table = campaign.markdown(result.rows)
+        files.append(path.with_suffix(".md"))
+        with atomic_write(files[-1], overwrite=True) as draft:
+            draft.write_text(f"{campaign.title}: {count_runs(result.rows)}\n\n{table}\n", encoding="utf-8")
+        print(table)
+    stderr().print(f"{result.name}: {count_runs(result.rows)}")
+    show(result, files)
+
+
+def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> None:
+    """Print the cells of a campaign, or run one of them in this process."""
+    with heavy_imports():
+        from fullrank.reproduce.campaign import campaign_plan, runs_folder
+        from fullrank.sweep.single import list_cells, run_single_cell
+    plan, folder = campaign_plan(name, **options.plan), runs_folder(name, options.size, options.runs)
+    if cell is not None:
+        run_single_cell(plan, folder, cell, stderr())
+        return
+    flags = [("--size", options.size), ("--data", options.data), ("--seeds", options.seeds), ("--runs", options.runs)]
+    command = ["fullrank", "reproduce", name, *(str(part) for flag, value in flags if value is not None for part in (flag, value))]
+    list_cells(plan, folder, shlex.join([*command, *(("--only", *options.only) if options.only else ())]))
 
 
 def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:

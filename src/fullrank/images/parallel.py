@@ -46,7 +46,7 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         multiprocessing_context=_multiprocessing_context(),
         generator=torch.Generator(),  # otherwise the loader draws a number from the global generator
     )
-    with nullcontext() if b"__main__" in pickled else _hidden_main():
+    with nullcontext() if b"__main__" in pickled else hidden_main():
         results = iter(loader)
     for result in results:
         if isinstance(result, UserError):
@@ -75,7 +75,7 @@ def _pickle(function: Any) -> bytes:
 
 
 @contextmanager
-def _hidden_main() -> Iterator[None]:
+def hidden_main() -> Iterator[None]:
     """Hide the path of the main module from `multiprocessing`, so that new processes do not run the user's script."""
     main = sys.modules["__main__"]
     hidden = {name: vars(main).pop(name) for name in ("__file__", "__spec__") if name in vars(main)}

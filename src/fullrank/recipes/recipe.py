@@ -97,10 +97,24 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
-    """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
+    """The online linear probe: a linear classifier that is trained along with the backbone, on the representations of the full-size views.
+
+    Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and standardised features, so
+    that one learning rate fits backbones of any scale. The online classifier of Skean et al. 2024 (table 3) is solo-learn's: plain
+    features, the optimizer of the backbone (LARS) with its schedule and weight decay, learning rate 0.1. `--probe.no-standardize
+    --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W` is this protocol with SGD in place of LARS.
+    """
 
     lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
+    momentum: Share = 0.9
+    """Momentum of the probe's SGD."""
+    weight_decay: Share = 0.0
+    """Weight decay of the probe's weights, not of its biases."""
+    standardize: bool = True
+    """Standardise the features by running statistics, so that their scale does not matter."""
+    schedule: Literal["constant", "backbone"] = "constant"
+    """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the peak `probe.lr`."""
     epochs: tuple[Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...] = ()
     """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after the end of the run
     are left out. Each score costs a forward pass of the backbone over the test images."""
@@ -196,6 +210,13 @@ class Recipe:
         if is_imported(self.method_builder):
             builder = builder_signature(self.method_builder, self.objective)
             object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
+
+    @property
+    def split_seed(self) -> int:
+        """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or `data.validation`, whose
+        images are the same for every run.
+        """
+        return 0 if self.data.subset or self.data.validation else self.seed
 
     @property
     def fingerprint(self) -> str:

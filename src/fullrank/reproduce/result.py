@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError, pick
-from fullrank.reproduce.figure import Claim, Rows, load_figure
+from fullrank.reproduce.figure import Campaign, Claim, Rows, load_figure
 from fullrank.reproduce.plotting import draw_with_caption
 
 if TYPE_CHECKING:
@@ -41,9 +41,12 @@ class Result:
         return load_figure(self.name).claims(self.rows)
 
     def draw(self) -> matplotlib.figure.Figure:
-        """Return the drawing, with the claims as its caption."""
+        """Return the drawing, with the claims as its caption, and the number of runs if some are missing."""
         figure = load_figure(self.name)
-        return draw_with_caption(figure.plot, self.rows, title=figure.title, lines=[claim.line() for claim in self.claims])
+        lines = [claim.line() for claim in self.claims]
+        if isinstance(figure, Campaign) and len(self.rows["rows"]) < self.rows["cells"]:
+            lines.insert(0, f"Partial: {len(self.rows['rows'])} of {self.rows['cells']} runs.")
+        return draw_with_caption(figure.plot, self.rows, title=figure.title, lines=lines)
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""
@@ -89,6 +92,8 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     from fullrank.run.environment import platform_info  # imported here: slow
 
     figure = load_figure(name)
+    if isinstance(figure, Campaign):
+        raise UserError(f"{name} is a campaign of runs; call fullrank.reproduce.run_campaign('{name}'), or fullrank reproduce {name}")
     settings = pick(size, figure.sizes, "size")
     if data is not None and not figure.images:
         raise UserError(f"{name} uses no images, but --data is {data}; omit --data")

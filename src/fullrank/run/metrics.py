@@ -100,15 +100,17 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """Return the numeric fields of a row by flat name, without step and epoch; {} for an alarm.
+    """Return the numeric fields of a row by flat name, without step and epoch; those of an online score below `online/`; {} for an alarm.
 
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
     """
     if isinstance(row, AlarmRow):
         return {}
-    values = _flatten(row_to_json(row))
-    return {name: float(value) for name, value in values if isinstance(value, int | float) and name not in ("step", "epoch")}
+    values = _flatten(row_to_json(row), "online/" if isinstance(row, OnlineRow) else "")
+    return {
+        name: float(value) for name, value in values if isinstance(value, int | float) and name.rpartition("/")[2] not in ("step", "epoch")
+    }
 
 
 class MetricsWriter:

@@ -16,7 +16,10 @@ from fullrank.training import list_checkpoints
 from fullrank.training.checkpoints import recover_checkpoints
 
 RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
-RUN_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json", "report.html")
+RUN_FILES = (
+    *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl"),
+    *("evaluation.json", "report.html", "row.json"),
+)
 RECIPE = "recipe.json"
 ASIDE, DISCARDED = ".replaced", ".discarded"
 

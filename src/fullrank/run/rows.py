@@ -1,6 +1,7 @@
 """The rows of a run's log as dataclasses.
 
-`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that are None are not written.
+`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that are None are not
+written.
 """
 
 from collections.abc import Mapping

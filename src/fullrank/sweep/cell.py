@@ -27,9 +27,26 @@ class EvaluationPlan:
     """Names in `fullrank.evaluation.PROBES`. Empty: nothing is evaluated after training."""
     transfer: tuple[PathText, ...] = ()
     """Sources of other labelled data sets, on which the same probes are trained and scored."""
+    all_images: bool = False
+    """Train the probes on all training images although the network was trained on `data.subset`. By default they are trained on the
+    images of the subset, and on other data sets on at most as many."""
 
     def __post_init__(self) -> None:
         validate(self, "evaluate.")
+
+    def covers(self, other: "EvaluationPlan") -> bool:
+        """Return whether everything in another plan is measured by this one.
+
+        >>> EvaluationPlan().covers(EvaluationPlan(probes=("knn",))), EvaluationPlan().covers(EvaluationPlan(transfer=("digits",)))
+        (True, False)
+        """
+        same = self.all_images == other.all_images
+        return same and set(self.probes) >= set(other.probes) and set(self.transfer) >= set(other.transfer)
+
+    def joined(self, other: "EvaluationPlan") -> "EvaluationPlan":
+        """Return the plan that measures what this one or the other measures."""
+        probes, transfer = (tuple(dict.fromkeys(a + b)) for a, b in ((self.probes, other.probes), (self.transfer, other.transfer)))
+        return EvaluationPlan(probes=probes, transfer=transfer, all_images=other.all_images)
 
 
 @dataclass(frozen=True)

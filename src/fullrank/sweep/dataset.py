@@ -3,17 +3,18 @@
 import hashlib
 import os
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from fullrank.images import Images, open_images
+from fullrank.images import Images, open_images, train_and_test
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.fingerprint import compared_indices
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import DataConfig
 
-KNOWN: dict[str, str] = {}
-"""Digest → name of a public data set."""
+KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
+"""Digest → name of a public data set, whole and without loss, in its original order, with the splits train and test."""
 
 
 def identify(data: DataConfig) -> tuple[str, str]:
@@ -30,18 +31,18 @@ def identify(data: DataConfig) -> tuple[str, str]:
     >>> identify(DataConfig(source="digits"))[0]
     'digits'
     """
-    digest = _digest(absolute_source(data.source), data)
+    digest = _digest(absolute_source(data.source), data.train, data.test, data.storage == "streaming", tuple(data.open_options.items()))
     name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
     return KNOWN.get(digest, name), digest
 
 
 @lru_cache(maxsize=16)
-def _digest(source: str, data: DataConfig) -> str:
-    state = hashlib.sha256(f"{data.train} {data.test}\0".encode())
-    if data.storage == "streaming":  # a stream has no random access
+def _digest(source: str, train: str | None, test: str | None, streaming: bool, options: tuple[tuple[str, Any], ...]) -> str:
+    state = hashlib.sha256(f"{train} {test}\0".encode())
+    if streaming:  # a stream has no random access
         state.update(source.encode())
         return state.hexdigest()[:12]
-    for name, images in sorted(open_images(source, **data.open_options).items()):
+    for name, images in sorted(open_images(source, **dict(options)).items()):
         state.update(f"{name} {len(images)}\0".encode())
         state.update(np.asarray(images.labels, dtype=np.int64).tobytes())
         for index in compared_indices(len(images)):
@@ -55,3 +56,28 @@ def _pixels(images: Images, index: int) -> bytes:
     except (ImageDecodeError, OSError, ValueError):
         return b"unreadable"
     return f"{pixels.shape} {pixels.dtype}\0".encode() + np.ascontiguousarray(pixels).tobytes()
+
+
+def count_training_images(data: DataConfig) -> int:
+    """Return how many images an epoch has, up to the rounding of a held-out fifth.
+
+    Raises:
+        UserError: there are fewer images than `data.subset`, or the source cannot be read.
+
+    >>> count_training_images(DataConfig(source="digits")), count_training_images(DataConfig(source="digits", subset=500))
+    (1438, 500)
+    """
+    return data.num_images if data.storage == "streaming" else _count(reading(data))
+
+
+@lru_cache(maxsize=64)
+def _count(data: DataConfig) -> int:
+    options: dict[str, Any] = {"validation": data.validation, "subset": data.subset, **data.open_options}
+    return len(train_and_test(data.source, train=data.train, test=data.test, **options).train)
+
+
+def reading(data: DataConfig) -> DataConfig:
+    """Return a config with only the fields that say which images a source holds and which of them are used, as a key of a cache."""
+    fields = ("source", "train", "test", "subset", "validation", "labels", "image_column", "label_column")
+    fields += ("follow_links", "max_pixels", "max_expansion")
+    return DataConfig(**{name: getattr(data, name) for name in fields})

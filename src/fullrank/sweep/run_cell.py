@@ -2,35 +2,32 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.judging import evaluate
 from fullrank.pretraining import pretrain
-from fullrank.recipes import DataConfig, code_names, read_recipe
+from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Cell
-from fullrank.sweep.dataset import identify
+from fullrank.sweep.dataset import count_training_images, identify
 from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row
 
-ENVIRONMENT = (
-    "fullrank",
-    "torch",
-    "torchvision",
-    "lightning",
-    "timm",
-    "numpy",
-    "python",
-    "platform",
-    "hardware",
-    "commit",
-    "code",
-    "processes",
-)
+PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
+ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 """The fields of environment.json that a row keeps."""
-PROBE_NAMES = {"linear (full batch)": "linear", "linear (SGD)": "linear-sgd", "kNN": "knn", "linear, 2 labels per class": "few-shot"}
+PROBE_NAMES = {
+    "linear (full batch)": "linear",
+    "linear (SGD)": "linear-sgd",
+    "linear (Adam)": "linear-imagenet",
+    "kNN": "knn",
+    "SVM": "svm",
+    "linear, 2 labels per class": "few-shot",
+}
 """Name of a probe in evaluation.json → its name on the command line, which a row uses."""
 
 
@@ -51,6 +48,11 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
     row = read_row(path)
     if row is not None and answers(row, cell, images):
         return row
+    if row is not None and row.is_done and (row.fingerprint, row.images) == (cell.recipe.fingerprint, images):
+        cell = replace(cell, evaluate=row.evaluate.joined(cell.evaluate))  # another sweep has measured something else
+        row = replace(row, evaluate=cell.evaluate, **evaluated(Run(path), cell, name, console))
+        write_row(path, row)
+        return row
     try:
         run = pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
     except UserError as error:
@@ -58,8 +60,11 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
             raise
         row = replace(new_row(cell, name, images), status="failed", diverged=True, error=str(error), **measured(Run(path)))
     else:
-        row = replace(new_row(cell, name, images), **measured(run), **evaluated(run, cell, name, console))
-    write_row(path, row)
+        row = replace(new_row(cell, name, images), **measured(run))
+        if rank() == 0:  # of the processes that a launcher has started
+            row = replace(row, **evaluated(run, cell, name, console))
+    if rank() == 0:
+        write_row(path, row)
     return row
 
 
@@ -86,12 +91,11 @@ def measured(run: Run) -> dict:
     spectrum = metrics.spectrum[-1] if metrics.spectrum else None
     ranks = {} if spectrum is None else {"backbone": spectrum.backbone.effective_rank, "projector": spectrum.projector.effective_rank}
     checkpoints = run.checkpoints
-    online = getattr(metrics, "online", ())
     return {
         "steps": last.step if last else 0,
         "epochs": last.epoch if last else 0.0,
         "seconds": float(environment.get("duration_seconds", 0.0)),
-        "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in online),
+        "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in metrics.online),
         "effective_rank": ranks,
         "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
         "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
@@ -103,9 +107,12 @@ def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
     if not cell.evaluate.probes:
         return {}
     scores, test_images = {}, 0
+    subset = 0 if cell.evaluate.all_images else cell.recipe.data.subset
     for source in (None, *cell.evaluate.transfer):
-        evaluation = evaluate(run.path, source, probes=cell.evaluate.probes, baselines=False, notify=console.print)
-        data = name if source is None else identify(DataConfig(source=source))[0]
+        other = None if source is None else DataConfig(source=source, subset=min(subset, count_training_images(DataConfig(source=source))))
+        options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
+        evaluation = evaluate(run.path, other, **options, notify=console.print)
+        data = name if other is None else identify(other)[0]
         found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
         scores[data] = {short_name(probe): accuracy for probe, accuracy in found.items()}
         test_images = test_images or evaluation.test_images
@@ -125,17 +132,3 @@ def short_name(probe: str) -> str:
 def has_diverged(run: Run) -> bool:
     """Return whether the last alarm of a run is that its loss, weights or embeddings were not finite."""
     return any(alarm.alarm == "not finite" for alarm in run.metrics.alarms)
-
-
-def check_folder(cell: Cell, folder: Path) -> None:
-    """Check that the run directory of a cell is free, or holds a run of the same recipe.
-
-    Raises:
-        UserError: it holds another run.
-    """
-    path = folder / cell.name
-    if is_run(path) and (path / "recipe.json").exists():
-        from fullrank.run.resume import resumed_recipe
-
-        read_recipe(path / "recipe.json")
-        resumed_recipe(path, cell.recipe)

@@ -1,0 +1,139 @@
+"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report of all runs."""
+
+import io
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fullrank.arguments import check_source
+from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.heavy import heavy_imports
+from fullrank.cli.pretrain_recipe import read_arguments
+from fullrank.cli.sweep_arguments import SweepArguments, SweepOptions, split_arguments
+from fullrank.errors import UserError, pick
+from fullrank.recipes import Recipe
+from fullrank.recipes.recipe import with_devices
+from fullrank.sweep.cell import EvaluationPlan, Setting
+from fullrank.terminal import stderr
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fullrank.sweep import Plan, Row
+
+USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
+
+Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure and one report.
+The same command goes on where it was stopped. A failed run does not end the others; the next call tries it again.
+
+  fullrank sweep digits --objective frossl vicreg --seeds 3                 six runs, compared over their seeds
+  fullrank sweep digits --optimizer.lr 1e-3 3e-3 --projector.widths 512,64 1024,64
+                                                                            a value with several numbers is joined by commas
+  fullrank sweep digits --objective frossl vicreg --optimizer.lr 1e-3 3e-3 --choose optimizer.lr --seeds 3
+                                                                            the learning rate is chosen on held-out training images
+  fullrank sweep digits --objective my_module:my_loss frossl --data photos  your own function, your own images
+  fullrank sweep digits --objective frossl vicreg --list                    the command of each run, for a cluster
+
+"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Parse and run, or list the cells, or run one cell."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        parse(SweepOptions, ["--help"], command="sweep RECIPE")
+        return
+    check_arguments(arguments, command="sweep")
+    if arguments[0].startswith("-"):
+        raise UserError(f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank sweep digits --seeds 3")
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(USAGE, end="")
+        parse(SweepOptions, ["--help"], command="sweep RECIPE")
+        return
+    console = stderr()
+    split = split_arguments(arguments[1:])
+    options = parse(SweepOptions, split.own, command="sweep")
+    for source in options.transfer:
+        check_source(source)
+    with heavy_imports():
+        from fullrank.sweep.grid import combinations
+        from fullrank.sweep.single import list_cells, run_single_cell
+    plan, name = read_plan(arguments[0], split, options, console)
+    folder = options.out or Path("sweeps") / name
+    command = shlex.join(["fullrank", "sweep", *_without(arguments, "--list", "--cell")])
+    if options.list:
+        list_cells(plan, folder, command)
+        return
+    if options.cell is not None:
+        run_single_cell(plan, folder, options.cell, console)
+        return
+    from fullrank.sweep import require_success, run_sweep
+    from fullrank.sweep.grid import seeds_of
+
+    axes = [f"{flag} {' | '.join(map(str, values))}" for flag, values in split.axes.items()]
+    seeds = seeds_of(options.seeds)
+    combos = len(combinations(split.axes))
+    console.print(f"grid: {' × '.join([*axes, 'seed ' + ' '.join(map(str, seeds))])}: {combos} × {len(seeds)} runs in {folder}")
+    rows = run_sweep(plan, folder, parallel=options.parallel, console=console)
+    print_results(rows, folder, name, console)
+    require_success(rows, command)
+
+
+def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console: "Console") -> "tuple[Plan, str]":
+    """Return the plan of the grid and the name of the recipe; what follows from the flags is printed once.
+
+    Raises:
+        UserError: a flag or a value is wrong.
+    """
+    from rich.console import Console
+
+    from fullrank.evaluation import PROBES
+    from fullrank.sweep.grid import grid_plan, seeds_of
+    from fullrank.sweep.sweeping import with_marks
+
+    lines: dict[str, None] = {}
+
+    def build(values: dict[str, Setting]) -> Recipe:
+        file = io.StringIO()
+        quiet = Console(file=file, markup=False, emoji=False, highlight=False, soft_wrap=True, width=400)
+        built, pretrain_options = read_arguments([recipe, *split.flags(values)], quiet)
+        lines.update(dict.fromkeys(file.getvalue().splitlines()))
+        if pretrain_options.devices is not None:
+            built = with_devices(built, pretrain_options.devices)
+        check_source(built.data.source)
+        return with_marks(built)
+
+    probes = () if options.probes == ("none",) else options.probes
+    for probe in probes:
+        pick(probe, PROBES, "probe")
+    evaluate = EvaluationPlan(probes=probes, transfer=options.transfer)
+    plan = grid_plan(split.axes, build, seeds=seeds_of(options.seeds), evaluate=evaluate, chosen=options.choose)
+    for line in lines:
+        console.print(line)
+    return plan, plan([])[0].recipe.name
+
+
+def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Console") -> None:
+    """Write the files of the result, and print the table."""
+    from rich.console import Console
+
+    from fullrank.sweep.results import write_results
+    from fullrank.sweep.tables import terminal_table
+
+    if not any(row.is_done for row in rows):
+        return
+    paths = write_results(rows, folder, f"sweep of {name}")
+    Console().print(terminal_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)"))
+    console.print(f"written: {', '.join(map(str, paths))}")
+
+
+def _without(arguments: Sequence[str], *flags: str) -> list[str]:
+    """Return the arguments without some flags and their values."""
+    kept, skipping = [], False
+    for argument in arguments:
+        if argument.startswith("--"):
+            skipping = argument.partition("=")[0] in flags
+        if not skipping:
+            kept.append(argument)
+    return kept

@@ -1,0 +1,97 @@
+"""Everything that can be wrong with the cells of a sweep, found before the first run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from fullrank.arguments import check_source
+from fullrank.errors import UserError, pick
+from fullrank.evaluation import PROBES
+from fullrank.evaluation.evaluate import why_not_scorable
+from fullrank.images import train_and_test
+from fullrank.recipes import DataConfig, Recipe, build_method, check, check_num_images, code_names, dry_run, import_code, to_dict
+from fullrank.run.directory import validate_output_dir
+from fullrank.run.replacement import is_run
+from fullrank.run.resume import resumed_recipe
+from fullrank.sweep.cell import Cell
+from fullrank.sweep.dataset import count_training_images, identify, reading
+from fullrank.sweep.row import read_row
+
+
+def check_cells(cells: Sequence[Cell], folder: Path) -> None:
+    """Check every cell: its recipe, images, labels and probes, and that its folder is free or holds its run. Nothing is written.
+
+    Raises:
+        UserError: something is wrong; the message names the cell if it is only one of several.
+    """
+    names: set[str] = set()
+    for cell in cells:
+        if cell.name in names:
+            raise UserError(f"two cells are called '{cell.name}', expected a name of its own for each; rename one")
+        names.add(cell.name)
+    for cell in cells:
+        try:
+            check_evaluation(cell)
+            _check_recipe(json.dumps(to_dict(without_numbers(cell.recipe))))
+            check_num_images(cell.recipe, count_training_images(cell.recipe.data))
+            check_folder(cell, folder)
+        except UserError as error:
+            raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
+
+
+def without_numbers(recipe: Recipe) -> Recipe:
+    """Return the recipe without what cannot make it invalid once its fields are valid: cells that differ only in these are checked once."""
+    return replace(recipe, name="recipe", seed=0, epochs=1, optimizer=type(recipe.optimizer)(), schedule=type(recipe.schedule)())
+
+
+@lru_cache(maxsize=4096)
+def _check_recipe(values: str) -> None:
+    from fullrank.recipes import from_dict
+
+    recipe = from_dict(json.loads(values))
+    recipe = import_code(recipe, code_names(recipe))  # the code was imported when the recipe was made; a recipe of JSON names it only
+    check(recipe)
+    dry_run(build_method(recipe), recipe)
+
+
+def check_evaluation(cell: Cell) -> None:
+    """Check the probes and the data sets on which a cell is evaluated.
+
+    Raises:
+        UserError: a probe is unknown, a source does not exist, or its images have no labels.
+    """
+    for probe in cell.evaluate.probes:
+        pick(probe, PROBES, "probe")
+    for source in cell.evaluate.transfer:
+        check_source(source)
+    if cell.evaluate.probes:
+        for data in (cell.recipe.data, *(DataConfig(source=source) for source in cell.evaluate.transfer)):
+            if reason := _why_not_scorable(reading(data)):
+                raise UserError(f"the sweep cannot be evaluated: {reason}, or give --probes none")
+
+
+@lru_cache(maxsize=64)
+def _why_not_scorable(data: DataConfig) -> str:
+    splits = train_and_test(data.source, train=data.train, test=data.test, **data.open_options)
+    return why_not_scorable(splits.train, splits.test)
+
+
+def check_folder(cell: Cell, folder: Path) -> None:
+    """Check that the run directory of a cell is free, or holds a run of the same recipe and images.
+
+    Raises:
+        UserError: it holds another run, or other files.
+    """
+    path = folder / cell.name
+    if not is_run(path):
+        validate_output_dir(path)
+        return
+    resumed_recipe(path, cell.recipe)
+    row, (name, images) = read_row(path), identify(cell.recipe.data)
+    if row is not None and row.images != images:
+        raise UserError(
+            f"{path} was trained on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({name} {images}); "
+            "give another --out, one for each data set"
+        )

@@ -1,0 +1,76 @@
+"""`fullrank sweep`: wrong flags, the list of cells, one cell as a job, and the collected result."""
+
+import json
+
+import pytest
+
+from fullrank.sweep import sweep
+
+TINY = ("--epochs", 1, "--backbone.name", "test_resnet", "--projector.widths", "32,16", "--data.subset", 256, "--batch_size", 64)
+TINY += ("--probes", "knn")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", 3], "the first argument must be a recipe or a path, got --seeds"),
+        (["digits", "--objective", "frossl", "vicregg"], "did you mean 'vicreg'"),
+        (["digits", "--optimizer.rate", 0.1, 0.2], "did you mean"),
+        (["digits", "--epochs", 1, "two"], "epochs"),
+        (["digits", "--seed", 1], "give --seeds"),
+        (["digits", "--seeds", 0], "expected the number of seeds"),
+        (["digits", "--probes", "knnn"], "unknown probe 'knnn'"),
+        (["digits", "--choose", "optimizer.lr"], "needs at least two values of --optimizer.lr"),
+        (["digits", "--cell", 7], "--cell 7 is neither a number from 0 to 0"),
+        (["digits", "--transfer", "no/such/folder"], "no file or folder"),
+        (["digitz", "--seeds", 2], "did you mean 'digits'"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_writes_nothing(refused, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused("sweep", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_shows_examples_and_options(fullrank):
+    status, out, _ = fullrank("sweep", "--help")
+    assert status == 0
+    assert "fullrank sweep digits --objective frossl vicreg" in out
+    assert "--choose" in out
+
+
+def test_cells_run_as_jobs_and_a_later_call_collects_them(fullrank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["sweep", "digits", "--objective", "frossl", "vicreg", *TINY, "--out", "out"]
+    status, out, _ = fullrank(*command, "--list")
+    assert status == 0
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [(number, state) for number, state, _ in lines] == [("0", "to run"), ("1", "to run")]
+    assert lines[1][2].endswith("--cell vicreg-seed0")
+    assert not (tmp_path / "out").exists()
+    for cell in (0, "vicreg-seed0"):
+        status, _, err = fullrank(*command, "--cell", cell)
+        assert status == 0
+        assert "done" in err
+    status, out, err = fullrank(*command)
+    assert status == 0
+    assert "cells to run" not in err  # nothing was left
+    assert "frossl" in out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"rows.jsonl", "table.md", "table.csv", "report.html", "frossl-seed0", "vicreg-seed0"}
+    rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
+    assert [row["settings"] for row in rows] == [{"objective": "frossl"}, {"objective": "vicreg"}]
+    assert all(row["train_images"] == 256 for row in rows)
+    assert [score["epoch"] for score in rows[0]["online"]] == [1.0]
+    assert (tmp_path / "out" / "accuracy.svg").exists()
+
+
+def test_a_sweep_in_python_chooses_on_validation_images(tmp_path):
+    small = {"epochs": 1, "backbone": "test_resnet", "projector": (16,), "data.subset": 256, "batch_size": 64}
+    result = sweep("digits", {"optimizer.lr": [1e-3, 1e-2]}, seeds=1, choose="optimizer.lr", probes=["knn"], out=tmp_path, **small)
+    stages = [(row.settings.get("stage", ""), row.seed) for row in result.rows]
+    assert stages == [("choice", 1), ("choice", 1), ("", 0)]
+    best = max(result.rows[:2], key=lambda row: row.score("knn") or 0.0)
+    assert [row.settings["optimizer.lr"] for row in result.final] == [best.settings["optimizer.lr"]]
+    assert result.rows[0].test_images == 144  # a tenth of the training images, not the 359 test images
+    assert "on held-out training images" in (tmp_path / "table.md").read_text()

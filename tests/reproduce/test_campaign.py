@@ -1,0 +1,134 @@
+"""Campaigns: runs are taken from their folder, partial results are drawn, and a result is not replaced by one with fewer runs."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from fullrank.cli import main
+from fullrank.errors import UserError
+from fullrank.plot_style import subplots
+from fullrank.recipes import Recipe, with_objective
+from fullrank.reproduce import Campaign, collect_campaign, run_campaign
+from fullrank.reproduce import figure as figure_module
+from fullrank.reproduce.campaign import require_one_digest
+from fullrank.reproduce.figure import paper_claim
+from fullrank.sweep import Cell, EvaluationPlan, Row
+
+METHODS = ("frossl", "vicreg")
+
+
+@dataclass(frozen=True)
+class Size:
+    recipe: Recipe
+    seeds: int = 1
+
+
+def plan(size, *, data=None, seeds=None, only=()):
+    def cells(rows):
+        return [
+            Cell(
+                f"{name}-seed{seed}",
+                replace(with_objective(size.recipe, name), seed=seed),
+                {"method": name},
+                EvaluationPlan(probes=("knn",)),
+            )
+            for name in only or METHODS
+            for seed in range(seeds or size.seeds)
+        ]
+
+    return cells
+
+
+def plot(rows):
+    figure, axes = subplots()
+    axes[0, 0].plot([row["scores"]["digits"]["knn"] for row in rows["rows"]])
+    return figure
+
+
+def evaluate_claims(rows):
+    methods = {row["settings"]["method"] for row in rows["rows"]}
+    return {"both methods were measured": paper_claim("2", str(len(methods)), True if len(methods) == 2 else None)}
+
+
+@pytest.fixture
+def toy(monkeypatch, small):
+    campaign = Campaign(
+        title="Table 0",
+        claim="both methods were measured",
+        sizes={"smoke": Size(replace(small, epochs=1, checkpoints=1))},
+        plan=plan,
+        plot=plot,
+        evaluate_claims=evaluate_claims,
+        methods=METHODS,
+        images="digits",
+        markdown=lambda rows: f"| {len(rows['rows'])} |",
+    )
+    module = ModuleType("fullrank.reproduce.toys.table")
+    module.FIGURE = campaign
+    monkeypatch.setitem(sys.modules, "fullrank.reproduce.toys", ModuleType("fullrank.reproduce.toys"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(figure_module, "FIGURES", ("toys/table",))
+    return "toys/table"
+
+
+def command(*arguments):
+    return main([str(argument) for argument in ("reproduce", *arguments)])
+
+
+def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = (toy, "--size", "smoke", "--out", "out")
+    assert command(*options, "--only", "vicreg") == 0
+    path = tmp_path / "out" / "toys" / "table-smoke.json"
+    assert len(json.loads(path.read_text())["rows"]["rows"]) == 1
+    partial = collect_campaign(toy, size="smoke")
+    assert (len(partial.rows["rows"]), partial.rows["cells"]) == (1, 2)
+    assert [claim.verdict for claim in partial.claims] == ["undecidable at this size"]
+    assert any("1 of 2 runs" in text.get_text() for text in partial.draw().texts)
+
+    result, rows = run_campaign(toy, size="smoke", console=Console(quiet=True))
+    assert [row.settings["method"] for row in rows] == ["frossl", "vicreg"]
+    assert result.rows["rows"][1] == json.loads(path.read_text())["rows"]["rows"][0]  # taken, not trained again
+    assert (result.data, result.seed) == ("digits", 0)
+    assert result.environment["commit"]
+    capsys.readouterr()
+    assert command(*options, "--redraw") == 0
+    assert "| 2 |" in capsys.readouterr().out
+    assert {file.name for file in path.parent.iterdir()} == {f"table-smoke.{suffix}" for suffix in ("json", "svg", "png", "md")}
+
+    assert command(*options, "--only", "vicreg") == 2  # two runs are not replaced by one
+    assert "has 2 runs, but --runs has 1" in capsys.readouterr().err
+    assert command(toy, "--size", "smoke", "--list") == 0
+    assert "1\tdone\tfullrank reproduce toys/table --size smoke --cell vicreg-seed0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--size", "huge"], "unknown size of toys/table 'huge'"),
+        (["--size", "smoke", "--only", "vicregg"], "unknown method of toys/table 'vicregg'"),
+        (["--size", "smoke", "--seed", "3"], "give --seeds"),
+        (["--size", "smoke", "--seeds", "0"], "expected the number of seeds"),
+        (["--size", "smoke", "--cell", "9"], "--cell 9 is neither a number from 0 to 1"),
+    ],
+)
+def test_a_wrong_option_of_a_campaign_is_an_error(toy, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert command(toy, *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_option_of_campaigns_is_an_error_for_a_figure_without_runs(capsys):
+    assert command("dynamics/theorem3", "--size", "smoke", "--seeds", "3") == 2
+    assert "has no --seeds" in capsys.readouterr().err
+
+
+def test_rows_of_other_images_under_one_name_are_refused():
+    row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data="CIFAR-10", images="a1")
+    with pytest.raises(UserError, match="runs of 'CIFAR-10' have different images"):
+        require_one_digest([row, replace(row, images="b2")])

@@ -1,0 +1,229 @@
+"""The engine: cells in processes, resumed, retried, shared by several callers, and stopped together."""
+
+import os
+import re
+import signal
+import threading
+import time
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fullrank.errors import Interrupted, ProcessFailed, UserError
+from fullrank.images.parallel import hidden_main
+from fullrank.recipes import DataConfig, import_function, with_objective
+from fullrank.run import Run
+from fullrank.sweep import Cell, EvaluationPlan, read_row, require_success, run_sweep
+from fullrank.sweep.dataset import identify
+from fullrank.sweep.executor import _start_server, slots_for
+from fullrank.sweep.folder import cell_lock, log_path
+from fullrank.sweep.single import list_cells, run_single_cell
+
+QUIET = Console(quiet=True)
+KNN = EvaluationPlan(probes=("knn",))
+FRAGILE = """
+from pathlib import Path
+from torch import Tensor
+
+CALLS = []
+
+def fragile(Z: Tensor, *, weight: float = 1.0):
+    CALLS.append(1)
+    if len(CALLS) > 12 and (Path(__file__).parent / "fail").exists():
+        raise RuntimeError("the cable was pulled")
+    return {"spread": -weight * Z.var(1).clamp(max=1).mean(), "invariance": (Z - Z.mean(0)).square().mean()}
+"""
+
+
+@pytest.fixture
+def tiny(small):
+    return replace(small, epochs=1, checkpoints=5, keep_checkpoints=2)
+
+
+def cells(recipe, count, evaluate=KNN):
+    return [Cell(f"seed{seed}", replace(recipe, seed=seed), {}, evaluate) for seed in range(count)]
+
+
+def trainings(folder, cell):
+    """Return how often a cell's process has begun to train."""
+    return len(re.findall(r"^cell .*, process", log_path(folder, cell).read_text(), re.M))
+
+
+def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, tmp_path):
+    output = StringIO()
+    rows = run_sweep(lambda rows: cells(tiny, 2), tmp_path, parallel=2, console=Console(file=output, width=200))
+    assert "2 of 2 cells to run, 22 steps; 2 at a time" in output.getvalue()
+    assert "[2/2]" in output.getvalue()
+    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [(0, "done", 11, "digits"), (1, "done", 11, "digits")]
+    assert all(0 < row.scores["digits"]["knn"] <= 1 and row.effective_rank["backbone"] > 1 and row.seconds > 0 for row in rows)
+    assert all(row.train_images == 1438 and row.test_images == 359 and row.environment["torch"] for row in rows)
+    assert Run(tmp_path / "seed0").evaluations[0].scores[0].accuracy == rows[0].score("knn")
+    again = run_sweep(lambda rows: cells(tiny, 2), tmp_path, console=QUIET)
+    assert again == rows
+    assert trainings(tmp_path, "seed0") == 1
+
+    more = EvaluationPlan(probes=("knn", "few-shot"))
+    with_more = run_sweep(lambda rows: cells(tiny, 1, more), tmp_path, console=QUIET)[0]  # only evaluates
+    assert with_more.score("few-shot")
+    assert (with_more.score("knn"), with_more.seconds) == (rows[0].score("knn"), rows[0].seconds)
+    assert run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=QUIET)[0] == with_more  # which has all that is asked for
+
+    with pytest.raises(UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*cell seed0"):
+        run_sweep(lambda rows: cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path, console=QUIET)
+
+
+def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp_path, monkeypatch):
+    (tmp_path / "fragile_objective.py").write_text(FRAGILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import_function("fragile_objective:fragile")
+    (tmp_path / "fail").touch()
+    folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=2, checkpoints=11)
+    plan = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
+    own, frossl = run_sweep(lambda rows: plan, folder, console=QUIET)
+    assert (own.status, frossl.status) == ("failed", "done")
+    assert "the cable was pulled" in own.error
+    with pytest.raises(ProcessFailed, match="1 of 2 cells failed"):
+        require_success([own, frossl], "fullrank sweep …")
+    assert read_row(folder / "own") is None
+    (tmp_path / "fail").unlink()
+    own, again = run_sweep(lambda rows: plan, folder, console=QUIET)
+    assert (own.status, own.steps) == ("done", 22)
+    assert again == frossl
+    assert "step 22/22" in log_path(folder, "own").read_text()
+    assert log_path(folder, "own").read_text().count("length: ") == 1  # the second call has resumed
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def during_training(folder, cell, action):
+    """Call `action` as soon as a cell has a checkpoint, from a thread."""
+
+    def act():
+        wait_for(lambda: Run(folder / cell).checkpoints)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def test_a_killed_process_is_a_failure_of_its_cell_and_resumes(tiny, tmp_path):
+    long = replace(tiny, epochs=20, checkpoints=200)
+
+    def kill():
+        os.kill(int(re.search(r"process (\d+)", log_path(tmp_path, "seed0").read_text())[1]), signal.SIGKILL)
+
+    thread = during_training(tmp_path, "seed0", kill)
+    (row,) = run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
+    thread.join()
+    assert row.status == "failed"
+    assert "SIGKILL" in row.error
+    with cell_lock(tmp_path, "seed0") as acquired:
+        assert acquired  # the lock has gone with the process
+
+
+def test_a_stopped_sweep_resumes_bit_for_bit(tiny, tmp_path):
+    long = replace(tiny, epochs=4, checkpoints=22)
+    thread = during_training(tmp_path, "seed0", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted, match="stopped: 0 of 1 cells are done") as stop:
+        run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
+    thread.join()
+    assert stop.value.signum == signal.SIGTERM
+    reached = Run(tmp_path / "seed0").checkpoint().step
+    assert 0 < reached < 44
+    (resumed,) = run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
+    (whole,) = run_sweep(lambda rows: cells(long, 1), tmp_path / "whole", console=QUIET)
+    same = {"seconds": 0.0, "environment": {}}
+    assert replace(resumed, **same) == replace(whole, **same)
+
+
+def test_two_callers_share_the_cells(tiny, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    import callers
+
+    work = cells(tiny, 2)
+    context = _start_server(slots_for(work))
+    ends = []
+    for _ in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=callers.call, args=(work, tmp_path, sender))
+        with hidden_main():
+            process.start()
+        ends.append((process, receiver))
+    for process, receiver in ends:
+        process.join()
+        assert receiver.recv() == [(f"seed{seed}", "done", "") for seed in range(2)]
+    trained = [log_path(tmp_path, f"seed{seed}").read_text().count("length: ") for seed in range(2)]
+    assert trained == [1, 1]
+
+
+def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
+    good = Cell("good", tiny, {}, KNN)
+    for bad, message in (
+        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 1438 training images"),
+        (Cell("bad", replace(tiny, views=(replace(tiny.views[0], count=1),)), {}, KNN), "at least 2"),
+        (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
+        (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
+        (Cell("good", tiny, {}, KNN), "two cells are called 'good'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run_sweep(lambda rows, bad=bad: [good, bad], tmp_path / "sweep", console=QUIET)
+    assert not (tmp_path / "sweep").exists()
+    (tmp_path / "sweep" / "good").mkdir(parents=True)
+    (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="already contains other files"):
+        run_sweep(lambda rows: [good], tmp_path / "sweep", console=QUIET)
+    with pytest.raises(UserError, match="expected the name of one folder"):
+        Cell("../up", tiny)
+
+
+def test_a_diverged_run_is_a_result(tiny, tmp_path):
+    wild = replace(tiny, optimizer=replace(tiny.optimizer, lr=1e6, weight_decay=1.0))
+    cell = Cell("wild", wild, {"optimizer.lr": 1e6}, KNN)
+    with pytest.raises(ProcessFailed, match="wild diverged"):
+        run_single_cell(lambda rows: [cell], tmp_path, "0", QUIET)
+    row = read_row(tmp_path / "wild")
+    assert row is not None
+    assert (row.status, row.diverged) == ("failed", True)
+    assert run_sweep(lambda rows: [cell], tmp_path, console=QUIET) == [row]  # not tried again
+
+
+def test_a_single_cell_is_found_by_number_or_name_and_is_not_run_twice(tiny, tmp_path, capsys):
+    plan = lambda rows: cells(tiny, 2)  # noqa: E731
+    with pytest.raises(UserError, match="--cell 2 is neither a number from 0 to 1"):
+        run_single_cell(plan, tmp_path, "2", QUIET)
+    (tmp_path / "logs").mkdir()
+    with cell_lock(tmp_path, "seed1"), pytest.raises(UserError, match="is being run by another process"):
+        run_single_cell(plan, tmp_path, "seed1", QUIET)
+    run_single_cell(plan, tmp_path, "1", QUIET)
+    before = (tmp_path / "seed1" / "row.json").stat().st_mtime_ns
+    run_single_cell(plan, tmp_path, "seed1", QUIET)
+    assert (tmp_path / "seed1" / "row.json").stat().st_mtime_ns == before
+    list_cells(plan, tmp_path, "fullrank sweep digits")
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["0", "to run", "fullrank sweep digits --cell seed0"], ["1", "done", "fullrank sweep digits --cell seed1"]]
+
+
+def test_a_data_set_is_known_by_its_pixels(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    pixels = [(label, rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for label in "ab" for _ in range(5)]
+    for folder, suffix in (("png", "png"), ("bmp", "bmp"), ("jpeg", "jpg")):
+        for number, (label, image) in enumerate(pixels):
+            path = tmp_path / folder / label / f"{number}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+    name, digest = identify(DataConfig(source=str(tmp_path / "png")))
+    assert name == "png"
+    assert identify(DataConfig(source=str(tmp_path / "bmp")))[1] == digest
+    assert identify(DataConfig(source=str(tmp_path / "jpeg")))[1] != digest

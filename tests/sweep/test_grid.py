@@ -1,0 +1,139 @@
+"""The grid of a sweep: combinations, names, seeds, and the two stages of a choice."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.cli.sweep_arguments import flag_arguments, is_flag, setting, split_arguments
+from fullrank.config import OptimizerConfig
+from fullrank.errors import UserError
+from fullrank.recipes import Recipe
+from fullrank.recipes.recipe import is_folder_name
+from fullrank.sweep import EvaluationPlan, Row
+from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
+
+NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
+TEXT = st.text("aAé.-_/:,= \\", min_size=1, max_size=8)
+VALUES = st.one_of(st.integers(-99, 99), st.floats(-10, 10), TEXT, st.booleans())
+AXES = st.dictionaries(st.sampled_from(NAMES), st.lists(VALUES, min_size=1, max_size=4, unique_by=repr), max_size=4)
+
+
+def build(values):
+    return Recipe(objective=values.get("objective", "frossl"), optimizer=OptimizerConfig(lr=values.get("optimizer.lr", 0.1)))
+
+
+@given(axes=AXES)
+def test_combinations_are_the_cartesian_product(axes):
+    found = combinations(axes)
+    assert len(found) == math.prod(len(values) for values in axes.values())
+    assert len({repr(each) for each in found}) == len(found)
+    assert all(set(each) == set(axes) and all(each[name] in axes[name] for name in axes) for each in found)
+
+
+@given(axes=AXES)
+def test_names_of_cells_are_different_folders_on_every_system(axes):
+    found = combinations(axes)
+    names = [f"{name}-seed0" if name else "seed0" for name in unique_names([cell_name(each, axes) for each in found], found)]
+    assert len({name.casefold() for name in names}) == len(names)
+    assert all(is_folder_name(name) for name in names)
+
+
+FLAGS = st.sampled_from(["--objective", "--optimizer.lr=0.1", "--seeds", "--x.no-y", "--seed"])
+
+
+@given(words=st.lists(st.one_of(FLAGS, TEXT), max_size=8))
+def test_any_arguments_are_split_or_refused(words):
+    try:
+        split = split_arguments(words)
+    except UserError:
+        return
+    assert all(len(values) > 1 for values in split.axes.values())
+    assert sum(map(len, split.axes.values())) <= len(words)
+    given_values = {*words, *(word.partition("=")[2] for word in words)}
+    assert all(set(split.texts[name].values()) <= given_values for name in split.axes)
+
+
+def test_flags_of_a_combination_are_those_of_pretrain():
+    split = split_arguments(["--objective", "vicreg", "frossl", "--projector.widths", "512,64", "64", "--epochs", "2", "--seeds", "0", "5"])
+    assert split.own == ("--seeds", "0", "5")
+    values = combinations(split.axes)[0]
+    assert values == {"objective": "vicreg", "projector.widths": "512,64"}
+    assert split.flags(values) == ["--epochs", "2", "--objective", "vicreg", "--projector.widths", "512", "64"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frossl"], "follows no flag"),
+        (["--seed", "3"], "give --seeds"),
+        (["--overwrite"], "a sweep takes what is done"),
+        (["--epochs", "2", "--epochs", "3"], "--epochs is given twice"),
+    ],
+)
+def test_wrong_flags_teach(arguments, message):
+    with pytest.raises(UserError, match=message):
+        split_arguments(arguments)
+
+
+def test_truth_values_and_negative_numbers_are_values():
+    assert flag_arguments("hyper.log", "True") == ["--hyper.log"]
+    assert flag_arguments("objective") == ["--objective"]
+    assert not is_flag("-0.5")
+    assert setting("-0.5") == -0.5
+    assert setting("inf") == "inf"
+
+
+def test_a_value_given_twice_and_equal_recipes_are_refused():
+    with pytest.raises(UserError, match="has a value twice"):
+        grid_plan({"objective": ["frossl", "frossl"]}, build)
+    with pytest.raises(UserError, match="are the same recipe"):
+        grid_plan({"epochs": [1, 2]}, build)  # this `build` ignores the epochs
+    with pytest.raises(UserError, match=r"--choose optimizer\.lr needs at least two values"):
+        grid_plan({"objective": ["frossl", "vicreg"]}, build, chosen="optimizer.lr")
+
+
+@pytest.mark.parametrize("seeds", [[0], [-1, 2], [1, 1], [], [True]])
+def test_wrong_seeds_are_refused(seeds):
+    with pytest.raises(UserError, match="seed"):
+        seeds_of(seeds)
+
+
+def score(cell, accuracy):
+    return Row(
+        cell=cell.name,
+        recipe="recipe",
+        objective=cell.recipe.objective,
+        seed=cell.recipe.seed,
+        status="done",
+        settings=dict(cell.settings),
+        data="digits",
+        scores={"digits": {"linear": accuracy}},
+    )
+
+
+def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again():
+    axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]}
+    plan = grid_plan(axes, build, seeds=(0, 1), evaluate=EvaluationPlan(), chosen="optimizer.lr")
+    choices = plan([])
+    assert len(choices) == 4
+    assert {cell.recipe.seed for cell in choices} == {2}
+    assert all(cell.recipe.data.validation == 0.1 and cell.settings[STAGE] == CHOICE for cell in choices)
+    accuracy = {("frossl", 0.1): 0.5, ("frossl", 0.3): 0.6, ("vicreg", 0.1): 0.7, ("vicreg", 0.3): 0.2}
+    rows = [score(cell, accuracy[cell.settings["objective"], cell.settings["optimizer.lr"]]) for cell in choices]
+    assert plan(rows[:3]) == choices  # nothing is chosen before all values are known
+    cells = plan(rows)
+    assert cells[:4] == choices
+    final = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation) for cell in cells[4:]]
+    assert final == [("frossl", 0.3, 0, 0.0), ("frossl", 0.3, 1, 0.0), ("vicreg", 0.1, 0, 0.0), ("vicreg", 0.1, 1, 0.0)]
+
+
+def test_a_diverged_value_is_not_chosen_and_a_failed_one_prevents_the_choice():
+    axes = {"optimizer.lr": [0.1, 0.3]}
+    plan = grid_plan(axes, build, evaluate=EvaluationPlan(), chosen="optimizer.lr")
+    slow, fast = plan([])
+    failed = replace(score(fast, 0.9), status="failed", scores={})
+    assert [cell.recipe.optimizer.lr for cell in plan([score(slow, 0.2), replace(failed, diverged=True)])[2:]] == [0.1]
+    assert plan([score(slow, 0.2), failed])[2:] == []

@@ -1,0 +1,77 @@
+"""Tables of a sweep: means and deviations over the seeds, paired comparisons, and data sets that do not mix."""
+
+import csv
+import io
+
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.sweep import OnlineScore, Row
+from fullrank.sweep.curves import accuracy_figure
+from fullrank.sweep.tables import columns_of as columns
+from fullrank.sweep.tables import comparisons, csv_table, group_rows, markdown_table, table_cells
+
+
+def row(objective, seed, accuracy, **changes):
+    values = {
+        "cell": f"{objective}-{seed}",
+        "recipe": "digits",
+        "objective": objective,
+        "seed": seed,
+        "status": "done",
+        "settings": {"objective": objective},
+        "data": "digits",
+        "images": "a1",
+        "scores": {"digits": {"linear": accuracy}},
+        "online": (OnlineScore(1.0, accuracy / 2), OnlineScore(2.0, accuracy)),
+        "seconds": 2.0,
+    }
+    return Row(**(values | changes))
+
+
+ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)] + [row("vicreg", seed, 0.7 + 0.011 * seed) for seed in range(3)]
+
+
+def test_the_table_has_mean_deviation_and_number_of_seeds():
+    titles, lines = table_cells(ROWS)
+    assert titles[:3] == ["objective", "online %", "linear %"]
+    assert [line[2] for line in lines] == ["81.0 ± 1.0 (3)", "71.1 ± 1.1 (3)"]
+    assert markdown_table(ROWS).count("\n") == 3
+
+
+def test_the_difference_to_the_best_is_paired_over_the_seeds():
+    linear = next(column for column in columns(ROWS) if column.title == "linear %")
+    texts = comparisons(group_rows(ROWS), linear)
+    assert texts[("objective", "frossl"),] == "best"
+    assert texts[("objective", "vicreg"),].startswith("worse (-9.9 ± 0.2")
+    noisy = [*ROWS[:3], row("vicreg", 0, 0.9), row("vicreg", 1, 0.6), row("vicreg", 2, 0.7)]
+    assert comparisons(group_rows(noisy), linear)[("objective", "vicreg"),].startswith("undecidable")
+
+
+def test_a_diverged_and_a_failed_run_are_counted_and_not_averaged():
+    rows = [*ROWS, row("vicreg", 3, 0.0, status="failed", diverged=True), row("vicreg", 4, 0.0, status="failed", error="killed")]
+    _, lines = table_cells(rows)
+    assert lines[1][2] == "71.1 ± 1.1 (3)"
+    assert lines[1][-1].endswith("1 diverged; 1 failed")
+
+
+def test_runs_of_different_images_never_stand_in_one_table():
+    other = row("vicreg", 4, 0.5, images="b2")
+    for function in (markdown_table, csv_table, accuracy_figure):
+        with pytest.raises(UserError, match=r"would mix the data sets digits \(a1\)|have the same images|digits"):
+            function([*ROWS, other])
+
+
+def test_csv_has_one_line_for_each_run_with_full_numbers():
+    lines = list(csv.DictReader(io.StringIO(csv_table(ROWS))))
+    assert len(lines) == 6
+    assert (lines[4]["objective"], lines[4]["seed"], float(lines[4]["linear"])) == ("vicreg", "1", 0.711)
+
+
+def test_the_figure_has_a_curve_for_each_combination():
+    figure = accuracy_figure(ROWS)
+    assert figure is not None
+    lines = figure.axes[0].lines
+    assert [line.get_label() for line in lines] == ["frossl", "vicreg"]
+    assert lines[0].get_ydata()[1] == pytest.approx(81.0)
+    assert accuracy_figure([row("frossl", 0, 0.5, online=())]) is None
