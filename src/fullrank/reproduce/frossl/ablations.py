@@ -93,8 +93,11 @@ class AblationSize:
     values: Mapping[str, tuple[int | float, ...]]
 
 
-def plan(size: AblationSize, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = ()) -> Plan:
+def plan(
+    size: AblationSize, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), transfer: Sequence[str] = ()
+) -> Plan:
     """Return the plan: the runs of the comparison that the ablations start from, then the changed ones. `only` names ablations."""
+    size = replace(size, comparison=replace(size.comparison, transfer=tuple(transfer) or size.comparison.transfer))
     names = [pick(name, dict.fromkeys((*ABLATIONS, LOGS), name), "ablation") for name in only] or [LOGS, *size.values]
     methods = {"frossl", *(("nologs",) if LOGS in names else ())}
     methods |= {method for name in names if name != LOGS and size.values.get(name) for method in ABLATIONS[name].methods}

@@ -48,7 +48,7 @@ class Size:
     """Sources of further labelled data sets, on which the same probes are scored."""
 
 
-def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = ()) -> Plan:
+def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), transfer: Sequence[str] = ()) -> Plan:
     """Return the plan of the runs: first those that choose the learning rates, then those that are compared.
 
     Args:
@@ -56,7 +56,9 @@ def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only:
         data: source of the images; by default that of the recipe.
         seeds: number of seeds; by default that of the size.
         only: names of methods; by default those of the size.
+        transfer: sources of other labelled data sets, on which the same probes are scored.
     """
+    size = replace(size, transfer=tuple(transfer) or size.transfer)
     methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
 
     def cells(rows: Sequence[Row]) -> list[Cell]:
