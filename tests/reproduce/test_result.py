@@ -61,7 +61,7 @@ def test_result_has_its_settings_and_environment():
     assert (result.name, result.size, result.seed, result.settings) == ("toys/one", "smoke", 1, {"n": 2})
     assert result.rows == {"x": [0.333333, 0.333333], "data": None}
     assert {"torch", "scipy", "matplotlib", "hardware", "commit", "command"} <= set(result.environment)
-    assert summarize_claims(result.claims) == "claims: 1 of 3 reproduced, 1 undecidable at this size; corrections: 1 of 1 reproduced"
+    assert summarize_claims(result.claims) == "claims: 1 of 3 borne out, 1 undecidable at this size; checks of the corrections: 1 of 1 borne out"
 
 
 def test_result_survives_writing_and_reading(tmp_path):
@@ -79,10 +79,10 @@ def test_caption_has_every_claim_with_its_verdict(tmp_path):
     paths = save_drawing(result, tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [f"toys/one-smoke.{end}" for end in ("svg", "png")]
     text = paths[0].read_text()
-    assert "✓ Claim reproduced: x is a third" in text
-    assert "✗ Claim not reproduced: x is a seventh" in text
-    assert "? Claim undecidable at this size: x is a ninth" in text
-    assert "✓ Correction reproduced: x is seed / 3" in text
+    assert "✓ Claim, borne out: x is a third" in text
+    assert "✗ Claim, not borne out: x is a seventh" in text
+    assert "? Claim, undecidable at this size: x is a ninth" in text
+    assert "✓ Check of a correction, borne out: x is seed / 3" in text
     assert paths[1].read_bytes().startswith(b"\x89PNG")
 
 

@@ -18,6 +18,7 @@ from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import Interrupted, UserError, pick
 from fullrank.reproduce import FIGURES, Campaign, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank.reproduce import reproduce as compute
+from fullrank.reproduce.figure import LABELS
 from fullrank.reproduce.result import result_path, save_drawing
 from fullrank.terminal import stderr
 
@@ -33,6 +34,7 @@ def reproduce(
     seed: int = 0,
     seeds: int | None = None,
     only: tuple[str, ...] = (),
+    transfer: tuple[str, ...] = (),
     parallel: int = 0,
     runs: Path | None = None,
     cell: str | None = None,
@@ -57,6 +59,7 @@ def reproduce(
         seed: seed of all random numbers of a figure that is no campaign.
         seeds: number of seeds of a campaign.
         only: methods of a campaign.
+        transfer: sources of other labelled images, on which a campaign scores the same probes: path/to/mnist.
         parallel: runs of a campaign at the same time; 0: one for each GPU, or one on a CPU, where several share the cores.
         runs: folder of a campaign's runs; by default runs/PAPER.
         cell: run one cell of a campaign: its number, counted from 0, or its name; for a cluster.
@@ -69,9 +72,19 @@ def reproduce(
         list_figures(Console())
         return
     names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
-    options = CampaignOptions(size=size, data=data, seeds=seeds, only=only, parallel=parallel, runs=runs, out=out, overwrite=overwrite)
+    options = CampaignOptions(
+        size=size, data=data, seeds=seeds, only=only, transfer=transfer, parallel=parallel, runs=runs, out=out, overwrite=overwrite
+    )
     campaigns = [figure for figure in names if isinstance(load_figure(figure), Campaign)]
-    given = {"--seeds": seeds, "--only": only, "--parallel": parallel, "--runs": runs, "--cell": cell, "--list": list}
+    given = {
+        "--seeds": seeds,
+        "--only": only,
+        "--transfer": transfer,
+        "--parallel": parallel,
+        "--runs": runs,
+        "--cell": cell,
+        "--list": list,
+    }
     if not campaigns and (wrong := [flag for flag, value in given.items() if value]):
         raise UserError(f"{name} is computed without run directories, so it has no {wrong[0]}; remove it")
     if name in campaigns:
@@ -123,6 +136,7 @@ class CampaignOptions:
     data: str | None
     seeds: int | None
     only: tuple[str, ...]
+    transfer: tuple[str, ...]
     parallel: int
     runs: Path | None
     out: Path
@@ -131,7 +145,7 @@ class CampaignOptions:
     @property
     def plan(self) -> dict[str, Any]:
         """The arguments of the functions of `fullrank.reproduce.campaign`."""
-        return {"size": self.size, "data": self.data, "seeds": self.seeds, "only": self.only}
+        return {"size": self.size, "data": self.data, "seeds": self.seeds, "only": self.only, "transfer": self.transfer}
 
 
 def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> None:
@@ -194,7 +208,8 @@ def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> N
         return
     flags = [("--size", options.size), ("--data", options.data), ("--seeds", options.seeds), ("--runs", options.runs)]
     command = ["fullrank", "reproduce", name, *(str(part) for flag, value in flags if value is not None for part in (flag, value))]
-    list_cells(plan, folder, shlex.join([*command, *(("--only", *options.only) if options.only else ())]))
+    several = [("--only", options.only), ("--transfer", options.transfer)]
+    list_cells(plan, folder, shlex.join([*command, *(word for flag, values in several if values for word in (flag, *values))]))
 
 
 def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
@@ -203,7 +218,7 @@ def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
     for column in ("", "verdict", "claim", "expected", "measured"):
         table.add_column(column)
     for claim in claims:
-        kind = Text(claim.verdict if claim.kind == "claim" else f"{claim.kind} {claim.verdict}", style="dim")
+        kind = Text(claim.verdict if claim.kind == "claim" else f"{LABELS[claim.kind]}: {claim.verdict}", style="dim")
         table.add_row(Text(claim.mark, COLORS[claim.mark]), kind, Text(claim.statement), Text(claim.expected), Text(claim.measured))
     console.print(table)
 
@@ -213,7 +228,7 @@ def list_figures(console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("figure", no_wrap=True)
     table.add_column("the paper's main claim")
-    table.add_column("reproduced")
+    table.add_column("verdicts at size small")
     table.add_column("time", justify="right", no_wrap=True)
     for name in FIGURES:
         result = load_committed(name)
@@ -221,8 +236,8 @@ def list_figures(console: Console) -> None:
         table.add_row(Text(name), Text(load_figure(name).claim), Text(summary), seconds)
     console.print(table)
     console.print(
-        "claims are statements of the paper (from memory: its text was not at hand); "
-        "corrections are our statements, from derivations or control experiments (docs/derivations)"
+        "claims are statements of the paper (recalled claims: its text was not at hand); checks of the corrections are about our own "
+        "statements, from derivations or control experiments (docs/derivations)"
     )
     console.print("to compute one figure: fullrank reproduce frossl/fig2 --size smoke")
 

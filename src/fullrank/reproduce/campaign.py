@@ -26,7 +26,9 @@ def load_campaign(name: str) -> Campaign:
     return campaign
 
 
-def campaign_plan(name: str, size: str, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = ()) -> Plan:
+def campaign_plan(
+    name: str, size: str, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), transfer: Sequence[str] = ()
+) -> Plan:
     """Return the plan of a campaign at one size.
 
     Args:
@@ -35,6 +37,7 @@ def campaign_plan(name: str, size: str, *, data: str | None = None, seeds: int |
         data: source of the images; None: those of the size.
         seeds: number of seeds; None: those of the size.
         only: names of methods; empty: all of the size.
+        transfer: sources of other labelled images, on which the same probes are scored.
 
     Raises:
         UserError: an argument is wrong.
@@ -47,7 +50,8 @@ def campaign_plan(name: str, size: str, *, data: str | None = None, seeds: int |
         raise UserError(f"--seeds is {seeds!r}, expected the number of seeds, from 1 to 1000")
     for method in only:
         pick(method, dict.fromkeys(campaign.methods), f"method of {name}")
-    return campaign.plan(settings, data=data, seeds=seeds, only=tuple(only))
+    more = {"transfer": tuple(transfer)} if transfer else {}
+    return campaign.plan(settings, data=data, seeds=seeds, only=tuple(only), **more)
 
 
 def runs_folder(name: str, size: str, runs: Path | None = None) -> Path:
@@ -66,6 +70,7 @@ def run_campaign(
     data: str | None = None,
     seeds: int | None = None,
     only: Sequence[str] = (),
+    transfer: Sequence[str] = (),
     parallel: int = 0,
     runs: Path | None = None,
     console: Console | None = None,
@@ -78,6 +83,7 @@ def run_campaign(
         data: source of the images; None: those of the size.
         seeds: number of seeds; None: those of the size.
         only: names of methods; empty: all of the size.
+        transfer: sources of other labelled images, on which the same probes are scored.
         parallel: number of runs at the same time; 0: one for each GPU, or one on a CPU.
         runs: folder of the runs; None: runs/PAPER.
         console: where to print.
@@ -86,16 +92,23 @@ def run_campaign(
         UserError: an argument is wrong.
         Interrupted: the runs have stopped with checkpoints; `collect_campaign` returns what is done.
     """
-    plan = campaign_plan(name, size, data=data, seeds=seeds, only=only)
+    plan = campaign_plan(name, size, data=data, seeds=seeds, only=only, transfer=transfer)
     rows = run_sweep(plan, runs_folder(name, size, runs), parallel=parallel, console=console)
     return campaign_result(name, size, rows, len(rows)), rows
 
 
 def collect_campaign(
-    name: str, *, size: str = "small", data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), runs: Path | None = None
+    name: str,
+    *,
+    size: str = "small",
+    data: str | None = None,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    transfer: Sequence[str] = (),
+    runs: Path | None = None,
 ) -> Result:
     """Return the result of the rows that exist, without running anything; the arguments are those of `run_campaign`."""
-    plan = campaign_plan(name, size, data=data, seeds=seeds, only=only)
+    plan = campaign_plan(name, size, data=data, seeds=seeds, only=only, transfer=transfer)
     rows, cells = collect_rows(plan, runs_folder(name, size, runs))
     return campaign_result(name, size, rows, len(cells))
 

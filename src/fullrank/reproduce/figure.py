@@ -18,7 +18,8 @@ MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
 """The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
 Kind = Literal["claim", "claim from memory", "correction"]
-PLURALS = {"claim": "claims", "claim from memory": "claims from memory", "correction": "corrections"}
+LABELS: dict[Kind, str] = {"claim": "claim", "claim from memory": "recalled claim", "correction": "check of a correction"}
+PLURALS: dict[Kind, str] = {"claim": "claims", "claim from memory": "recalled claims", "correction": "checks of the corrections"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Claim:
     """A statement of a paper, or our correction of it, with what was expected and what was measured.
 
     >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
-    '✓ Claim reproduced: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
+    '✓ Claim, borne out: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
@@ -37,13 +38,13 @@ class Claim:
     holds: bool | None
     """None: undecidable, because the runs are too few or too short."""
     kind: Kind = "claim"
-    """claim: a statement of the paper's text. claim from memory: a statement of a paper whose text we did not have at hand.
-    correction: our statement, from a derivation or a control, on a point on which the paper is silent or misprinted."""
+    """claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose text we did not have at hand.
+    correction: a check of our own statement, from a derivation or a control, on a point on which the paper is silent or misprinted."""
 
     @property
     def verdict(self) -> str:
-        """One of reproduced, not reproduced, undecidable at this size."""
-        return "undecidable at this size" if self.holds is None else "reproduced" if self.holds else "not reproduced"
+        """One of borne out, not borne out, undecidable at this size."""
+        return "undecidable at this size" if self.holds is None else "borne out" if self.holds else "not borne out"
 
     @property
     def mark(self) -> str:
@@ -53,7 +54,8 @@ class Claim:
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
         return (
-            f"{self.mark} {self.kind.capitalize()} {self.verdict}: {self.statement} (expected: {self.expected}; measured: {self.measured})"
+            f"{self.mark} {LABELS[self.kind].capitalize()}, {self.verdict}: {self.statement} "
+            f"(expected: {self.expected}; measured: {self.measured})"
         )
 
 
@@ -82,19 +84,19 @@ def our_correction(expected: str, measured: str, holds: bool | None) -> ClaimRes
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
-    """Return how many claims are reproduced: those of the paper's text, those from memory, and our corrections, counted apart.
+    """Return how many claims are borne out: those of the paper's text, those that we recall, and the checks of our corrections, apart.
 
     >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
     >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, kind="correction")
     >>> summarize_claims([one]), summarize_claims([one, two])
-    ('claims: 0 of 1 reproduced', 'claims: 0 of 1 reproduced; corrections: 1 of 1 reproduced')
+    ('claims: 0 of 1 borne out', 'claims: 0 of 1 borne out; checks of the corrections: 1 of 1 borne out')
     """
     parts = []
     for kind, plural in PLURALS.items():
         holds = [claim.holds for claim in claims if claim.kind == kind]
         if holds:
             undecidable = f", {n} undecidable at this size" if (n := holds.count(None)) else ""
-            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} reproduced{undecidable}")
+            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} borne out{undecidable}")
     return "; ".join(parts)
 
 
@@ -152,6 +154,11 @@ class Campaign:
 FIGURES = (
     "frossl/fig2",
     "frossl/fig3",
+    "frossl/table2",
+    "frossl/table3",
+    "frossl/fig4",
+    "frossl/ablations",
+    "frossl/cost",
     "stepwise/steps",
     "dynamics/fig1",
     "dynamics/fig2",

@@ -1,13 +1,13 @@
 """Claims about training, judged over a few seeds: the paired 95 % confidence interval decides.
 
-Runs are paired by their seed: both have the same initial weights, the same order of images and the same views. A comparison is reproduced
-if the whole 95 % interval of the mean difference agrees with the claim, not reproduced if none of the interval does, and otherwise
+Runs are paired by their seed: both have the same initial weights, the same order of images and the same views. A comparison is borne out
+if the whole 95 % interval of the mean difference agrees with the claim, not borne out if none of the interval does, and otherwise
 undecidable at this size. The interval is that of Student's paired t-test.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fullrank.reproduce.figure import ClaimResult, paper_claim
@@ -32,7 +32,11 @@ class PairedDifference:
 
     def is_positive(self) -> bool | None:
         """Return whether the difference is positive; None if the interval contains 0."""
-        return None if abs(self.mean) <= self.half_width else self.mean > 0
+        return self.exceeds(0.0)
+
+    def exceeds(self, bound: float) -> bool | None:
+        """Return whether the difference is above `bound`; None if the interval contains it."""
+        return None if abs(self.mean - bound) <= self.half_width else self.mean > bound
 
     def is_within(self, bound: float) -> bool | None:
         """Return whether the interval lies inside ±`bound` (True) or outside (False); None if it lies in both."""
@@ -58,6 +62,16 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> PairedDifferenc
     """
     gaps = [x - y for x, y in zip(a, b, strict=True)]
     return PairedDifference(statistics.fmean(gaps), statistics.stdev(gaps) if len(gaps) > 1 else None, len(gaps))
+
+
+def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference | None:
+    """Return the difference a − b over the seeds that both have; None without such a seed.
+
+    >>> paired_by_seed({0: 3.0, 1: 4.0, 2: 9.0}, {0: 1.0, 1: 2.0})
+    PairedDifference(mean=2.0, sd=0.0, n=2)
+    """
+    seeds = sorted(set(a) & set(b))
+    return paired_difference([a[seed] for seed in seeds], [b[seed] for seed in seeds]) if seeds else None
 
 
 def check_higher(a: Sequence[float], b: Sequence[float], *, unit: str = " points", scale: float = 100.0, paper: str = "") -> ClaimResult:

@@ -1,0 +1,241 @@
+"""The runs that Tables 2 and 3 and Fig. 4 share: each method at its best learning rate, with several seeds.
+
+In a common recipe (sizes smoke, mnist and small), the learning rate of each method is chosen from one grid, by a linear probe on validation
+images that are held out of the training images, with a seed that is not used again. The runs that are compared are trained on all training
+images and scored on the test images. Under published recipes (sizes gpu and paper) the learning rate is the published one.
+
+The runs of the tables and figures of one size have the same names, so a run is trained once.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from fullrank.errors import pick
+from fullrank.recipes import ProbeConfig, Recipe
+from fullrank.reproduce.figure import Rows
+from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_recipe
+from fullrank.reproduce.seeds import PairedDifference, paired_by_seed
+from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
+
+RATE = "optimizer.lr"
+CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
+VALIDATION = 0.1  # share of the training images that the choice is made on
+EARLY = 30.0  # the paper's "first 30 epochs"
+PROBES = ("linear-sgd", "linear-imagenet", "linear")
+"""The probes that tables compare, the paper's protocol first; a table shows the first that was measured."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained and how it is evaluated."""
+
+    recipe: Recipe
+    """FroSSL's recipe, of which the other methods' are made, or which names the data set whose published recipes are taken."""
+    seeds: int
+    marks: tuple[float, ...]
+    """Epochs at which the online classifier is scored."""
+    rates: tuple[float, ...] = ()
+    """The grid of learning rates. Empty: each method has its published recipe."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """Method → number of epochs, if it is not that of `recipe`."""
+    same_recipe: bool = False
+    """Without a grid: all methods have `recipe`, with its learning rate."""
+    methods: tuple[str, ...] = tuple(CONTENDERS)
+    probes: tuple[str, ...] = ("linear", "knn")
+    transfer: tuple[str, ...] = ()
+    """Sources of further labelled data sets, on which the same probes are scored."""
+
+
+def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), transfer: Sequence[str] = ()) -> Plan:
+    """Return the plan of the runs: first those that choose the learning rates, then those that are compared.
+
+    Args:
+        size: the size.
+        data: source of the images; by default that of the recipe.
+        seeds: number of seeds; by default that of the size.
+        only: names of methods; by default those of the size.
+        transfer: sources of other labelled data sets, on which the same probes are scored.
+    """
+    size = replace(size, transfer=tuple(transfer) or size.transfer)
+    methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
+
+    def cells(rows: Sequence[Row]) -> list[Cell]:
+        rates = chosen_rates(rows, size.rates)
+        found = [choice_cell(size, name, rate, data) for name in methods for rate in size.rates]
+        for name in methods:
+            if not size.rates or name in rates:
+                found += [compared_cell(size, name, rates.get(name), seed, data) for seed in range(seeds or size.seeds)]
+        return found
+
+    return cells
+
+
+def choice_cell(size: Size, name: str, rate: float, data: str | None) -> Cell:
+    """Return the cell that measures a learning rate on the validation images."""
+    recipe = make_recipe(size, name, rate=rate, seed=CHOICE_SEED, data=data)
+    recipe = replace(recipe, data=replace(recipe.data, validation=VALIDATION), probe=ProbeConfig())
+    settings = {"method": name, RATE: rate, "stage": "choice"}
+    return Cell(cell_name(size, name, recipe, "choice"), recipe, settings, EvaluationPlan(probes=("linear",)))
+
+
+def compared_cell(size: Size, name: str, rate: float | None, seed: int, data: str | None) -> Cell:
+    """Return the cell of a run that is compared; `rate` None is the published learning rate."""
+    recipe = make_recipe(size, name, rate=rate, seed=seed, data=data)
+    settings = {"method": name, RATE: recipe.optimizer.lr, "stage": "compared"}
+    plan = EvaluationPlan(probes=size.probes, transfer=size.transfer)
+    return Cell(cell_name(size, name, recipe, f"seed{seed}"), recipe, settings, plan)
+
+
+def cell_name(size: Size, name: str, recipe: Recipe, *others: str) -> str:
+    """Return a name that no other run in the folder of a size has, whichever table or figure it is for.
+
+    >>> cell_name(Size(Recipe(name="digits"), seeds=1, marks=()), "byol", Recipe(epochs=9), "seed0")
+    'digits-byol-9epochs-lr0.3-seed0'
+    """
+    return "-".join((size.recipe.name, name, f"{recipe.epochs}epochs", f"lr{recipe.optimizer.lr:g}", *others))
+
+
+def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: str | None) -> Recipe:
+    """Return the recipe of one run."""
+    epochs = size.epochs.get(name, size.recipe.epochs)
+    common = size.same_recipe or size.rates
+    recipe = common_recipe(replace(size.recipe, epochs=epochs), name) if common else own_recipe(size.recipe, name, epochs)
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr if rate is None else rate),
+        data=replace(recipe.data, source=data or recipe.data.source),
+        probe=replace(recipe.probe, epochs=tuple(mark for mark in size.marks if mark <= epochs)),
+        seed=seed,
+    )
+
+
+def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float]:
+    """Return the best learning rate of each method whose choice is complete: every rate of the grid has a row."""
+    choices = [row for row in rows if row.settings.get("stage") == "choice"]
+    complete = {name for name in CONTENDERS if {row.settings[RATE] for row in choices if row.settings["method"] == name} >= set(rates)}
+    found = choose(choices, RATE, ["method"], lambda row: row.score("linear"))
+    return {str(name): float(rate) for (name,), rate in found.items() if name in complete}
+
+
+# Reading the rows.
+
+Runs = Mapping[str, Mapping[int, Row]]
+"""Method → seed → row, of the runs that are compared and are done."""
+Values = Mapping[str, Mapping[int, float]]
+"""Method → seed → a number of the run."""
+
+
+def read_rows(rows: Rows) -> list[Row]:
+    """Return the rows of a result, without their environment."""
+    return [Row.from_json(row) for row in rows["rows"]]
+
+
+def read_runs(rows: Rows) -> Runs:
+    """Return the runs that are compared, in the order of the tables."""
+    return runs_of(read_rows(rows))
+
+
+def runs_of(rows: Sequence[Row]) -> Runs:
+    """Return the runs that are compared, in the order of the tables."""
+    found: dict[str, dict[int, Row]] = {name: {} for name in CONTENDERS}
+    for row in rows:
+        if row.settings.get("stage") == "compared" and row.is_done:
+            found[row.settings["method"]][row.seed] = row
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def failures(rows: Rows) -> dict[str, str]:
+    """Return why no run of a method is compared, for the methods of which none is."""
+    every = read_rows(rows)
+    found, errors = runs_of(every), {}
+    for row in every:
+        if row.settings["method"] not in found and row.error:
+            errors[row.settings["method"]] = "diverged" if row.diverged else row.error
+    return errors
+
+
+def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:
+    """Return a number of each run that has it."""
+    found = {name: {seed: number for seed, row in by_seed.items() if (number := value(row)) is not None} for name, by_seed in runs.items()}
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def probe_accuracy(row: Row) -> float | None:
+    """Return the accuracy of the final linear probe: that of the paper's protocol if it was measured."""
+    return next((score for probe in PROBES if (score := row.score(probe)) is not None), None)
+
+
+def online_accuracy(mark: float) -> Callable[[Row], float | None]:
+    """Return a function that returns the accuracy of the online classifier of a run at an epoch."""
+    return lambda row: next((score.accuracy for score in row.online if abs(score.epoch - mark) < 1e-6), None)
+
+
+def marks_of(runs: Runs) -> list[float]:
+    """Return the epochs at which any online classifier was scored."""
+    return sorted({score.epoch for by_seed in runs.values() for row in by_seed.values() for score in row.online})
+
+
+def early_end(runs: Runs) -> float:
+    """Return the end of the early phase: 30 epochs as in the paper, or half of the run if that is less."""
+    epochs = [row.epochs for by_seed in runs.values() for row in by_seed.values()]
+    return min([EARLY, *(each / 2 for each in epochs)])
+
+
+def early_area(row: Row, end: float) -> float | None:
+    """Return the area under the accuracy-epoch curve of the online classifier up to the epoch `end`, divided by the length of the span.
+
+    The trapezoid rule over the marks up to `end`, from the first mark: a mean accuracy, 1 at best. None with fewer than two marks.
+
+    >>> from fullrank.sweep import OnlineScore
+    >>> online = (OnlineScore(1, 0.2), OnlineScore(3, 0.4), OnlineScore(9, 0.9))
+    >>> round(early_area(Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", online=online), 5), 3)
+    0.3
+    """
+    points = [(score.epoch, score.accuracy) for score in row.online if score.epoch <= end + 1e-6]
+    if len(points) < 2:
+        return None
+    areas = [(right - left) * (a + b) / 2 for (left, a), (right, b) in pairwise(points)]
+    return sum(areas) / (points[-1][0] - points[0][0])
+
+
+def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | None:
+    """Return the paired difference a − b over the seeds that both have; None without such a seed, or if their runs differ in length."""
+    if not {a, b} <= set(values):
+        return None
+    lengths = {(row.epochs, row.train_images) for name in (a, b) for row in runs[name].values()}
+    return paired_by_seed(values[a], values[b]) if len(lengths) == 1 else None
+
+
+def describe_runs(runs: Runs) -> str:
+    """Return the data set, the number of images and of epochs of the runs as text, for captions and "expected" columns."""
+    rows = [row for by_seed in runs.values() for row in by_seed.values()]
+    if not rows:
+        return "no runs yet"
+    images, epochs = ({f"{row.train_images:g}" for row in rows}, {f"{row.epochs:g}" for row in rows})
+    datasets = {row.data for row in rows}
+    return f"{', '.join(sorted(datasets))}, {' or '.join(sorted(images))} images, {' or '.join(sorted(epochs, key=float))} epochs"
+
+
+def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, digits: int = 1) -> str:
+    """Return the mean over seeds, the standard deviation and the number of seeds as text.
+
+    >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
+    ('41.0 ± 1.4 (2)', '12.3 (1)')
+    """
+    numbers = [scale * value for value in values.values()]
+    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.{digits}f}{deviation} ({len(numbers)})"
+
+
+def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, the first column left and the others right.
+
+    >>> print(markdown_table(["method", "ours"], [["FroSSL", "41.0"]]))
+    | method | ours |
+    | --- | ---: |
+    | FroSSL | 41.0 |
+    """
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))

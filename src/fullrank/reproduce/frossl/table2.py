@@ -1,0 +1,210 @@
+"""Table 2: linear probes of all objectives after pretraining, with kNN, effective rank and seconds.
+
+The verdict of a row is about the order: whether FroSSL is above or below the method, as in the paper's table. Accuracies themselves are
+comparable only at size paper.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping
+
+from fullrank.plot_style import subplots
+from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, paper_claim
+from fullrank.reproduce.frossl.comparison import (
+    RATE,
+    Runs,
+    Values,
+    compare,
+    describe_runs,
+    failures,
+    markdown_table,
+    mean_and_deviation,
+    plan,
+    probe_accuracy,
+    read_runs,
+    values_of,
+)
+from fullrank.reproduce.frossl.contenders import CONTENDERS
+from fullrank.reproduce.frossl.sizes import SIZES
+from fullrank.reproduce.seeds import PairedDifference, holds_for_all
+from fullrank.sweep import Row
+
+PAPER: dict[str, dict[str, float]] = {
+    "simclr": {"cifar10": 91.8, "cifar100": 65.8, "stl10": 85.9},
+    "swav": {"cifar10": 89.2, "cifar100": 64.9, "stl10": 82.6},
+    "moco": {"cifar10": 92.9, "cifar100": 69.9, "stl10": 83.2},
+    "simsiam": {"cifar10": 90.5, "cifar100": 66.0, "stl10": 88.5},
+    "byol": {"cifar10": 92.6, "cifar100": 70.5, "stl10": 88.7},
+    "dino": {"cifar10": 89.5, "cifar100": 66.8, "stl10": 78.9},
+    "vicreg": {"cifar10": 92.1, "cifar100": 68.5, "stl10": 85.9},
+    "barlow_twins": {"cifar10": 92.1, "cifar100": 70.9, "stl10": 85.0},
+    "wmse": {"cifar10": 91.6, "cifar100": 66.1, "stl10": 72.4},
+    "corinfomax": {"cifar10": 92.6, "cifar100": 69.7},
+    "nologs": {"cifar10": 88.9, "cifar100": 62.3, "stl10": 82.4},
+    "frossl": {"cifar10": 92.8, "cifar100": 70.6, "stl10": 87.3},
+}
+"""Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; single runs)."""
+COMPETITIVE = 0.02
+"""Competitive: at most two points below. In the paper's Table 2 FroSSL is at most 1.4 points below the best method."""
+DATASETS = {"cifar10": ("CIFAR-10", 1000), "cifar100": ("CIFAR-100", 1000), "stl10": ("STL-10", 500)}
+"""Column of the paper's table → name and epochs."""
+
+
+def paper_column(runs: Runs) -> str:
+    """Return the data set of the paper's column that the runs are compared with: their own, or CIFAR-10."""
+    names = {row.data.lower().replace("-", "") for by_seed in runs.values() for row in by_seed.values()}
+    return next((column for column in ("cifar100", "stl10") if any(column in name for name in names)), "cifar10")
+
+
+def paper_gap(column: str, name: str) -> float | None:
+    """Return FroSSL's lead over a method in the paper's column, in points; None if the paper has no number."""
+    number = PAPER.get(name, {}).get(column)
+    return None if number is None or name == "frossl" else PAPER["frossl"][column] - number
+
+
+def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None:
+    """Return whether the paired difference has the sign of the paper's; None if its interval contains 0 or one of the two is missing."""
+    positive = gap.is_positive() if gap else None
+    return None if positive is None or paper is None else positive == (paper > 0)
+
+
+def markdown(rows: Rows) -> str:
+    """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval, verdict on the order, and what else was measured."""
+    runs, errors = read_runs(rows), failures(rows)
+    column = paper_column(runs)
+    accuracy = values_of(runs, probe_accuracy)
+    measured = {heading: values_of(runs, value) for heading, (value, _, _) in COLUMNS.items()}
+    transfers = sorted({name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data})
+    lines = []
+    for name, contender in CONTENDERS.items():
+        if name not in runs and name not in errors:
+            continue
+        gap, paper = compare(runs, accuracy, "frossl", name), paper_gap(column, name)
+        number = PAPER.get(name, {}).get(column)
+        line = [contender.label, "" if number is None else f"{number}"]
+        if name in errors:
+            lines.append([*line, errors[name].replace("|", "/"), *[""] * (3 + len(COLUMNS) + len(transfers))])
+            continue
+        lead = "" if name == "frossl" or gap is None else format_gap(gap)
+        verdict = "" if paper is None or name == "frossl" else {True: "✓", False: "✗", None: "?"}[same_order(gap, paper)]
+        line += [mean_and_deviation(accuracy[name]) if name in accuracy else "", lead, verdict]
+        for heading, (_, scale, digits) in COLUMNS.items():
+            values = measured[heading].get(name)
+            line.append(mean_and_deviation(values, scale=scale, digits=digits) if values else "")
+        line.append(", ".join(sorted({f"{row.settings[RATE]:g}" for row in runs[name].values()})))
+        for data in transfers:
+            found = {seed: score for seed, row in runs[name].items() if (score := transfer_accuracy(row, data)) is not None}
+            line.append(mean_and_deviation(found) if found else "")
+        lines.append(line)
+    header = [
+        "method",
+        f"paper, {DATASETS[column][0]}, %",
+        "ours, linear, %",
+        "FroSSL − method",
+        "order as in the paper",
+        *COLUMNS,
+        "learning rate",
+    ]
+    return markdown_table([*header, *(f"transfer to {data}, %" for data in transfers)], lines)
+
+
+def transfer_accuracy(row: Row, data: str) -> float | None:
+    """Return the accuracy of a linear probe on another data set."""
+    return row.score("linear-sgd", data) or row.score("linear", data)
+
+
+def format_gap(gap: PairedDifference) -> str:
+    """Return a difference of accuracies and its 95 % interval in points."""
+    return f"{100 * gap.mean:+.1f}" if gap.sd is None else f"{100 * gap.mean:+.1f} ± {100 * gap.half_width:.1f}"
+
+
+COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
+    "kNN, %": (lambda row: row.score("knn"), 100.0, 1),
+    "effective rank of r": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
+    "of z": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
+    "seconds": (lambda row: row.seconds or None, 1.0, 0),
+}
+"""Heading → value of a run, its scale and digits."""
+
+
+def plot(rows: Rows) -> MplFigure:
+    runs = read_runs(rows)
+    names = list(runs)
+    figure, ((left, middle, right),) = subplots(1, 3, width=11.0, height=1.6 + 0.2 * len(names), width_ratios=(2.2, 1, 1))
+    accuracy, column = values_of(runs, probe_accuracy), paper_column(runs)
+    plot_dots(left, names, accuracy, 100.0)
+    left.set_xlabel(f"accuracy of a linear probe, % (dots: seeds, bars: means); {describe_runs(runs)}", fontsize=8)
+    left.set_yticks(range(len(names)), [CONTENDERS[name].label for name in names])
+    other = left.secondary_yaxis("right")
+    other.set_yticks(range(len(names)), [describe_row(runs, accuracy, column, name) for name in names])
+    other.tick_params(length=0, labelsize=7, labelcolor="dimgray")
+    other.spines["right"].set_visible(False)
+    plot_dots(middle, names, values_of(runs, lambda row: row.effective_rank.get("backbone")), 1.0)
+    middle.set_xlabel("effective rank of r")
+    plot_dots(right, names, values_of(runs, lambda row: row.seconds or None), 1.0)
+    right.set_xlabel("seconds of training")
+    for axis in (middle, right):
+        axis.set_yticks(range(len(names)), [])
+    return figure
+
+
+def plot_dots(axis, names: list[str], values: Values, scale: float) -> None:
+    """Draw one line for each method: a dot per seed and a bar for the mean."""
+    for place, name in enumerate(names):
+        numbers = [scale * value for value in values.get(name, {}).values()]
+        color = "C1" if name == "frossl" else "C0"
+        if numbers:
+            axis.plot([statistics.fmean(numbers)] * 2, [place - 0.35, place + 0.35], color=color, linewidth=1.5)
+        axis.plot(numbers, [place] * len(numbers), "o", color=color, markersize=3, alpha=0.6)
+    axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    axis.grid(axis="x", alpha=0.3)
+
+
+def describe_row(runs: Runs, accuracy: Values, column: str, name: str) -> str:
+    """Return paper | ours ± sd (n) | verdict as text."""
+    number = PAPER.get(name, {}).get(column)
+    parts = [f"paper {number}" if number else "paper –", mean_and_deviation(accuracy[name]) if name in accuracy else "–"]
+    if name != "frossl" and number:
+        order = {True: "✓ order", False: "✗ order", None: "? order"}
+        parts.append(order[same_order(compare(runs, accuracy, "frossl", name), paper_gap(column, name))])
+    return " | ".join(parts)
+
+
+def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
+    runs = read_runs(rows)
+    accuracy, column, size = values_of(runs, probe_accuracy), paper_column(runs), describe_runs(runs)
+    others = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
+    gaps = {name: compare(runs, accuracy, "frossl", name) for name in others}
+    worst = min((gap for gap in gaps.values() if gap), key=lambda gap: gap.mean, default=None)
+    name = next((name for name, gap in gaps.items() if gap is worst), "")
+    logs = compare(runs, accuracy, "frossl", "nologs")
+    best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
+    dataset, epochs = DATASETS[column]
+    return {
+        "FroSSL learns competitive representations: its linear probe is at most 2 points below that of each other method": paper_claim(
+            f"95 % intervals of the paired differences above −2 points; this size: {size}; paper: {dataset}, {epochs} epochs, "
+            f"{PAPER['frossl'][column] - best:+.1f} points from the best",
+            f"least difference, from {CONTENDERS[name].label}: {format_gap(worst)} points, n = {worst.n}; "
+            f"{sum(gap is not None for gap in gaps.values())} of {len(others)} methods"
+            if worst
+            else "no pair of runs yet",
+            holds_for_all(gap.exceeds(-COMPETITIVE) if gap else None for gap in gaps.values()),
+        ),
+        "FroSSL without logarithms is noticeably worse": paper_claim(
+            f"95 % interval above 0; this size: {size}; paper: {dataset}, {paper_gap(column, 'nologs'):+.1f} points",
+            logs.format(" points", scale=100.0) if logs else "no pair of runs yet",
+            logs.is_positive() if logs else None,
+        ),
+    }
+
+
+FIGURE = Campaign(
+    title="Table 2 of Skean et al. 2024, FroSSL",
+    claim="FroSSL learns representations that are competitive with those of other methods; without logarithms they are noticeably worse.",
+    sizes=SIZES,
+    plan=plan,
+    plot=plot,
+    evaluate_claims=evaluate_claims,
+    methods=tuple(CONTENDERS),
+    images="CIFAR-10 at sizes small and gpu, MNIST at size mnist, CIFAR-10, CIFAR-100 or STL-10 as in the paper",
+    markdown=markdown,
+)

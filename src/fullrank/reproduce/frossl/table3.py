@@ -1,0 +1,167 @@
+"""Table 3: the online linear classifier during training, and whether FroSSL is ahead early.
+
+The runs are those of Table 2. "Early" is compared by one number per run: the area under the accuracy-epoch curve over the first epochs
+(`early_area`), 30 as in the paper or half of a shorter run, divided by their number.
+"""
+
+import statistics
+from collections.abc import Mapping
+
+from fullrank.plot_style import subplots
+from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.frossl.comparison import (
+    Runs,
+    compare,
+    describe_runs,
+    early_area,
+    early_end,
+    failures,
+    markdown_table,
+    marks_of,
+    mean_and_deviation,
+    online_accuracy,
+    plan,
+    read_runs,
+    values_of,
+)
+from fullrank.reproduce.frossl.contenders import CONTENDERS
+from fullrank.reproduce.frossl.sizes import GPU_SIZE, SIZES, STL10_SIZE
+from fullrank.reproduce.frossl.table2 import format_gap
+from fullrank.reproduce.seeds import PairedDifference, holds_for_all
+
+PAPER_MARKS = (3.0, 10.0, 30.0, 50.0, 100.0)
+PAPER: dict[str, tuple[float, ...]] = {
+    "simclr": (40.7, 44.8, 61.5, 66.2, 70.1),
+    "swav": (30.9, 38.7, 64.6, 69.3, 74.3),
+    "moco": (24.6, 45.0, 63.8, 69.4, 75.2),
+    "simsiam": (31.8, 41.2, 54.7, 65.6, 77.1),
+    "byol": (28.8, 32.7, 59.6, 64.7, 70.6),
+    "dino": (26.6, 26.7, 38.2, 43.2, 46.1),
+    "vicreg": (43.6, 51.1, 61.2, 67.5, 71.1),
+    "barlow_twins": (32.1, 46.6, 62.0, 62.6, 69.0),
+    "wmse": (17.2, 30.4, 45.6, 53.4, 61.9),
+    "nologs": (40.5, 51.9, 60.6, 64.1, 67.3),
+    "frossl": (44.8, 56.9, 64.8, 67.1, 72.0),
+}
+"""Top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024, Table 3; single runs)."""
+DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
+"""The other dimension-contrastive methods of the paper's Table 3."""
+VERDICTS = {True: "✓", False: "✗", None: "?"}
+
+
+def leads(runs: Runs, mark: float | None = None) -> dict[str, PairedDifference]:
+    """Return FroSSL's lead over each other method, after `mark` epochs, or without a mark the early area."""
+    end = early_end(runs)
+    values = values_of(runs, (lambda row: early_area(row, end)) if mark is None else online_accuracy(mark))
+    found = {name: compare(runs, values, "frossl", name) for name in runs if name != "frossl"}
+    return {name: gap for name, gap in found.items() if gap is not None}
+
+
+def markdown(rows: Rows) -> str:
+    """Return the table: method, accuracy at each mark, early area, FroSSL's lead in it and whether it is above 0, and the paper."""
+    runs, errors = read_runs(rows), failures(rows)
+    marks, areas = marks_of(runs), values_of(runs, lambda row: early_area(row, early_end(runs)))
+    gaps = leads(runs)
+    lines = []
+    for name, contender in CONTENDERS.items():
+        if name not in runs and name not in errors:
+            continue
+        line = [contender.label]
+        for mark in marks:
+            values = values_of(runs, online_accuracy(mark)).get(name)
+            line.append(mean_and_deviation(values) if values else errors.get(name, "") if mark == marks[0] else "")
+        line.append(mean_and_deviation(areas[name]) if name in areas else "")
+        line += [format_gap(gaps[name]), VERDICTS[gaps[name].is_positive()]] if name in gaps else ["", ""]
+        lines.append([*line, " ".join(map(str, PAPER.get(name, ())))])
+    header = ["method", *(f"epoch {mark:g}, %" for mark in marks), f"area to epoch {early_end(runs) if runs else 0:g}, %"]
+    paper = f"paper, STL-10, epochs {' '.join(f'{mark:g}' for mark in PAPER_MARKS)}"
+    return markdown_table([*header, "FroSSL − method", "FroSSL ahead", paper], lines)
+
+
+def plot(rows: Rows) -> MplFigure:
+    runs = read_runs(rows)
+    gaps = leads(runs) if runs else {}
+    figure, ((left, right),) = subplots(1, 2, width=11.0, height=2.0 + 0.19 * len(runs), width_ratios=(1.4, 1))
+    for number, (name, by_seed) in enumerate(runs.items()):
+        means = {mark: values_of({name: by_seed}, online_accuracy(mark)).get(name) for mark in marks_of({name: by_seed})}
+        style = {"frossl": ("black", "-", 2.0), "nologs": ("black", "--", 1.2)}
+        color, line, width = style.get(name, (f"C{number % 10}", ("-", "--", ":")[number // 10], 0.9))
+        percentages = [100 * statistics.fmean(values.values()) for values in means.values() if values]
+        left.plot(list(means), percentages, color=color, linestyle=line, linewidth=width, marker=".", label=CONTENDERS[name].label)
+    left.set(xlabel="epoch", ylabel="accuracy of the online classifier, %, mean over seeds", xscale="log", title=describe_runs(runs))
+    if runs:
+        left.set_xticks(marks_of(runs), [f"{mark:g}" for mark in marks_of(runs)])
+        left.minorticks_off()
+        left.legend(ncols=2, fontsize=6)
+    for place, gap in enumerate(gaps.values()):
+        error = 0.0 if gap.sd is None else 100 * gap.half_width
+        right.errorbar([100 * gap.mean], [place], xerr=[error], fmt="o", color="C0", markersize=4, capsize=2)
+    right.axvline(0, color="black", linewidth=0.8)
+    right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
+    right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
+    right.set(xlabel="FroSSL − method, points, with 95 % intervals", title=f"area to epoch {early_end(runs) if runs else 0:g}")
+    return figure
+
+
+def check_leads(gaps: Mapping[str, PairedDifference], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
+    """Return the smallest lead as text, and whether all leads are positive."""
+    others = [name for name in among if name != "frossl"]
+    found = {name: gaps[name] for name in others if name in gaps}
+    if not found:
+        return "no pair of runs yet", None
+    name = min(found, key=lambda each: found[each].mean)
+    ahead = sum(gap.is_positive() is True for gap in found.values())
+    behind = sum(gap.is_positive() is False for gap in found.values())
+    text = f"ahead of {ahead} of {len(others)}, behind {behind}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
+    return text, holds_for_all(gaps[name].is_positive() if name in gaps else None for name in others)
+
+
+def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
+    runs = read_runs(rows)
+    size = describe_runs(runs)
+    paper = f"this size: {size}; paper: STL-10, one run each"
+    interval = "95 % intervals of the paired differences above 0"
+    end = early_end(runs) if runs else 0.0
+    early = [mark for mark in marks_of(runs) if mark <= end + 1e-6]
+    at_marks = {mark: leads(runs, mark) for mark in marks_of(runs)}
+    claims: dict[str, ClaimResult] = {}
+
+    def join(marks: list[float], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
+        checks = [(mark, *check_leads(at_marks[mark], among)) for mark in marks]
+        text = "; ".join(f"epoch {mark:g}: {text}" for mark, text, _ in checks)
+        return text or "no runs yet", holds_for_all(verdict for *_, verdict in checks) if checks else None
+
+    measured, verdict = join(early, PAPER)
+    claims["early in training (the paper: for the first 30 epochs), FroSSL outperforms all other methods of the table"] = paper_claim(
+        f"{interval} at each mark to epoch {end:g}; {paper}, epochs 3, 10 and 30 of 500", measured, verdict
+    )
+    measured, verdict = join(marks_of(runs), DIMENSION_CONTRASTIVE)
+    claims["FroSSL outperforms all other dimension-contrastive methods of the table"] = paper_claim(
+        f"{interval} at each mark; {paper}, epochs 3 to 100 of 500, where VICReg is 0.4 points above FroSSL at epoch 50",
+        measured,
+        verdict,
+    )
+    areas = leads(runs) if runs else {}
+    expected = f"{interval}, area under the accuracy-epoch curve to epoch {end:g}; {paper}"
+    claims["FroSSL is stronger than the other methods of the table when trained for a small number of epochs"] = paper_claim(
+        expected, *check_leads(areas, PAPER)
+    )
+    claims["FroSSL without logarithms is noticeably worse, early in training"] = paper_claim(expected, *check_leads(areas, ("nologs",)))
+    others = tuple(name for name in CONTENDERS if name not in PAPER)
+    claims["FroSSL is also ahead early of the library's objectives that the paper does not compare"] = our_correction(
+        f"{interval}, the same area; this size: {size}", *check_leads(areas, others)
+    )
+    return claims
+
+
+FIGURE = Campaign(
+    title="Table 3 of Skean et al. 2024, FroSSL",
+    claim="For the first 30 epochs FroSSL outperforms all other methods, and all other dimension-contrastive methods throughout.",
+    sizes={**{name: size for name, size in SIZES.items() if not name.startswith("paper")}, "gpu": GPU_SIZE, "paper": STL10_SIZE},
+    plan=plan,
+    plot=plot,
+    evaluate_claims=evaluate_claims,
+    methods=tuple(CONTENDERS),
+    images="CIFAR-10 at sizes small and gpu, MNIST at size mnist, STL-10 with its unlabelled images as in the paper",
+    markdown=markdown,
+)

@@ -1,0 +1,130 @@
+"""Tables 2 and 3 and Fig. 4 on hand-made rows: numbers, verdicts, drawings."""
+
+import statistics
+
+import pytest
+from handmade import as_result, row
+
+from fullrank.reproduce import load_figure
+from fullrank.reproduce.frossl import fig4, table2, table3
+from fullrank.reproduce.frossl.contenders import CONTENDERS
+from fullrank.reproduce.frossl.sizes import SMALL_SIZE
+
+NOISE = (0.000, 0.002, -0.001)
+MARKS = SMALL_SIZE.marks
+
+
+def campaign(levels, *, default=0.4, diverged=(), top5=False, **fields):
+    """Return a result in which each method has its level, and FroSSL another noise of the seeds than the others."""
+    rows = []
+    for name in CONTENDERS:
+        for seed, noise in enumerate(NOISE):
+            accuracy = levels.get(name, default) + noise * (1 if name == "frossl" else -1)
+            online = [(mark, accuracy * mark / (mark + 1), *((0.9,) if top5 else ())) for mark in MARKS]
+            rows.append(row(name, seed, accuracy, online=online, diverged=name in diverged, **fields))
+    return as_result(rows)
+
+
+def verdicts(figure, rows):
+    return [claim.holds for claim in figure.FIGURE.claims(rows)]
+
+
+def test_the_papers_numbers():
+    column = {name: numbers["cifar10"] for name, numbers in table2.PAPER.items()}
+    assert len(column) == 12
+    assert set(column) <= set(CONTENDERS)
+    averages = {
+        "simclr": 81.2,
+        "swav": 78.9,
+        "byol": 83.9,
+        "dino": 78.4,
+        "vicreg": 82.2,
+        "barlow_twins": 82.7,
+        "wmse": 76.7,
+        "frossl": 83.6,
+    }
+    for name, average in averages.items():  # printed beside the three columns
+        assert statistics.fmean(table2.PAPER[name].values()) == pytest.approx(average, abs=0.06)
+    assert table2.paper_gap("cifar10", "nologs") == pytest.approx(3.9)
+    # "For the first 30 epochs, FroSSL outperforms all other SSL methods shown" is true of the paper's own table …
+    assert all(table3.PAPER["frossl"][i] > max(row[i] for name, row in table3.PAPER.items() if name != "frossl") for i in range(3))
+    # … and "outperforms all other dimension-contrastive methods" is true of it except at epoch 50.
+    behind = [i for i in range(5) for name in table3.DIMENSION_CONTRASTIVE if table3.PAPER[name][i] > table3.PAPER["frossl"][i]]
+    assert [table3.PAPER_MARKS[i] for i in behind] == [50.0]
+
+
+@pytest.mark.parametrize(
+    ("frossl", "nologs", "expected"),
+    [(0.45, 0.40, [True, True]), (0.30, 0.40, [False, False]), (0.381, 0.381, [None, None])],
+)
+def test_verdicts_of_table_2(frossl, nologs, expected):
+    assert verdicts(table2, campaign({"frossl": frossl, "nologs": nologs})) == expected
+
+
+def test_a_missing_method_leaves_the_claim_about_all_methods_undecidable():
+    competitive, logs = verdicts(table2, campaign({"frossl": 0.5}, diverged=("wmse",)))
+    assert (competitive, logs) == (None, True)
+
+
+def test_table_2_in_markdown():
+    header, rule, *lines = table2.markdown(campaign({"frossl": 0.45, "moco": 0.6}, diverged=("wmse",))).splitlines()
+    cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[1:-1]] for line in lines}
+    assert len({line.count("|") for line in (header, rule, *lines)}) == 1
+    assert list(cells) == [contender.label for contender in CONTENDERS.values()]
+    assert cells["FroSSL"][1:4] == ["92.8", "45.0 ± 0.2 (3)", ""]
+    assert cells["SimCLR"][1:5] == ["91.8", "40.0 ± 0.2 (3)", "+5.1 ± 0.8", "✓"]  # FroSSL is above SimCLR, as in the paper
+    assert cells["MoCo v2"][4] == "✓"  # and below MoCo, as in the paper
+    assert cells["TiCo"][1] == cells["TiCo"][4] == "", "the paper has no number"
+    assert cells["W-MSE 2"][1:3] == ["91.6", "diverged"]
+
+
+def test_transfer_has_a_column():
+    scores = {"CIFAR-10": {"linear": 0.4, "knn": 0.3}, "mnist": {"linear": 0.9}}
+    table = table2.markdown(campaign({}, scores=scores))
+    assert "transfer to mnist, %" in table
+    assert "90.0 ± 0.0 (3)" in table
+
+
+@pytest.mark.parametrize(("frossl", "expected"), [(0.5, True), (0.3, False), (0.4, None)])
+def test_verdicts_of_table_3(frossl, expected):
+    assert verdicts(table3, campaign({"frossl": frossl})) == [expected] * 5
+
+
+def test_one_better_method_contradicts_ahead_of_all():
+    rows = campaign({"frossl": 0.5, "vicreg": 0.6, "tico": 0.7})
+    assert verdicts(table3, rows) == [False, False, False, True, False]
+    assert verdicts(table3, campaign({"frossl": 0.5, "tico": 0.7})) == [True, True, True, True, False]  # TiCo is not in the paper's table
+    text = table3.FIGURE.claims(rows)[2].measured
+    assert "ahead of 9 of 10, behind 1; least lead, over VICReg: -7.9 ± 0.6" in text
+
+
+def test_table_3_in_markdown():
+    header, *_ = lines = table3.markdown(campaign({"frossl": 0.5})).splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert "| area to epoch 10, % |" in header
+    frossl = next(line for line in lines if line.startswith("| FroSSL |"))
+    assert "| 25.0 ± 0.1 (3) | 37.5 ± 0.1 (3) |" in frossl  # 0.5 · mark/(mark + 1) at the marks 1 and 3
+    assert frossl.endswith("44.8 56.9 64.8 67.1 72.0 |")
+
+
+def test_claims_of_fig_4():
+    assert verdicts(fig4, campaign({"frossl": 0.5, "barlow_twins": 0.495})) == [None, True]
+    assert verdicts(fig4, campaign({"frossl": 0.6})) == [True, False]
+    assert "| 90.0 ± 0.0 (3) |" in fig4.markdown(campaign({}, top5=True))
+
+
+@pytest.mark.parametrize("name", ["table2", "table3", "fig4", "ablations"])
+def test_a_campaign_without_rows_can_be_drawn(name):
+    figure = load_figure(f"frossl/{name}")
+    rows = {"rows": [], "cells": 0}
+    figure.plot(rows).canvas.draw()
+    assert all(claim.holds is None for claim in figure.claims(rows))
+    assert figure.markdown(rows).count("\n") == 1, "only the header"
+
+
+@pytest.mark.parametrize("figure", [table2, table3, fig4], ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+def test_campaigns_are_drawn(figure):
+    rows = campaign({"frossl": 0.5}, diverged=("wmse",), top5=True)
+    drawing = figure.FIGURE.plot(rows)
+    drawing.canvas.draw()
+    assert all(axis.has_data() for axis in drawing.axes if axis.get_visible())
