@@ -1,6 +1,7 @@
 """The recipe of a call of `pretrain`: a name, a source, and fields by keyword."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,11 +56,18 @@ def test_another_objective_takes_its_published_recipe_and_says_so():
 
 
 def test_a_changed_recipe_keeps_its_changes_with_another_objective():
-    mine = with_choices(RECIPES["cifar10"], epochs=7)
+    mine = with_choices(RECIPES["cifar10"], batch_size=512)
     found, sentence = method_recipe(mine, "barlow_twins")
     assert found == with_objective(mine, "barlow_twins") == build(mine, objective="barlow_twins")
     assert "those of cifar10" in sentence
     assert method_recipe(mine, "frossl") == (mine, "")
+
+
+@pytest.mark.parametrize("shorten", [lambda recipe: replace(recipe, epochs=20), lambda recipe: with_choices(recipe, epochs=20)])
+def test_the_published_recipe_of_another_objective_keeps_the_epochs_the_data_and_the_seed(shorten):
+    data = replace(RECIPES["cifar10"].data, subset=5000)
+    found, _ = method_recipe(replace(shorten(RECIPES["cifar10"]), data=data, seed=3), "corinfomax")
+    assert found == replace(with_choices(RECIPES["cifar10-corinfomax"], epochs=20), data=data, seed=3)
 
 
 def test_a_folder_and_images_get_the_general_recipe(photos):

@@ -1,5 +1,7 @@
 """Further groups of views, by the names of fields."""
 
+from typing import Any
+
 import pytest
 
 from fullrank.config import ViewConfig
@@ -33,7 +35,7 @@ def test_a_group_that_is_left_out_is_an_error(names, words):
 
 
 def test_keywords_add_groups_and_set_one_view_alone():
-    def build(recipe="digits", **changes):
+    def build(recipe: str = "digits", /, **changes: Any):
         return recipe_from_keywords(recipe, RECIPES, None, changes)
 
     small = build(**{"views.1.size": 6, "views.1.count": 4}).views

@@ -1,8 +1,10 @@
 """All recipes of the library by name, where they come from, and the recipe of a method on a data set."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fullrank.recipes import cifar, digits, imagenet, imagenet100, stl10, tiny_imagenet
+from fullrank.recipes.choices import with_choices
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, with_objective
 
@@ -54,19 +56,26 @@ PARTS = {
 """Field of a recipe → its name in a sentence."""
 
 
+OF_THE_RUN = ("epochs", "seed", "data", "checkpoints", "keep_checkpoints", "log_every", "probe", "spectrum", "machine")
+"""The fields of a recipe that belong to a run more than to a method: another objective keeps them."""
+
+
 def published_name(recipe: Recipe, objective: str) -> str | None:
     """Return the name of the published recipe of an objective on the data set of `recipe`.
 
-    None if there is none, if `recipe` has this objective already, or if it is not a recipe of the library: then its own values count.
+    None if there is none, if `recipe` has this objective already, or if it is not a recipe of the library, up to the fields `OF_THE_RUN`:
+    then its own values count.
 
     >>> published_name(RECIPES["cifar10"], "byol"), published_name(RECIPES["cifar10-byol"], "frossl")
     ('cifar10-byol', 'cifar10')
-    >>> from dataclasses import replace
-    >>> published_name(RECIPES["cifar10"], "tico"), published_name(replace(RECIPES["cifar10"], epochs=7), "byol")
+    >>> published_name(RECIPES["cifar10"], "tico"), published_name(replace(RECIPES["cifar10"], batch_size=512), "byol")
     (None, None)
     """
     entry = ENTRIES.get(recipe.name)
-    if entry is None or not entry.family or entry.recipe != recipe or objective == recipe.objective:
+    if entry is None or not entry.family or objective == recipe.objective:
+        return None
+    of_the_run = {field: getattr(recipe, field) for field in OF_THE_RUN}
+    if recipe not in [replace(each, **of_the_run) for each in (entry.recipe, with_choices(entry.recipe, epochs=recipe.epochs))]:
         return None
     candidates = (entry.family, f"{entry.family}-{objective}")
     return next((name for name in candidates if name in ENTRIES and ENTRIES[name].objective == objective), None)
@@ -75,8 +84,9 @@ def published_name(recipe: Recipe, objective: str) -> str | None:
 def method_recipe(recipe: Recipe, objective: str, *, method_builder: str = "") -> tuple[Recipe, str]:
     """Return the published recipe of an objective on the data set of `recipe`, and a sentence that says which recipe it is.
 
-    Where there is none, return `with_objective`, and a sentence that says which fields are those of `recipe`. If `recipe` has this
-    objective already, return it as it is, without a sentence.
+    What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept. Where there is no published recipe, return
+    `with_objective`, and a sentence that says which fields are those of `recipe`. If `recipe` has this objective already, return it as it
+    is, without a sentence.
 
     Raises:
         UserError: there is no such objective, or it is a function of the user's that cannot be imported.
@@ -87,7 +97,9 @@ def method_recipe(recipe: Recipe, objective: str, *, method_builder: str = "") -
     if objective == recipe.objective and not method_builder:
         return recipe, ""
     if not method_builder and (name := published_name(recipe, objective)):
-        return RECIPES[name], explain_published(name)
+        original = RECIPES[recipe.name]
+        changed = {field: getattr(recipe, field) for field in OF_THE_RUN if getattr(recipe, field) != getattr(original, field)}
+        return replace(with_choices(RECIPES[name], epochs=changed.pop("epochs", None)), **changed), explain_published(name)
     other = with_objective(recipe, objective, method_builder=method_builder)
     return other, explain_fallback(recipe, other)
 
