@@ -5,7 +5,7 @@ import statistics
 import pytest
 from handmade import as_result, row
 
-from fullrank.reproduce import load_figure
+from fullrank.reproduce import Campaign, load_figure
 from fullrank.reproduce.frossl import fig4, table2, table3
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import SMALL_SIZE
@@ -116,6 +116,8 @@ def test_claims_of_fig_4():
 @pytest.mark.parametrize("name", ["table2", "table3", "fig4", "ablations"])
 def test_a_campaign_without_rows_can_be_drawn(name):
     figure = load_figure(f"frossl/{name}")
+    assert isinstance(figure, Campaign)
+    assert figure.markdown is not None
     rows = {"rows": [], "cells": 0}
     figure.plot(rows).canvas.draw()
     assert all(claim.holds is None for claim in figure.claims(rows))
