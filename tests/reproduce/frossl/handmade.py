@@ -1,6 +1,5 @@
 """Hand-made rows of the comparison: what its runs would have measured."""
 
-
 from fullrank.reproduce.frossl.comparison import RATE
 from fullrank.sweep import OnlineScore, Row
 

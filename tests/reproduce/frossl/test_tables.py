@@ -107,6 +107,13 @@ def test_table_3_in_markdown():
     assert frossl.endswith("44.8 56.9 64.8 67.1 72.0 |")
 
 
+def test_table_3_has_the_time_to_accuracies_that_a_run_reaches():
+    assert "seconds to" not in table3.markdown(campaign({}))
+    header, _, *lines = table3.markdown(campaign({"frossl": 0.9})).splitlines()
+    assert "| seconds to 80 % | seconds to 85 % | paper" in header
+    assert sum("| 34 ± 1 (3) |" in line for line in lines) == 1  # FroSSL reaches 0.818 after 10 and 0.857 after 20 of 20 epochs in 70 s
+
+
 def test_claims_of_fig_4():
     assert verdicts(fig4, campaign({"frossl": 0.5, "barlow_twins": 0.495})) == [None, True]
     assert verdicts(fig4, campaign({"frossl": 0.6})) == [True, False]

@@ -200,6 +200,22 @@ def early_area(row: Row, end: float) -> float | None:
     return sum(areas) / (points[-1][0] - points[0][0])
 
 
+def seconds_to(row: Row, accuracy: float) -> float | None:
+    """Return the seconds of training after which the online classifier first reaches an accuracy, linear between marks; None if never.
+
+    >>> from fullrank.sweep import OnlineScore
+    >>> row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", epochs=10, seconds=100.0,
+    ...           online=(OnlineScore(1, 0.5), OnlineScore(5, 0.9)))
+    >>> round(seconds_to(row, 0.8), 6), seconds_to(row, 0.95)
+    (40.0, None)
+    """
+    points = [(0.0, 0.0), *((score.epoch, score.accuracy) for score in row.online)]
+    for (left, low), (right, high) in pairwise(points):
+        if high >= accuracy:
+            return row.seconds / row.epochs * (left + (right - left) * (accuracy - low) / (high - low))
+    return None
+
+
 def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | None:
     """Return the paired difference a − b over the seeds that both have; None without such a seed, or if their runs differ in length."""
     if not {a, b} <= set(values):
