@@ -61,7 +61,10 @@ def test_result_has_its_settings_and_environment():
     assert (result.name, result.size, result.seed, result.settings) == ("toys/one", "smoke", 1, {"n": 2})
     assert result.rows == {"x": [0.333333, 0.333333], "data": None}
     assert {"torch", "scipy", "matplotlib", "hardware", "commit", "command"} <= set(result.environment)
-    assert summarize_claims(result.claims) == "claims: 1 of 3 borne out, 1 undecidable at this size; checks of the corrections: 1 of 1 borne out"
+    assert (
+        summarize_claims(result.claims)
+        == "claims: 1 of 3 borne out, 1 undecidable at this size; checks of the corrections: 1 of 1 borne out"
+    )
 
 
 def test_result_survives_writing_and_reading(tmp_path):

@@ -214,7 +214,8 @@ def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> N
 
 def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
     """Print the claims of one figure with verdict, expected and measured values."""
-    table = Table(title=f"{name}: {summarize_claims(claims)}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    console.print(Text(f"{name}: {summarize_claims(claims)}", "bold"), soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "verdict", "claim", "expected", "measured"):
         table.add_column(column)
     for claim in claims:

@@ -21,7 +21,7 @@ def row(
         epochs=20.0,
         train_images=5000,
         seconds=70.0,
-        scores={} if diverged else scores or {"CIFAR-10": dict.fromkeys(probes, accuracy)},
+        scores={} if diverged else scores or {"CIFAR-10": {probe: accuracy for probe in probes}},
         effective_rank={"backbone": 20.0, "projector": 80.0},
         online=tuple(OnlineScore(*score) for score in online),
     )

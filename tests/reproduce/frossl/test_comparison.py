@@ -8,7 +8,7 @@ from handmade import answer, as_result, row
 from rich.console import Console
 
 from fullrank.errors import UserError
-from fullrank.reproduce import load_figure
+from fullrank.reproduce import Campaign, load_figure
 from fullrank.reproduce.frossl.comparison import (
     CHOICE_SEED,
     RATE,
@@ -132,6 +132,7 @@ def test_tables_of_one_size_share_runs_and_never_a_name():
     cells = {}
     for figure in ("table2", "table3", "fig4", "ablations"):
         campaign = load_figure(f"frossl/{figure}")
+        assert isinstance(campaign, Campaign)
         for name, size in campaign.sizes.items():
             if name in ("gpu", "paper"):
                 for cell in campaign.plan(size, seeds=1)([]):

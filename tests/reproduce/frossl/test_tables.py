@@ -5,7 +5,7 @@ import statistics
 import pytest
 from handmade import as_result, row
 
-from fullrank.reproduce import load_figure
+from fullrank.reproduce import Campaign, load_figure
 from fullrank.reproduce.frossl import fig4, table2, table3
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import SMALL_SIZE
@@ -107,6 +107,14 @@ def test_table_3_in_markdown():
     assert frossl.endswith("44.8 56.9 64.8 67.1 72.0 |")
 
 
+def test_table_3_has_the_time_to_accuracies_that_a_run_reaches():
+    assert "seconds to" not in table3.markdown(campaign({}))
+    header, _, *lines = table3.markdown(campaign({"frossl": 0.9})).splitlines()
+    assert "| seconds to 80 % | seconds to 85 % | paper" in header
+    (frossl,) = (line for line in lines if line.startswith("| FroSSL |"))
+    assert "| 30 ± 0 (3) | 63 ± 1 (3) |" in frossl  # of 70 s for 20 epochs: epochs 8.7 and 18.1, between the marks 5, 10 and 20
+
+
 def test_claims_of_fig_4():
     assert verdicts(fig4, campaign({"frossl": 0.5, "barlow_twins": 0.495})) == [None, True]
     assert verdicts(fig4, campaign({"frossl": 0.6})) == [True, False]
@@ -116,6 +124,8 @@ def test_claims_of_fig_4():
 @pytest.mark.parametrize("name", ["table2", "table3", "fig4", "ablations"])
 def test_a_campaign_without_rows_can_be_drawn(name):
     figure = load_figure(f"frossl/{name}")
+    assert isinstance(figure, Campaign)
+    assert figure.markdown is not None
     rows = {"rows": [], "cells": 0}
     figure.plot(rows).canvas.draw()
     assert all(claim.holds is None for claim in figure.claims(rows))

@@ -203,6 +203,9 @@ def plot(result: Rows) -> MplFigure:
         if (unchanged := unchanged_value(rows, name)) is not None:
             axis.axvline(unchanged, color="gray", linestyle=":", linewidth=0.9)
         axis.set(xscale="log", xlabel=ablation.label)
+        if values := sorted({value for method in ablation.methods for value in accuracies(read_points(rows, name, method))}):
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.minorticks_off()
         axis.legend()
     runs = {name: by_seed for name, by_seed in runs_of(rows).items() if name in ("frossl", "nologs")}
     for place, by_seed in enumerate(runs.values()):

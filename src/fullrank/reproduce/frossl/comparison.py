@@ -189,8 +189,8 @@ def early_area(row: Row, end: float) -> float | None:
     The trapezoid rule over the marks up to `end`, from the first mark: a mean accuracy, 1 at best. None with fewer than two marks.
 
     >>> from fullrank.sweep import OnlineScore
-    >>> online = (OnlineScore(1, 0.2), OnlineScore(3, 0.4), OnlineScore(9, 0.9))
-    >>> round(early_area(Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", online=online), 5), 3)
+    >>> online = (OnlineScore(1.0, 0.2), OnlineScore(3.0, 0.4), OnlineScore(9.0, 0.9))
+    >>> round(early_area(Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", online=online), 5.0), 3)
     0.3
     """
     points = [(score.epoch, score.accuracy) for score in row.online if score.epoch <= end + 1e-6]
@@ -198,6 +198,22 @@ def early_area(row: Row, end: float) -> float | None:
         return None
     areas = [(right - left) * (a + b) / 2 for (left, a), (right, b) in pairwise(points)]
     return sum(areas) / (points[-1][0] - points[0][0])
+
+
+def seconds_to(row: Row, accuracy: float) -> float | None:
+    """Return the seconds of training after which the online classifier first reaches an accuracy, linear between marks; None if never.
+
+    >>> from fullrank.sweep import OnlineScore
+    >>> row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", epochs=10.0, seconds=100.0,
+    ...           online=(OnlineScore(1.0, 0.5), OnlineScore(5.0, 0.9)))
+    >>> round(seconds_to(row, 0.8), 6), seconds_to(row, 0.95)
+    (40.0, None)
+    """
+    points = [(0.0, 0.0), *((score.epoch, score.accuracy) for score in row.online)]
+    for (left, low), (right, high) in pairwise(points):
+        if high >= accuracy:
+            return row.seconds / row.epochs * (left + (right - left) * (accuracy - low) / (high - low))
+    return None
 
 
 def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | None:

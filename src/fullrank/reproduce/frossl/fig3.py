@@ -267,7 +267,7 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         "a learning rate of 0.1 is best for all objectives, by linear probe after 100 epochs": paper_claim(
             f"0.1 for each of the four, after {SWEEP_EPOCHS} epochs; shorter runs cannot decide",
             ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
-            + (f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ", after fewer than five epochs"),
+            + (f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else f", after {rows[PAPERS[0]]['steps'][-1]} steps"),
             all(rate == 0.1 for rate in rates.values()) if rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS else None,
         ),
         "FroSSL's λ₁₄ is the first that stays above half of its last value": our_correction(

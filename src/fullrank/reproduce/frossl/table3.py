@@ -6,6 +6,7 @@ The runs are those of Table 2. "Early" is compared by one number per run: the ar
 
 import statistics
 from collections.abc import Mapping
+from functools import partial
 
 from fullrank.plot_style import subplots
 from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_correction, paper_claim
@@ -22,6 +23,7 @@ from fullrank.reproduce.frossl.comparison import (
     online_accuracy,
     plan,
     read_runs,
+    seconds_to,
     values_of,
 )
 from fullrank.reproduce.frossl.contenders import CONTENDERS
@@ -46,6 +48,8 @@ PAPER: dict[str, tuple[float, ...]] = {
 """Top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024, Table 3; single runs)."""
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
 """The other dimension-contrastive methods of the paper's Table 3."""
+MILESTONES = (0.80, 0.85, 0.90)
+"""Accuracies whose time is a column of the table, if any run reaches them."""
 VERDICTS = {True: "✓", False: "✗", None: "?"}
 
 
@@ -62,6 +66,7 @@ def markdown(rows: Rows) -> str:
     runs, errors = read_runs(rows), failures(rows)
     marks, areas = marks_of(runs), values_of(runs, lambda row: early_area(row, early_end(runs)))
     gaps = leads(runs)
+    milestones = {each: found for each in MILESTONES if (found := values_of(runs, partial(seconds_to, accuracy=each)))}
     lines = []
     for name, contender in CONTENDERS.items():
         if name not in runs and name not in errors:
@@ -72,10 +77,12 @@ def markdown(rows: Rows) -> str:
             line.append(mean_and_deviation(values) if values else errors.get(name, "") if mark == marks[0] else "")
         line.append(mean_and_deviation(areas[name]) if name in areas else "")
         line += [format_gap(gaps[name]), VERDICTS[gaps[name].is_positive()]] if name in gaps else ["", ""]
+        line += [mean_and_deviation(found[name], scale=1.0, digits=0) if name in found else "" for found in milestones.values()]
         lines.append([*line, " ".join(map(str, PAPER.get(name, ())))])
     header = ["method", *(f"epoch {mark:g}, %" for mark in marks), f"area to epoch {early_end(runs) if runs else 0:g}, %"]
     paper = f"paper, STL-10, epochs {' '.join(f'{mark:g}' for mark in PAPER_MARKS)}"
-    return markdown_table([*header, "FroSSL − method", "FroSSL ahead", paper], lines)
+    seconds = [f"seconds to {100 * each:.0f} %" for each in milestones]
+    return markdown_table([*header, "FroSSL − method", "FroSSL ahead", *seconds, paper], lines)
 
 
 def plot(rows: Rows) -> MplFigure:
