@@ -10,8 +10,9 @@ from fullrank.data import SeededBatches, load_batches, open_data, resolve_num_wo
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, MemoryImages, dataloader
 from fullrank.images.dataset_info import evenly_spaced
+from fullrank.images.folder import FolderImages
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, assemble, build_method
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, assemble, build_method
 from fullrank.views import ViewConfig
 
 CPU = torch.device("cpu")
@@ -40,7 +41,11 @@ def mixed(tmp_path):
 
 
 def recipe(source, **numbers):
-    data = {name: numbers.pop(name) for name in ("channels", "storage", "size", "mean", "std", "workers", "num_images") if name in numbers}
+    data = {
+        name: numbers.pop(name)
+        for name in ("channels", "storage", "size", "mean", "std", "workers", "num_images", "subset", "validation", "max_error_fraction")
+        if name in numbers
+    }
     return replace(
         Recipe(
             data=DataConfig(source=source, **{"workers": 0, **data}),
@@ -247,3 +252,31 @@ def test_seeded_batches_seed_each_step_and_measure_only_the_wait():
     next(later)
     assert torch.rand(()).item() == seen[2][1]  # a function of (seed, step)
     assert len({number for _, number in seen}) == 3
+
+
+def test_the_online_probe_is_scored_on_all_labelled_readable_test_images(even, tmp_path):
+    (tmp_path / "even" / "test" / "cat" / "000.png").write_bytes(b"no picture")
+    Image.new("RGB", (12, 10)).save(tmp_path / "even" / "test" / "unlabelled.png")
+    given = {"probe": ProbeConfig(epochs=(1.0,)), "spectrum": SpectrumConfig(samples=3), "max_error_fraction": 0.5}
+    _, _, data, _ = opened(even, **given)
+    assert data.test is not None
+    decoded = replace(data.test, stored=())  # as for images that do not fit in memory
+    for images in (data.test, decoded):
+        assert sorted(name for batch in images.batches() for name in batch.names) == [
+            f"test/{('cat', 'dog')[k % 2]}/{k:03}.png" for k in sorted(range(1, 12), key=lambda k: (k % 2, k))
+        ]
+        assert all((batch.labels >= 0).all() for batch in images.batches())
+    assert opened(even, max_error_fraction=0.5)[2].test is None
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_only_the_subset_and_the_validation_images_are_opened(even, monkeypatch, storage):
+    original, names = FolderImages.open, set()
+    monkeypatch.setattr(FolderImages, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
+    complete, parts, data, lines = opened(even, subset=8, validation=0.25, storage=storage)
+    assert "3 of 12 training images held out for validation" in lines[0]
+    assert data.num_images == len(data.train) == 8
+    assert len(data.held_out) == 3
+    list(load_batches(complete, parts.views, data, CPU, start=0, stop=4))
+    assert len(names) == 8 + 3
+    assert all(name.startswith("train/") for name in names)

@@ -17,7 +17,7 @@ from rich.console import Console
 import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
-from fullrank.recipes import to_dict, with_objective
+from fullrank.recipes import ProbeConfig, to_dict, with_objective
 from fullrank.run import Run
 from fullrank.training import OptimizerConfig
 
@@ -35,7 +35,8 @@ def small_steps(small):
 
     def recipe(precision):
         machine = replace(small.machine, precision=precision)
-        return replace(with_objective(small, "vicreg"), optimizer=OptimizerConfig(name="sgd", lr=1e-4), machine=machine)
+        optimizer, probe = OptimizerConfig(name="sgd", lr=1e-4), ProbeConfig(epochs=(1.0, 2.0))
+        return replace(with_objective(small, "vicreg"), optimizer=optimizer, probe=probe, machine=machine)
 
     return recipe
 
@@ -64,6 +65,10 @@ def assert_same_but_for_rounding(run, other, tolerance):
     assert [row.step for row in rows] == [row.step for row in others] == list(range(1, STEPS + 1))
     for row, same in zip(rows, others, strict=True):
         assert row.loss == pytest.approx(same.loss, rel=tolerance)
+    scores, others = (each.metrics.online for each in (run, other))
+    assert [(row.step, row.images) for row in scores] == [(row.step, row.images) for row in others] == [(11, 359), (22, 359)]
+    for row, same in zip(scores, others, strict=True):
+        assert row.accuracy == pytest.approx(same.accuracy, abs=1e-12 if tolerance < 1e-10 else 2 / 359)  # float32: a few ties
     weights, same = run.checkpoint().weights(), other.checkpoint().weights()
     assert weights.keys() == same.keys()
     w, v = (torch.cat([weights[name].flatten().double() for name in weights]) for weights in (weights, same))
@@ -111,7 +116,7 @@ def test_the_command_line_trains_one_run_with_one_log(small_steps, train, as_jso
     assert len({*steps}) == len(steps) <= 20
     assert lines[-3:] == [f"run: {path}", f"report: {path / 'report.html'}", f"next: fullrank evaluate {path}"]
     others = [line for line in lines if not line.startswith("step ")]
-    assert len(set(others)) == len(others) == 1 + 4 + 3, "the split, the forecast, the end, and no line of a launcher"
+    assert len(set(others)) == len(others) == 1 + 4 + 2 + 3, "the split, the forecast, the scores, the end, and no line of a launcher"
 
 
 def test_torchrun_trains_the_same_run(whole, small_steps, as_json, tmp_path, start):

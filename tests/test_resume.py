@@ -17,10 +17,11 @@ from rich.console import Console
 
 import fullrank
 from fullrank.cli import main
+from fullrank.data import open_data
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.monitoring.run_logger import RunLogger
-from fullrank.recipes import DataConfig, Recipe, with_objective
+from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, build_method, with_objective
 from fullrank.run import Run
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
@@ -317,6 +318,16 @@ def test_more_epochs_continue_a_finished_run(run, copy, small):
     assert "instead" not in resume(copy)
     with pytest.raises(UserError, match="already has 33 steps"):
         fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
+
+
+def test_more_epochs_keep_the_images_of_the_spectra(run, copy, small):
+    automatic = replace(small, spectrum=SpectrumConfig(every=11))
+    resume(copy, recipe=automatic, epochs=3)
+    counts = {row.step: row.backbone.samples for row in Run(copy).metrics.spectrum}
+    assert set(counts.values()) == {100}, "the evaluations before had 100 images"
+    assert max(counts) == 33
+    _, data = open_data(replace(automatic, epochs=3), build_method(automatic), notify=lambda line: None)
+    assert data.plan.samples != 100, "a new run of three epochs would have other evaluations"
 
 
 def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, monkeypatch):

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
@@ -22,6 +23,7 @@ from fullrank.images import (
     Images,
     MemoryImages,
     MixedSizesError,
+    Preprocess,
     StreamedImages,
     batch_indices,
     channel_statistics,
@@ -37,6 +39,7 @@ from fullrank.images import (
     train_and_test,
 )
 from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.load import Batch as ImageBatch
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
@@ -58,6 +61,24 @@ DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the se
 
 
 @dataclass(frozen=True)
+class ScoredImages:
+    """All test images of a run, or the validation images in their place, for the scores of the online probe."""
+
+    images: Images
+    preprocess: Preprocess
+    workers: int
+    decode_errors: DecodeErrors
+    stored: tuple[ImageBatch, ...] = ()
+    """The decoded images, if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes them."""
+
+    def batches(self) -> Iterator[ImageBatch]:
+        """Return an iterator over the readable images in order."""
+        if self.stored:
+            return iter(self.stored)
+        return iterate_batches(self.images, self.preprocess, workers=self.workers, decode_errors=self.decode_errors)
+
+
+@dataclass(frozen=True)
 class TrainingData:
     """The images that a run trains on, and the held-out images of its spectrum evaluations."""
 
@@ -73,6 +94,8 @@ class TrainingData:
     held_out_labels: Tensor
     """Labels of the held-out images, int64 (m,); −1 means no label."""
     decode_errors: DecodeErrors
+    test: ScoredImages | None = None
+    """The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not."""
 
     @property
     def num_classes(self) -> int:
@@ -86,13 +109,17 @@ class TrainingData:
         return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
 
 
-def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, notify: Callable[[str], Any]) -> tuple[Recipe, TrainingData]:
+def open_data(
+    recipe: Recipe, method: Method, *, images: Images | None = None, held_out_before: int = 0, notify: Callable[[str], Any]
+) -> tuple[Recipe, TrainingData]:
     """Open and load the images of a recipe that passed `check`.
 
     Args:
         recipe: its `data` names the images and how to read them.
         method: the method to train; the number of held-out images depends on its cost.
         images: images that were given as Python objects, instead of those of `recipe.data.source`; a fifth of them is held out.
+        held_out_before: number of images in the spectrum evaluations of a resumed run so far, which it keeps if `spectrum.samples` is 0, so
+            that a curve rests on the same images also with another number of epochs.
         notify: function that is called with each line for the user.
 
     Returns:
@@ -111,9 +138,17 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
         notify(statement)
     else:
         if images is not None:
-            splits = hold_out_test(images, seed=recipe.seed)
+            splits = hold_out_test(images, seed=recipe.split_seed, validation=spec.validation, subset=spec.subset)
         else:
-            splits = train_and_test(spec.source, train=spec.train, test=spec.test, seed=recipe.seed, **spec.open_options)
+            splits = train_and_test(
+                spec.source,
+                train=spec.train,
+                test=spec.test,
+                seed=recipe.split_seed,
+                validation=spec.validation,
+                subset=spec.subset,
+                **spec.open_options,
+            )
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
         depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
@@ -130,15 +165,20 @@ def open_data(recipe: Recipe, method: Method, *, images: Images | None = None, n
             sample, channels=spec.channels, bits=spec.bits or 16, sample=STATISTICS_SAMPLES, decode_errors=decode_errors
         )
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
-    plan = plan_evaluations(
+    plan_for = partial(
+        plan_evaluations,
         count_cost(method, recipe),
         steps=num_images // recipe.batch_size * recipe.epochs,
         available=min(len(test), HELD_OUT_BUDGET // (spec.channels * build_preprocess(recipe).size ** 2)),
-        samples=min(recipe.spectrum.samples, len(test)),
         every=recipe.spectrum.every,
     )
+    plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
     held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
-    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors)
+    if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
+        plan = plan_for(samples=min(held_out_before, len(test)))
+        held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
+    scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs else None
+    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored)
 
 
 def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
@@ -225,6 +265,24 @@ def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: De
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair the files")
     return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
+
+
+def _open_test(recipe: Recipe, test: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]) -> ScoredImages | None:
+    """Return the labelled test images, decoded if they fit in memory; None if the online probe cannot be scored, for which there is a line
+    for the user.
+    """
+    if late := [epoch for epoch in recipe.probe.epochs if epoch > recipe.epochs]:
+        notify(f"--probe.epochs: {', '.join(f'{epoch:g}' for epoch in late)} left out, as the run has {recipe.epochs} epochs")
+    labelled = np.flatnonzero(test.labels >= 0)
+    if not len(labelled):
+        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
+    if not len(labelled) or len(late) == len(recipe.probe.epochs):
+        return None
+    images = test if len(labelled) == len(test) else test.subset(labelled)
+    workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
+    opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
+    small = len(images) * recipe.data.channels * opened.preprocess.size**2 <= HELD_OUT_BUDGET
+    return replace(opened, stored=tuple(opened.batches())) if small else opened
 
 
 def load_batches(

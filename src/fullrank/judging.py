@@ -21,7 +21,7 @@ from fullrank.evaluation import encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.evaluate import name_data, why_not_scorable
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.spectrum import EncoderModel
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out, open_images, train_and_test
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
 from fullrank.loading import Model, load, resolve_device
@@ -42,6 +42,7 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
+    train_subset: bool = False,
     probes: Sequence[str] = DEFAULT_PROBES,
     protocols: Mapping[str, Any] | Protocols | None = None,
     resize: int | None = None,
@@ -66,7 +67,8 @@ def evaluate(
         data: source of the labelled images; by default the source of the run.
         train: split that the probes are trained on; by default that of the run, or 'train'.
         test: split that the probes are scored on; by default that of the run, or 'test' or 'validation'. Without a test split, a fifth of
-            the images is held out.
+            the images is held out. A run with `data.validation` is scored on its validation images, unless `data` or `test` is given.
+        train_subset: train the probes on the images of the run's `data.subset`, instead of all training images.
         probes: names in `fullrank.evaluation.PROBES`: 'linear', 'linear-sgd', 'linear-imagenet', 'knn', 'svm', 'few-shot', 'fractions'.
         protocols: probe → its protocol, or some of its numbers: `{"knn": {"k": 200}}` (see `fullrank.config.PROTOCOLS`).
         resize: shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by default that of the
@@ -103,7 +105,8 @@ def evaluate(
         raise UserError(f"dimensions is {dimensions!r}, expected a slice or a range such as ':360'")
     device, loaded = resolve_device(device), load(model)
     preprocess = _resized(loaded.preprocess, resize)
-    splits = choose_splits(loaded, data, train=train, test=test, seed=loaded.recipe.seed if loaded.recipe else _integer("seed", seed, 0))
+    split_seed = loaded.recipe.split_seed if loaded.recipe else _integer("seed", seed, 0)
+    splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
@@ -144,13 +147,22 @@ def evaluate(
     return evaluation
 
 
-def check_scorable(model: Model, data: Data | None, *, train: str | None = None, test: str | None = None, seed: int = 0) -> None:
+def check_scorable(
+    model: Model,
+    data: Data | None,
+    *,
+    train: str | None = None,
+    test: str | None = None,
+    train_subset: bool = False,
+    seed: int = 0,
+) -> None:
     """Check that a data set has the labels for scores; the arguments are those of `evaluate`.
 
     Raises:
         UserError: the images do not exist, or lack labels.
     """
-    splits = choose_splits(model, data, train=train, test=test, seed=model.recipe.seed if model.recipe else seed)
+    split_seed = model.recipe.split_seed if model.recipe else seed
+    splits = choose_splits(model, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"nothing can be scored: {reason}")
 
@@ -244,33 +256,62 @@ class LabelledSplits:
     statement: str
 
 
-def choose_splits(model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int) -> LabelledSplits:
-    """Return the training and the test images of a source, or of opened images, of which a fifth is held out."""
+def choose_splits(
+    model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int, train_subset: bool = False
+) -> LabelledSplits:
+    """Return the training and the test images of a source, or of opened images, of which a fifth is held out.
+
+    Of a run with `data.validation`, the validation images take the place of the test images, and none of them is a training image; this
+    does not hold if `data` or `test` is given, so that the test images can be used once, at the end. The training images of the probes are
+    all others, or with `train_subset` those on which the backbone was trained.
+
+    Raises:
+        UserError: the source or a split does not exist, or `train`, `test` or `train_subset` does not fit the source or the run.
+    """
     source, config = resolve_source(model, data)
+    validation = 0.0 if test else config.validation
+    if validation and train not in (None, config.train):
+        raise UserError(
+            f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
+        )
+    if train_subset and not config.subset:
+        raise UserError("--train-subset needs a run with data.subset, and no --data; leave it out to use all training images")
+    reduction: Any = {"validation": validation, "subset": config.subset if train_subset else 0}
     if isinstance(source, Images | MemoryImages):
         source = as_images(source)
         if train is not None or test is not None:
             raise UserError(f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out")
-        rest, held_out = hold_out(source, seed=seed)
-        statement = f"{source.source}: 20 % of the images are held out, seed {seed} (train {len(rest)}, test {len(held_out)})"
-        name = name_data(rest, held_out)
-        if source.source == MEMORY:  # the name of all images in memory; their scores must not replace each other
-            name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
-        return LabelledSplits(rest, held_out, name, statement)
-    source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-    splits = train_and_test(source, train=train or config.train, test=test or config.test, seed=seed, **config.open_options)
-    return LabelledSplits(splits.train, splits.test, name_data(splits.train, splits.test), splits.statement)
+        splits = hold_out_test(source, seed=seed, **reduction)
+    else:
+        source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
+        splits = train_and_test(
+            source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
+        )
+    name = name_data(splits.train, splits.test)
+    # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those with all
+    name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
+    name += f" (probes on {config.subset:,} images)" if train_subset else ""
+    if isinstance(source, Images) and source.source == MEMORY:  # the name of all images in memory; their scores must not replace each other
+        name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
+    statement = splits.statement
+    if config.subset and not train_subset and isinstance(source, str):
+        statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"
+    return LabelledSplits(splits.train, splits.test, name, statement)
 
 
 def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
-    """Return the split with this name, or by default the held-out images of a source; opened images are returned unchanged."""
+    """Return the split with this name, or by default the held-out images of a source; opened images are returned unchanged.
+
+    The held-out images of a run with `data.validation` are its validation images.
+    """
     source, config = resolve_source(model, data)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
         return open_images(source, split=split, **config.open_options)[split]
     recipe = getattr(model, "recipe", None)
-    return train_and_test(source, train=config.train, test=config.test, seed=recipe.seed if recipe else 0, **config.open_options).test
+    seed = recipe.split_seed if recipe else 0
+    return train_and_test(source, train=config.train, test=config.test, seed=seed, validation=config.validation, **config.open_options).test
 
 
 def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
@@ -300,16 +341,17 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
         UserError: there is no data and the model is not a run, or the data has another type.
     """
     recipe = getattr(model, "recipe", None)
+    of_run = recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()  # the images of a run that had Python objects
     if data is None:
         if recipe is None:
             raise UserError(f"model '{getattr(model, 'name', model)}' has no images; give --data SOURCE (data=SOURCE in Python)")
         return recipe.data.source, recipe.data
     if isinstance(data, Images | MemoryImages):
-        return data, DataConfig()
+        return data, of_run
     if isinstance(data, DataConfig):
         return data.source, data
     if not isinstance(data, str | Path):
-        return as_images(data), DataConfig()
+        return as_images(data), of_run
     if not str(data) or "\0" in str(data):
         raise UserError(f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images")
     return str(data), DataConfig(source=str(data))

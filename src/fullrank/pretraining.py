@@ -46,7 +46,7 @@ from fullrank.recipes import (
     to_file,
 )
 from fullrank.recipes.from_keywords import recipe_from_keywords
-from fullrank.run import Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
+from fullrank.run import Metrics, Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import as_path, recover_run, validate_output_dir
 from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
 from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
@@ -220,7 +220,9 @@ def train_on_rank(
         _check_method(method, recipe, notify=console.print)
         if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
             console.print("precision: bf16-mixed, as this processor has AMX; --machine.precision 32-true takes longer and rounds less")
-        recipe, data = open_data(recipe, method, images=images, notify=console.print)
+        evaluated = Metrics.read(path / "metrics.jsonl").spectrum if path and checkpoint else []
+        held_out = evaluated[0].backbone.samples if evaluated else 0
+        recipe, data = open_data(recipe, method, images=images, held_out_before=held_out, notify=console.print)
         assembly = assemble(recipe, method)
         if not (resume or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
@@ -268,7 +270,8 @@ def _train(
     if recipe.machine.channels_last:
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = build_optimizer(recipe.optimizer, method)
-    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, lr=recipe.probe.lr).to(fabric.device)
+    settings: dict[str, Any] = {name: getattr(recipe.probe, name) for name in ("lr", "momentum", "weight_decay", "standardize")}
+    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, **settings).to(fabric.device)
     start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
     if recipe.machine.compile:
         method.compile()

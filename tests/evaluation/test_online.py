@@ -93,6 +93,47 @@ def test_three_steps_equal_torch_sgd():
     assert torch.equal(probe.b, oracle[1].bias)
 
 
+def test_plain_features_weight_decay_and_a_schedule_equal_torch_sgd():
+    probe = OnlineProbe(6, 3, lr=0.02, momentum=0.75, weight_decay=0.1, standardize=False)
+    oracle = nn.Linear(6, 3)
+    for parameter in oracle.parameters():
+        nn.init.zeros_(parameter)
+    groups = [{"params": [oracle.weight], "weight_decay": 0.1}, {"params": [oracle.bias]}]
+    optimizer = torch.optim.SGD(groups, lr=0.02, momentum=0.75)
+    for seed, factor in enumerate((1.0, 0.5, 0.1)):
+        X, labels = batch(seed)
+        X = X / X.std(0)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.02 * factor
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(oracle(X), labels).backward()
+        optimizer.step()
+        probe.step(X, labels, lr_factor=factor)
+    # torch adds the momentum before the rate, as the probe does: v is not scaled by the rate
+    torch.testing.assert_close(probe.W, oracle.weight)
+    torch.testing.assert_close(probe.b, oracle.bias)
+    assert not any("norm" in name for name in probe.state_dict())
+
+
+def test_the_score_counts_the_labelled_features_of_all_batches():
+    probe = OnlineProbe(6, 12, lr=0.05)
+    generator = torch.Generator().manual_seed(0)
+    W = torch.randn(12, 6, generator=generator)
+    X = torch.randn(400, 6, generator=generator)
+    labels = (X @ W.T).argmax(1)
+    for _ in range(20):
+        probe.step(X, labels)
+    half = labels.where(torch.arange(400) % 2 == 0, -1)
+    score = probe.score(zip(X.split(150), half.split(150), strict=True))
+    order = probe.eval()(X).argsort(1, descending=True)
+    hits = (order == labels[:, None])[::2]
+    assert score.images == 200
+    assert score.accuracy == hits[:, 0].double().mean().item() == probe.accuracy(X, half)
+    assert score.top5 == pytest.approx(hits[:, :5].double().sum().item() / 200)
+    assert score.accuracy < score.top5
+    assert OnlineProbe(6, 10, lr=0.1).score([(X, labels.clamp(max=9))]).top5 is None
+
+
 def test_no_step_waits_for_the_device():
     with FakeTensorMode():
         probe = OnlineProbe(6, 3, lr=0.01)

@@ -3,7 +3,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import hold_out, open_images, train_and_test
-from fullrank.images.splits import split_of_file
+from fullrank.images.splits import split_of_file, stratified_order
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,39 @@ def test_too_few_images_raise(write):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))
+
+
+def test_every_beginning_of_the_order_has_the_shares_of_the_classes():
+    labels = np.random.default_rng(1).permutation(np.repeat([-1, 0, 3, 4], [5, 400, 80, 1]))
+    order = stratified_order(labels)
+    assert sorted(order) == list(range(486))
+    for k in range(1, 487):
+        counts = np.array([(labels[order[:k]] == label).sum() for label in (-1, 0, 3, 4)])
+        assert np.abs(counts - np.array([5, 400, 80, 1]) * k / 486).max() <= 2
+    assert not np.array_equal(order, np.sort(order))
+
+
+def test_a_balanced_set_gives_balanced_subsets():
+    order = stratified_order(np.arange(1000) % 10)
+    assert all((np.bincount(order[:k] % 10) == k // 10).all() for k in range(10, 1001, 10))
+
+
+def test_subsets_are_nested_and_do_not_depend_on_validation_images():
+    small, large = (set(names(train_and_test("digits", subset=n).train)) for n in (100, 500))
+    with_validation = train_and_test("digits", subset=500, validation=0.2)
+    assert small < large == set(names(with_validation.train))
+    less = train_and_test("digits", validation=0.1)
+    assert set(names(less.test)) < set(names(with_validation.test))
+    assert not set(names(less.test)) & set(names(less.train))
+    assert sorted(names(less.test) + names(less.train)) == sorted(names(train_and_test("digits").train))
+
+
+def test_the_statement_says_what_is_not_used(write):
+    folder = write(*(f"train/{k:02}.png" for k in range(20)), "test/a.png")
+    splits = train_and_test(folder, validation=0.25, subset=10)
+    assert (len(splits.train), len(splits.test)) == (10, 5)
+    assert splits.statement.endswith(
+        "photos[train] (20 images); 5 of 20 training images held out for validation; the test images are not used; "
+        "training on a subset of 10 of 15 images"
+    )
+    assert all(name.startswith("train/") for name in names(splits.test))

@@ -254,6 +254,7 @@ FREE = {
     "log_every": 7,
     "data": {"source": "elsewhere", "storage": "disk", "workers": 2, "max_error_fraction": 0.5},
     "spectrum": {"every": 3, "samples": 100},
+    "probe": {"epochs": [3.0, 10.0]},
     "machine": {"devices": 2, "micro_batch": 8, "accelerator": "cpu", "compile": True},
 }
 
@@ -269,6 +270,8 @@ def test_fields_that_do_not_decide_the_weights_do_not_change_the_fingerprint():
         replace(recipe, batch_size=32),
         replace(recipe, views=recipe.views * 2),
         replace(recipe, data=replace(recipe.data, size=9)),
+        replace(recipe, data=replace(recipe.data, subset=500)),
+        replace(recipe, data=replace(recipe.data, validation=0.1)),
         replace(recipe, machine=replace(recipe.machine, precision="64-true")),
         replace(recipe, hyper={"invariance": 3.0}),
         replace(recipe, custom_transforms=("my_module:invert",)),

@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fullrank.errors import UserError
 from fullrank.run import Metrics, MetricsWriter
 from fullrank.run.metrics import scalars
-from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from fullrank.run.rows import AlarmRow, OnlineRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
 from fullrank.run.wandb_log import check_wandb
 
 
@@ -25,6 +25,7 @@ ALL_KINDS = (
         step=1, epoch=0.1, loss=1.5, terms={"a": 1.5}, lr=0.1, images_per_second=9.0, effective_rank=2.0, leading_eigenvalues=(2.0, 1.0)
     ),
     SpectrumRow(step=1, epoch=0.1, backbone=SPECTRUM, projector=SPECTRUM, probe_accuracy=0.5),
+    OnlineRow(step=1, epoch=0.1, accuracy=0.25, top5=0.5, images=8),
     AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", observed=40.0, cause="lr", details={"terms": ["a"]}),
 )
 
@@ -54,7 +55,7 @@ def test_rows_are_read_as_they_were_written(tmp_path):
         assert read(tmp_path) == list(ALL_KINDS[:count])  # each row is on the disk immediately
     writer.close()
     metrics = Metrics.read(tmp_path / "metrics.jsonl")
-    assert (metrics.train, metrics.spectrum, metrics.alarms) == tuple([row] for row in ALL_KINDS)
+    assert (metrics.train, metrics.spectrum, metrics.online, metrics.alarms) == tuple([row] for row in ALL_KINDS)
     assert metrics[:2] == ALL_KINDS[:2]
 
 
@@ -63,8 +64,9 @@ def test_rows_become_a_table(tmp_path):
     metrics = Metrics(ALL_KINDS)
     frame = metrics.to_pandas()
     pandas.testing.assert_frame_equal(frame, pandas.DataFrame(metrics.to_dicts()))
-    assert frame["kind"].tolist() == ["train", "spectrum", "alarm"]
+    assert frame["kind"].tolist() == ["train", "spectrum", "online", "alarm"]
     assert frame["backbone/effective_rank"].dropna().tolist() == [2.0]
+    assert frame["accuracy"].dropna().tolist() == [0.25]
 
 
 def test_if_a_step_was_logged_twice_the_later_row_is_used(tmp_path):
@@ -123,10 +125,11 @@ def test_damage_is_reported_and_nothing_is_lost(tmp_path):
 
 
 def test_scalars_are_the_numbers_of_a_row():
-    train, spectrum, alarm = map(scalars, ALL_KINDS)
+    train, spectrum, online, alarm = map(scalars, ALL_KINDS)
     assert train == {"loss": 1.5, "terms/a": 1.5, "lr": 0.1, "images_per_second": 9.0, "effective_rank": 2.0}
     assert spectrum["projector/dimensions"] == 3.0
     assert "backbone/condition_number" not in spectrum
+    assert online == {"online/accuracy": 0.25, "online/top5": 0.5, "online/images": 8.0}
     assert alarm == {}
 
 

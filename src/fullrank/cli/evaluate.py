@@ -29,6 +29,7 @@ def evaluate(
     *,
     train: str | None = None,
     test: str | None = None,
+    train_subset: bool = False,
     probes: tuple[ProbeName, ...] = DEFAULT_PROBES,
     transfer: tuple[str, ...] = (),
     resize: int | None = None,
@@ -50,6 +51,8 @@ def evaluate(
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
+            A run with data.validation is scored on its validation images, unless --data or --test is given.
+        train_subset: train the probes on the images of the run's data.subset, instead of all training images.
         probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in FroSSL's paper),
             knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The flags of each probe are its numbers.
         transfer: sources of further data sets, each with its own scores, beside the images of the run or of --data.
@@ -80,7 +83,7 @@ def evaluate(
     loaded = load_model(model, network)
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
     usual = replace(read, labels=None, image_column=None, label_column=None)  # these flags describe the images of the run or of --data
-    sets = [(options.images(loaded), {"train": train, "test": test}) for options in own]
+    sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
     if len(sets) > 1:
         for data, splits in sets:  # before the work

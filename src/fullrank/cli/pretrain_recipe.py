@@ -213,7 +213,14 @@ def resolve_recipe(
         from fullrank.recipes import explain_photos_recipe, photos_recipe
 
     reading = reading or DataConfig()
-    splits = train_and_test(name, train=train or reading.train, test=reading.test, **reading.open_options)
+    splits = train_and_test(
+        name,
+        train=train or reading.train,
+        test=reading.test,
+        validation=reading.validation,
+        subset=reading.subset,
+        **reading.open_options,
+    )
     info = dataset_info(splits.train)
     if reading.channels != DataConfig.channels:  # the number of channels decides which operations the views have
         info = replace(info, channels=reading.channels)

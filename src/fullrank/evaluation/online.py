@@ -1,9 +1,25 @@
 """The online probe: a linear classifier that is trained during pretraining, without a gradient to the backbone."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
+
+TOP5_CLASSES = 10
+"""A top-5 accuracy is only computed with more classes than this."""
+
+
+@dataclass(frozen=True)
+class OnlineScore:
+    """Accuracies of the online probe on labelled images."""
+
+    accuracy: float
+    top5: float | None
+    """Share of the images whose class is among the five largest logits; None with at most ten classes."""
+    images: int
 
 
 class OnlineProbe(nn.Module):
@@ -20,6 +36,8 @@ class OnlineProbe(nn.Module):
         classes: number of classes.
         lr: learning rate of SGD.
         momentum: momentum of SGD.
+        weight_decay: weight decay λ of the weights, not of the biases.
+        standardize: standardise the features; without it, they are used as they are.
 
     >>> probe = OnlineProbe(2, 2, lr=0.01)
     >>> X, labels = torch.tensor([[0.0, 1], [0, -1], [3, 3]], requires_grad=True), torch.tensor([0, 1, -1])
@@ -32,27 +50,31 @@ class OnlineProbe(nn.Module):
     W_velocity: Tensor
     b_velocity: Tensor
 
-    def __init__(self, features: int, classes: int, *, lr: float, momentum: float = 0.9) -> None:
+    def __init__(
+        self, features: int, classes: int, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, standardize: bool = True
+    ) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8)  # a small eps, because features of tiny scale may be separable
+        # a small eps, because features of tiny scale may be separable
+        self.norm = nn.BatchNorm1d(features, affine=False, eps=1e-8) if standardize else nn.Identity()
         self.W = nn.Parameter(torch.zeros(classes, features))
         self.b = nn.Parameter(torch.zeros(classes))
         self.register_buffer("W_velocity", torch.zeros_like(self.W))
         self.register_buffer("b_velocity", torch.zeros_like(self.b))
-        self.lr, self.momentum = lr, momentum
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
 
     def forward(self, features: Float[Tensor, "n D"]) -> Float[Tensor, "n K"]:
         """Return the logits of the K classes; no gradient reaches the features."""
         return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
 
-    def step(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+    def step(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"], *, lr_factor: float = 1.0) -> dict[str, Tensor]:
         """Take one SGD step on the labelled features; without any label, change nothing.
 
-            v ← μ v + ∂L/∂w    w ← w − γ v
+            v ← μ v + ∂L/∂w + λ w    w ← w − γ v
 
         Args:
             features: output of the backbone, with or without gradient.
             labels: class indices, -1 for none.
+            lr_factor: factor of the learning rate in this step.
 
         Returns:
             The mean "loss" and "accuracy" of the labelled features before the step, as tensors: `.item()` waits for the device.
@@ -67,11 +89,34 @@ class OnlineProbe(nn.Module):
             loss = cross_entropy(logits, labels.where(labelled, -1), ignore_index=-1)  # logits[labelled] would wait for the device
             gradients = torch.autograd.grad(loss, (self.W, self.b))
         with torch.no_grad():
+            if self.weight_decay:
+                gradients[0].add_(self.W, alpha=self.weight_decay)
             for weight, v, gradient in zip((self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True):
-                weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr)
+                weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr * lr_factor)
         for name, tensor in self.state_dict().items():
             tensor.copy_(tensor.where(any_labelled, before[name]))
         return {"loss": loss.detach(), "accuracy": ((logits.argmax(1) == labels) & labelled).sum() / labelled.sum()}
+
+    @torch.no_grad()
+    def score(self, batches: Iterable[tuple[Float[Tensor, "n D"], Int64[Tensor, " n"]]]) -> OnlineScore:
+        """Return the accuracies on the labelled features of all batches, with the running statistics.
+
+        Args:
+            batches: features (n, D) and labels (n,), −1 for none.
+        """
+        with_top5 = len(self.b) > TOP5_CLASSES
+        images = first = among_five = 0
+        self.eval()
+        for features, labels in batches:
+            labelled = labels >= 0
+            with torch.autocast(features.device.type, enabled=False):
+                logits = self(features[labelled])
+            classes = labels[labelled, None]
+            images += len(logits)
+            first += int((logits.argmax(1, keepdim=True) == classes).sum())
+            among_five += int((logits.topk(5).indices == classes).sum()) if with_top5 else 0
+        assert images, "no feature has a label"
+        return OnlineScore(first / images, among_five / images if with_top5 else None, images)
 
     @torch.no_grad()
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:

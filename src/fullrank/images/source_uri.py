@@ -10,7 +10,7 @@ from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
 from fullrank.images.source import DigitImages, Images
-from fullrank.images.splits import ALL, TEST, TRAIN, hold_out
+from fullrank.images.splits import ALL, TEST, TRAIN, hold_out, reduce_training
 
 
 def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
@@ -131,6 +131,7 @@ class Splits:
 
     train: Images
     test: Images
+    """The test images, or the validation images that take their place."""
     statement: str
 
 
@@ -140,6 +141,8 @@ def train_and_test(
     train: str | None = None,
     test: str | None = None,
     seed: int = 0,
+    validation: float = 0.0,
+    subset: int = 0,
     **options: Unpack[OpenOptions],
 ) -> Splits:
     """Return the training and the test images.
@@ -148,15 +151,19 @@ def train_and_test(
     the labels of some test splits, such as ImageNet's, are secret. Without a test split, a fifth of each class is held out; the choice
     depends only on `seed`.
 
+    Validation images, if there are any, take the place of the test images, and are no training images (`splits.reduce_training`).
+
     Args:
         source: The source URI, see `open_images`.
         train: Name of the training split.
         test: Name of the test split.
         seed: Seed of the held-out fifth.
+        validation: Share of the training images that is held out for validation; 0 for none.
+        subset: Number of training images; 0 for all.
         options: How to read the source, see `open_images`.
 
     Raises:
-        UserError: a split is unknown, or there are too few images.
+        UserError: a split is unknown, or there are too few images for the splits, for validation or for the subset.
 
     >>> train_and_test("digits").statement
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
@@ -167,20 +174,27 @@ def train_and_test(
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
         test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # for ties, min returns the first
     if test is None:
-        return hold_out_test(train_images, seed=seed)
+        return hold_out_test(train_images, seed=seed, validation=validation, subset=subset)
     test_images = pick(test, splits, f"split of {source}")
-    statement = f"train with {train_images.source} ({len(train_images)} images), test with {test_images.source} ({len(test_images)} images)"
-    return Splits(train_images, test_images, printable("; ".join([statement, *train_images.notes])))
+    tested = "" if validation else f", test with {test_images.source} ({len(test_images)} images)"
+    statement = f"train with {train_images.source} ({len(train_images)} images){tested}"
+    return _reduce(train_images, test_images, statement, validation=validation, subset=subset)
 
 
-def hold_out_test(images: Images, *, seed: int = 0) -> Splits:
-    """Hold out a fifth of the images of a source without a test split."""
+def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, subset: int = 0) -> Splits:
+    """Hold out a fifth of the images of a source without a test split; for the other arguments see `train_and_test`."""
     rest, held_out = hold_out(images, seed=seed)
     how = "stratified by label" if images.classes or images.labels.max() >= 0 else "drawn at random"
     statement = (
         f"{images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} (train {len(rest)}, test {len(held_out)})"
     )
-    return Splits(rest, held_out, printable("; ".join([statement, *images.notes])))
+    return _reduce(rest, held_out, statement, validation=validation, subset=subset)
+
+
+def _reduce(train: Images, test: Images, statement: str, *, validation: float, subset: int) -> Splits:
+    reduced = reduce_training(train, validation=validation, subset=subset)
+    statements = printable("; ".join([statement, *reduced.statements, *train.notes]))
+    return Splits(reduced.train, test if reduced.validation is None else reduced.validation, statements)
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:

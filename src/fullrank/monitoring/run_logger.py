@@ -22,6 +22,7 @@ from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.monitoring.held_out_views import evaluate_held_out_views
+from fullrank.monitoring.online_score import score_online
 from fullrank.monitoring.progress import ProgressBar, forecast
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.recipes import Recipe, build_preprocess, to_dict
@@ -30,11 +31,11 @@ from fullrank.run.files import read_json, read_jsonl, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
 from fullrank.run.replacement import discard
 from fullrank.run.resume import checkpoint_meta
-from fullrank.run.rows import Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.wandb_log import WandbOptions
 from fullrank.spectrum import Spectrum
-from fullrank.training import Step, save_checkpoint
+from fullrank.training import Step, lr_factor, save_checkpoint
 from fullrank.views import MultiViewTransform
 
 FORECAST_STEPS = 20  # number of steps before the forecast is printed
@@ -69,6 +70,12 @@ class TrainingRun:
     def checkpoint_steps(self) -> set[int]:
         """Steps after which a checkpoint is written: evenly spaced, including the last."""
         return {round(self.total * (i + 1) / self.recipe.checkpoints) for i in range(self.recipe.checkpoints)}
+
+    @cached_property
+    def score_steps(self) -> set[int]:
+        """Steps after which the online probe is scored on all test images: those of `probe.epochs`, without epochs after the end."""
+        epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs] if self.data.test else []
+        return {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
 
 
 class NullLogger:
@@ -128,6 +135,8 @@ class RunLogger:
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
         self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.spectrum_seconds = 0.0
+        self.online_seconds_before = self.seconds_before * float(self.environment.get("online_share", 0.0))
+        self.online_seconds = 0.0
 
     def __enter__(self) -> "RunLogger":
         self.started = time.perf_counter()
@@ -151,10 +160,14 @@ class RunLogger:
         return time.perf_counter() - self.started
 
     def write_durations(self) -> None:
-        """Write the duration of the run, including the time before it was resumed, and the share of the spectrum evaluations."""
+        """Write the duration of the run, including the time before it was resumed, and the shares of the spectrum evaluations and of the
+        scores of the online probe.
+        """
         seconds = self.seconds_before + self.seconds
         spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
         durations = {"duration_seconds": round(seconds, 2), "spectrum_share": round(spectrum_seconds / seconds, 4)}
+        if online_seconds := self.online_seconds_before + self.online_seconds:
+            durations["online_share"] = round(online_seconds / seconds, 4)
         write_json(self.run.path / "environment.json", self.environment | durations)
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
@@ -162,20 +175,29 @@ class RunLogger:
         run, last = self.run, step.step == self.run.total
         self.unread_terms.append((step.step, step.terms))
         labels = step.labels.where(step.labels < len(run.probe.b), -1)  # a stream may have labels beyond the known classes
-        probed = run.probe.step(step.R.flatten(0, 1), labels.repeat(len(step.R)))
+        probed = run.probe.step(step.R.flatten(0, 1), labels.repeat(len(step.R)), lr_factor=self.probe_lr_factor(step.step))
         if step.step % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
         if step.step % run.data.plan.every == 0 or last:
             self.read_terms()
             self.check_weights(step.step)
             self.evaluate_spectrum(step.step, step.R)
+        if step.step in run.score_steps:
+            self.check_weights(step.step)
+            self.score_probe(step.step)
         if step.step in run.checkpoint_steps:
             self.save_checkpoint(step.step)
         if step.step - run.start == FORECAST_STEPS and not last:
-            seconds, left = self.seconds - self.spectrum_seconds, run.total - step.step
+            seconds, left = self.seconds - self.spectrum_seconds - self.online_seconds, run.total - step.step
             device = run.fabric.device
             self.console.print(forecast(steps_left=left, seconds=seconds, steps=FORECAST_STEPS, wait_seconds=wait_seconds, device=device))
         self.progress.advance(step.step)
+
+    def probe_lr_factor(self, step: int) -> float:
+        """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
+        run, schedule = self.run, self.run.recipe.schedule
+        constant = run.recipe.probe.schedule == "constant"
+        return 1.0 if constant else lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
 
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
@@ -253,6 +275,18 @@ class RunLogger:
             )
         )
         self.spectrum_seconds += time.perf_counter() - started
+
+    def score_probe(self, step: int) -> None:
+        """Score the online probe on all test images, in eval mode."""
+        started, run = time.perf_counter(), self.run
+        assert run.data.test is not None, "a run without labelled test images has no step to score"
+        score = score_online(run.method, run.probe, run.data.test.batches(), self.preprocess, run.fabric)
+        row = OnlineRow(step=step, epoch=self.epoch(step), accuracy=score.accuracy, top5=score.top5, images=score.images)
+        self.log_row(row)
+        top5 = "" if row.top5 is None else f", top 5 {row.top5:.1%}"
+        images = f"{row.images:,} {'validation' if run.recipe.data.validation else 'test'} images"
+        self.console.print(f"epoch {row.epoch:g}: the online probe classifies {row.accuracy:.1%} of {images}{top5}", highlight=False)
+        self.online_seconds += time.perf_counter() - started
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs after `step` steps."""

@@ -147,6 +147,8 @@ def check(recipe: Recipe) -> None:
     for name in ("mean", "std"):
         if getattr(recipe.data, name):
             _check_statistics(recipe, name)
+    if recipe.data.storage == "streaming":
+        _check_streamed(recipe)
     if recipe.batch_size % recipe.machine.devices:
         devices = recipe.machine.devices
         raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}")
@@ -161,6 +163,20 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
     if num_images < recipe.batch_size:
         remedy = f"set --batch_size {max(num_images // 2, 2)}, or add images"
         raise UserError(f"batch_size is {recipe.batch_size}, but there are only {num_images} training images; {remedy}")
+
+
+def _check_streamed(recipe: Recipe) -> None:
+    """Check that a recipe asks nothing of a stream that needs random access."""
+    for name in ("subset", "validation"):
+        if getattr(recipe.data, name):
+            raise UserError(
+                f"--data.{name} chooses among all training images, which a stream cannot do; give --data.storage disk, or --data.{name} 0"
+            )
+    if recipe.probe.epochs:
+        raise UserError(
+            "--probe.epochs scores the probe on all test images, but a stream keeps only some of them; give --data.storage disk, or "
+            "--probe.epochs without a value"
+        )
 
 
 def _check_views(recipe: Recipe) -> None:

@@ -75,9 +75,11 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     if data is not None and source is not data:
         raise UserError(f"'{source}' is a source of images, and data is another one; leave one of them out")
     if isinstance(source, str):
-        images = train_and_test(source, train=spec.train, test=spec.test, **spec.open_options).train
+        images = train_and_test(
+            source, train=spec.train, test=spec.test, validation=spec.validation, subset=spec.subset, **spec.open_options
+        ).train
     else:
-        images = hold_out_test(source).train
+        images = hold_out_test(source, validation=spec.validation, subset=spec.subset).train
     name = source if isinstance(source, str) else source.source
     return photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **_choices(fields, Recipe()))
 

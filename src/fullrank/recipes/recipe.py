@@ -76,6 +76,11 @@ class DataConfig:
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
+    subset: Count = 0
+    """Number of training images: a random choice, the same for every seed, with the classes' shares where there are labels. 0: all."""
+    validation: Share = 0.0
+    """Share of the training images that is held out for validation, the same images for every seed, with the classes' shares. They take
+    the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test images. 0: none."""
 
     @property
     def open_options(self) -> OpenOptions:
@@ -92,10 +97,27 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
-    """The online linear probe. Its loss is not part of the objective, and its gradient never reaches the backbone."""
+    """The online linear probe: a linear classifier that is trained along with the backbone, on the representations of the full-size views.
+
+    Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and standardised features, so
+    that one learning rate fits backbones of any scale. The online classifier of Skean et al. 2024 (table 3) is solo-learn's: plain
+    features, the optimizer of the backbone (LARS) with its schedule and weight decay, learning rate 0.1. `--probe.no-standardize
+    --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W` is this protocol with SGD in place of LARS.
+    """
 
     lr: Annotated[float, between(0, 1_000_000)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
+    momentum: Share = 0.9
+    """Momentum of the probe's SGD."""
+    weight_decay: Share = 0.0
+    """Weight decay of the probe's weights, not of its biases."""
+    standardize: bool = True
+    """Standardise the features by running statistics, so that their scale does not matter."""
+    schedule: Literal["constant", "backbone"] = "constant"
+    """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the peak `probe.lr`."""
+    epochs: tuple[Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...] = ()
+    """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after the end of the run
+    are left out. Each score costs a forward pass of the backbone over the test images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +212,13 @@ class Recipe:
             object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
 
     @property
+    def split_seed(self) -> int:
+        """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or `data.validation`, whose
+        images are the same for every run.
+        """
+        return 0 if self.data.subset or self.data.validation else self.seed
+
+    @property
     def fingerprint(self) -> str:
         """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights (`decides_weights`).
 
@@ -203,7 +232,7 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum"),
+    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),

@@ -62,6 +62,20 @@ def accuracy_detail(run: RunSummary) -> str:
     return f"{format_count(rows[-1].probe_images)} images, majority class {format_percent(rows[-1].probe_majority)}"
 
 
+def last_score(run: RunSummary) -> str:
+    """Return the last accuracy of the online probe on all test images; empty if it was not scored."""
+    return format_percent(run.online[-1].accuracy) if run.online else ""
+
+
+def score_detail(run: RunSummary) -> str:
+    """Return the epoch of the last score on all test images, its number of images, and the top-5 accuracy."""
+    if not run.online:
+        return ""
+    row = run.online[-1]
+    top5 = "" if row.top5 is None else f", top 5 {format_percent(row.top5)}"
+    return f"epoch {row.epoch:g}, {format_count(row.images)} images{top5}"
+
+
 def last_effective_rank(run: RunSummary, location: str) -> str:
     """Return the last effective rank, for example `45.2 of 512`; empty if there is none."""
     metrics = run.logged_metrics(location)
@@ -86,6 +100,8 @@ def still_improving(run: RunSummary) -> bool:
     return (last_quarter_share(run) or 0.0) >= STILL_IMPROVING
 
 
+TEST_IMAGES = ("data.source", "data.train", "data.test", "data.validation")
+"""Entries of the recipe that decide the test images."""
 MEASURES = (
     Measure(
         name="agreement of the views",
@@ -100,7 +116,7 @@ MEASURES = (
         value=lambda run: "" if (value := held_out_loss(run)) is None else f"{value:.4g}",
         meaning="the objective on views of held-out images",
         same=(
-            *("data.source", "data.train", "data.test", "views", "custom_transforms"),
+            *(*TEST_IMAGES, "views", "custom_transforms"),
             *("objective", "hyper", "method", "method_builder", "batch_size", "projector"),
         ),
     ),
@@ -110,7 +126,15 @@ MEASURES = (
         value=lambda run: "" if (value := last_accuracy(run)) is None else format_percent(value),
         detail=accuracy_detail,
         meaning="a linear classifier that is trained at the same time; needs labels",
-        same=("data.source", "data.train", "data.test"),
+        same=TEST_IMAGES,
+    ),
+    Measure(
+        name="online accuracy, all test images",
+        better="higher",
+        value=last_score,
+        detail=score_detail,
+        meaning="the same classifier on the whole test split, after an epoch of --probe.epochs",
+        same=TEST_IMAGES,
     ),
     *(
         Measure(
@@ -134,7 +158,7 @@ def _entry(run: RunSummary, entry: str) -> str:
     tree = run.recipe
     for key in entry.split("."):
         tree = tree.get(key) if isinstance(tree, dict) else None
-    return json.dumps(tree, sort_keys=True)
+    return json.dumps(tree or None, sort_keys=True)  # an older recipe lacks an entry whose default is 0, "" or none
 
 
 def _last(run: RunSummary, field: str) -> float | None:

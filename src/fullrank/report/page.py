@@ -15,6 +15,7 @@ from fullrank.report import tables
 from fullrank.report.document import figure_block, html_document, json_details, label_html
 from fullrank.report.figures import Figure
 from fullrank.report.metrics import metrics_table
+from fullrank.report.online_accuracy import online_caption, online_figure
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
 from fullrank.report.scores import evaluation_table
@@ -87,16 +88,18 @@ def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
 
 def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     """Return the page as text, a pure function of the runs."""
-    figures = {"progress": progress_figure(runs), "losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
+    figures = {"online": online_figure(runs), "progress": progress_figure(runs)}
+    figures |= {"losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
     figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
     shown = {name: figure for name, figure in figures.items() if figure}
-    blocks = {name: figure_block(name, figure, CAPTIONS[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
+    captions = CAPTIONS | {"online": online_caption(runs)}
+    blocks = {name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
         "Summary": tables.summary_table(runs) + tables.notes_list(runs),
         "Comparison": tables.comparison_table(runs),
-        "Accuracy, agreement and rank": blocks.get("progress", ""),
+        "Accuracy, agreement and rank": blocks.get("online", "") + blocks.get("progress", ""),
         "Alarms": tables.alarm_table(runs),
         "Spectrum": (_slider(len(positions)) if positions else "") + spectra,
         "Metrics": metrics_table(runs),

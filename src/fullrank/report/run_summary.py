@@ -18,7 +18,7 @@ from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import read_regular_file
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
-from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 MAX_PICTURE_BYTES = 2**26
 
@@ -37,6 +37,7 @@ class RunSummary:
     environment: dict[str, Any]
     train: Sequence[TrainRow] = ()
     spectrum: Sequence[SpectrumRow] = ()
+    online: Sequence[OnlineRow] = ()
     alarms: Sequence[AlarmRow] = ()
     spectra: SpectrumHistory | None = None
     evaluations: tuple[Evaluation, ...] = ()
@@ -121,6 +122,7 @@ def read_run_summary(path: Path) -> RunSummary:
         environment=read("environment.json", "environment", "versions, hardware and duration are unknown") or {},
         train=metrics.train,
         spectrum=metrics.spectrum,
+        online=metrics.online,
         alarms=metrics.alarms,
         spectra=spectra,
         evaluations=read("evaluation.json", "evaluations", "the run was not evaluated (fullrank evaluate)") or (),

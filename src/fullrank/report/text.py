@@ -88,10 +88,20 @@ def run_facts(run: RunSummary) -> dict[str, str]:
         "objective": str(look_up(run.recipe, "objective") or NOT_RECORDED),
         "backbone": _backbone(run),
         "projector": describe_projector(run.recipe) or NOT_RECORDED,
-        "data": str(look_up(run.recipe, "data", "source") or NOT_RECORDED),
+        "data": _data(run),
         "training": training_length(run),
         "duration": format_duration(run.environment.get("duration_seconds")),
     }
+
+
+def _data(run: RunSummary) -> str:
+    """Return the source of the images, with the size of the subset and the share for validation if the recipe has them."""
+    source, subset, validation = (look_up(run.recipe, "data", name) for name in ("source", "subset", "validation"))
+    parts = [str(source or NOT_RECORDED)]
+    held_out = isinstance(validation, int | float) and validation > 0
+    parts += [f"{100 * validation:g} % of the training images for validation"] if held_out else []
+    parts += [f"{format_count(subset)} of the {'others' if held_out else 'training images'}"] if isinstance(subset, int) and subset else []
+    return ", ".join(parts)
 
 
 def training_length(run: RunSummary) -> str:
@@ -114,6 +124,9 @@ def list_notes(run: RunSummary) -> list[str]:
     if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
         notes.append(f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the effective rank "
                      "is too small.")  # fmt: skip
+    if len(counts := {row.backbone.samples for row in run.spectrum}) > 1:
+        few, many = format_count(min(counts)), format_count(max(counts))
+        notes.append(f"The spectra rest on {few} to {many} held-out images: ranks from different numbers of images are not comparable.")
     if run.decode_errors:
         notes.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
     return notes

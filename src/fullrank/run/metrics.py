@@ -11,7 +11,7 @@ from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.run.files import read_jsonl, write_text
-from fullrank.run.rows import AlarmRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.run.wandb_log import WandbLog, WandbOptions
 
 
@@ -65,6 +65,11 @@ class Metrics(Sequence[Row]):
         return [row for row in self.rows if isinstance(row, SpectrumRow)]
 
     @property
+    def online(self) -> list[OnlineRow]:
+        """The scores of the online probe on all test images, after the epochs of `probe.epochs`."""
+        return [row for row in self.rows if isinstance(row, OnlineRow)]
+
+    @property
     def alarms(self) -> list[AlarmRow]:
         """The rows of alarms."""
         return [row for row in self.rows if isinstance(row, AlarmRow)]
@@ -95,15 +100,17 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """Return the numeric fields of a row by flat name, without step and epoch; {} for an alarm.
+    """Return the numeric fields of a row by flat name, without step and epoch; those of an online score below `online/`; {} for an alarm.
 
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
     """
     if isinstance(row, AlarmRow):
         return {}
-    values = _flatten(row_to_json(row))
-    return {name: float(value) for name, value in values if isinstance(value, int | float) and name not in ("step", "epoch")}
+    values = _flatten(row_to_json(row), "online/" if isinstance(row, OnlineRow) else "")
+    return {
+        name: float(value) for name, value in values if isinstance(value, int | float) and name.rpartition("/")[2] not in ("step", "epoch")
+    }
 
 
 class MetricsWriter:

@@ -1,6 +1,7 @@
 """The rows of a run's log as dataclasses.
 
-`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum" or "alarm". Fields that are None are not written.
+`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that are None are not
+written.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import numpy as np
 
 from fullrank.errors import UserError
 from fullrank.spectrum import METRICS, Spectrum
-from fullrank.structure import Count, structure
+from fullrank.structure import Count, Share, structure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,21 @@ class SpectrumRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnlineRow:
+    """The score of the online probe on all test images, after an epoch of `probe.epochs`."""
+
+    kind: ClassVar[str] = "online"
+    step: Count
+    epoch: float
+    accuracy: Share
+    """Share of the labelled test images whose class is the largest logit."""
+    top5: Share | None = None
+    """Share of these images whose class is among the five largest logits; None with at most ten classes."""
+    images: Count
+    """Number of labelled test images."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlarmRow:
     """One alarm as data; `fullrank.monitoring.alarm_messages` turns it into a message and a remedy."""
 
@@ -109,8 +125,8 @@ class AlarmRow:
     """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 
 
-Row = TrainRow | SpectrumRow | AlarmRow
-KINDS: dict[str, type[Row]] = {row.kind: row for row in (TrainRow, SpectrumRow, AlarmRow)}
+Row = TrainRow | SpectrumRow | OnlineRow | AlarmRow
+KINDS: dict[str, type[Row]] = {row.kind: row for row in (TrainRow, SpectrumRow, OnlineRow, AlarmRow)}
 
 
 def row_to_json(row: Row) -> dict[str, Any]:
@@ -134,7 +150,7 @@ def row_from_json(value: Mapping[str, Any], *, source: str = "row") -> Row:
 
     >>> row_from_json({"kind": "test", "step": 1}, source="metrics.jsonl, line 1")
     Traceback (most recent call last):
-    fullrank.errors.UserError: metrics.jsonl, line 1: got a row of kind 'test', expected one of train, spectrum, alarm
+    fullrank.errors.UserError: metrics.jsonl, line 1: got a row of kind 'test', expected one of train, spectrum, online, alarm
     """
     fields = dict(value)
     kind = fields.pop("kind", None)
