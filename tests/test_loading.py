@@ -148,6 +148,8 @@ def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
     assert requested == {"test_resnet": True}
     assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
     assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model.backbone))
+    assert model.preprocess.resized == transform.transforms[0].size > 160
     assert model.features([Image.new("RGB", (200, 170))]).shape == (1, feature_dim(model.backbone))
     state = torch.get_rng_state()
     one, other = model.untrained().state_dict(), model.untrained().state_dict()

@@ -241,7 +241,7 @@ def test_export_writes_onnx(fullrank, run, tmp_path):
     metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "backbone.onnx").metadata_props}
     preprocess = package.load(run.path).preprocess
     expected = {"channels": 1, "size": 8, "mean": list(preprocess.mean), "std": list(preprocess.std)}
-    assert json.loads(metadata["preprocess"]) == expected | {"bits": preprocess.bits}
+    assert json.loads(metadata["preprocess"]) == expected | {"bits": preprocess.bits, "resize": 0}
     assert json.loads(metadata["classes"]) == list("0123456789")
     images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     (features,) = onnxruntime.InferenceSession(tmp_path / "backbone.onnx").run(None, {"images": images.numpy()})

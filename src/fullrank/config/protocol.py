@@ -254,4 +254,4 @@ def _words(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return " ".join(map(_words, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0")  # every digit, because two protocols must not have the same name
