@@ -19,6 +19,7 @@ from fullrank.reproduce.figure import paper_claim
 from fullrank.sweep import Cell, EvaluationPlan, Row
 
 METHODS = ("frossl", "vicreg")
+KNN = EvaluationPlan(probes=("knn",))
 
 
 @dataclass(frozen=True)
