@@ -60,7 +60,7 @@ def toy(monkeypatch, small):
     campaign = Campaign(
         title="Table 0",
         claim="both methods were measured",
-        sizes={"smoke": Size(replace(small, epochs=1, checkpoints=1))},
+        sizes={"smoke": Size(replace(small, epochs=1, checkpoints=1, batch_size=64, data=replace(small.data, subset=256)))},
         plan=plan,
         plot=plot,
         evaluate_claims=evaluate_claims,
