@@ -69,7 +69,7 @@ def toy(monkeypatch, small):
         markdown=lambda rows: f"| {len(rows['rows'])} |",
     )
     module = ModuleType("fullrank.reproduce.toys.table")
-    module.FIGURE = campaign
+    setattr(module, "FIGURE", campaign)  # noqa: B010  for type checkers
     monkeypatch.setitem(sys.modules, "fullrank.reproduce.toys", ModuleType("fullrank.reproduce.toys"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(figure_module, "FIGURES", ("toys/table",))

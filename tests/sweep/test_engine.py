@@ -119,7 +119,8 @@ def test_a_killed_process_is_a_failure_of_its_cell_and_resumes(tiny, tmp_path):
     long = replace(tiny, epochs=60, checkpoints=200)
 
     def kill():
-        os.kill(int(re.search(r"process (\d+)", log_path(tmp_path, "seed0").read_text())[1]), signal.SIGKILL)
+        (number,) = re.findall(r"process (\d+)", log_path(tmp_path, "seed0").read_text())
+        os.kill(int(number), signal.SIGKILL)
 
     thread = during_training(tmp_path, "seed0", kill)
     (row,) = run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)

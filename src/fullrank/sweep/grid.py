@@ -175,8 +175,9 @@ def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
 def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) -> list[str]:
     """Return the names with a hash of the settings where two are equal on a system that ignores case, or where one is too long.
 
-    >>> unique_names(["a_b", "a_b"], [{"x": "a/b"}, {"x": "a:b"}])
-    ['a_b-04c26a8e', 'a_b-d1d9c3a2']
+    >>> names = unique_names(["a_b", "A_b", "c"], [{"x": "a/b"}, {"x": "A:b"}, {"x": "c"}])
+    >>> names[2], len({name.casefold() for name in names})
+    ('c', 3)
     """
     folded = [name.casefold() for name in names]
     result = []
