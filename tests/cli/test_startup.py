@@ -48,6 +48,12 @@ ANSWERS = {
     "check vicregg": (2, "did you mean 'vicreg'?"),
     "check vicreg --hyper.covariance x": (2, "error parsing --hyper.covariance"),
     "reproduce frossl/fig1": (2, "unknown figure"),
+    "sweep --help": (0, "--choose"),
+    "sweep digts --seeds 2": (2, "did you mean 'digits'?"),
+    "sweep digits --objective frossl vicregg": (2, "did you mean 'vicreg'?"),
+    "sweep digits --epochs 1 0": (2, "epochs: got 0"),
+    "sweep digits --seed 1": (2, "give --seeds"),
+    "sweep digits --choose optimizer.lr": (2, "needs at least two values"),
 }
 
 PROGRAM = f"""

@@ -19,6 +19,7 @@ from fullrank.reproduce.figure import paper_claim
 from fullrank.sweep import Cell, EvaluationPlan, Row
 
 METHODS = ("frossl", "vicreg")
+KNN = EvaluationPlan(probes=("knn",))
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def toy(monkeypatch, small):
     campaign = Campaign(
         title="Table 0",
         claim="both methods were measured",
-        sizes={"smoke": Size(replace(small, epochs=1, checkpoints=1))},
+        sizes={"smoke": Size(replace(small, epochs=1, checkpoints=1, batch_size=64, data=replace(small.data, subset=256)))},
         plan=plan,
         plot=plot,
         evaluate_claims=evaluate_claims,
@@ -68,7 +69,7 @@ def toy(monkeypatch, small):
         markdown=lambda rows: f"| {len(rows['rows'])} |",
     )
     module = ModuleType("fullrank.reproduce.toys.table")
-    module.FIGURE = campaign
+    setattr(module, "FIGURE", campaign)  # noqa: B010  for type checkers
     monkeypatch.setitem(sys.modules, "fullrank.reproduce.toys", ModuleType("fullrank.reproduce.toys"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(figure_module, "FIGURES", ("toys/table",))

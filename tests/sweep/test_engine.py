@@ -40,7 +40,7 @@ def fragile(Z: Tensor, *, weight: float = 1.0):
 
 @pytest.fixture
 def tiny(small):
-    return replace(small, epochs=1, checkpoints=5, keep_checkpoints=2)
+    return replace(small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256))
 
 
 def cells(recipe, count, evaluate=KNN):
@@ -55,11 +55,11 @@ def trainings(folder, cell):
 def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, tmp_path):
     output = StringIO()
     rows = run_sweep(lambda rows: cells(tiny, 2), tmp_path, parallel=2, console=Console(file=output, width=200))
-    assert "2 of 2 cells to run, 22 steps; 2 at a time" in output.getvalue()
+    assert "2 of 2 cells to run, 8 steps; 2 at a time" in output.getvalue()
     assert "[2/2]" in output.getvalue()
-    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [(0, "done", 11, "digits"), (1, "done", 11, "digits")]
+    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [(0, "done", 4, "digits"), (1, "done", 4, "digits")]
     assert all(0 < row.scores["digits"]["knn"] <= 1 and row.effective_rank["backbone"] > 1 and row.seconds > 0 for row in rows)
-    assert all(row.train_images == 1438 and row.test_images == 359 and row.environment["torch"] for row in rows)
+    assert all(row.train_images == 256 and row.test_images == 359 and row.environment["torch"] for row in rows)
     assert Run(tmp_path / "seed0").evaluations[0].scores[0].accuracy == rows[0].score("knn")
     again = run_sweep(lambda rows: cells(tiny, 2), tmp_path, console=QUIET)
     assert again == rows
@@ -80,7 +80,7 @@ def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp
     monkeypatch.syspath_prepend(tmp_path)
     import_function("fragile_objective:fragile")
     (tmp_path / "fail").touch()
-    folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=2, checkpoints=11)
+    folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5, checkpoints=10)
     plan = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
     own, frossl = run_sweep(lambda rows: plan, folder, console=QUIET)
     assert (own.status, frossl.status) == ("failed", "done")
@@ -90,9 +90,9 @@ def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp
     assert read_row(folder / "own") is None
     (tmp_path / "fail").unlink()
     own, again = run_sweep(lambda rows: plan, folder, console=QUIET)
-    assert (own.status, own.steps) == ("done", 22)
+    assert (own.status, own.steps) == ("done", 20)
     assert again == frossl
-    assert "step 22/22" in log_path(folder, "own").read_text()
+    assert "step 20/20" in log_path(folder, "own").read_text()
     assert log_path(folder, "own").read_text().count("length: ") == 1  # the second call has resumed
 
 
@@ -116,10 +116,11 @@ def during_training(folder, cell, action):
 
 
 def test_a_killed_process_is_a_failure_of_its_cell_and_resumes(tiny, tmp_path):
-    long = replace(tiny, epochs=20, checkpoints=200)
+    long = replace(tiny, epochs=60, checkpoints=200)
 
     def kill():
-        os.kill(int(re.search(r"process (\d+)", log_path(tmp_path, "seed0").read_text())[1]), signal.SIGKILL)
+        (number,) = re.findall(r"process (\d+)", log_path(tmp_path, "seed0").read_text())
+        os.kill(int(number), signal.SIGKILL)
 
     thread = during_training(tmp_path, "seed0", kill)
     (row,) = run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
@@ -131,7 +132,7 @@ def test_a_killed_process_is_a_failure_of_its_cell_and_resumes(tiny, tmp_path):
 
 
 def test_a_stopped_sweep_resumes_bit_for_bit(tiny, tmp_path):
-    long = replace(tiny, epochs=4, checkpoints=22)
+    long = replace(tiny, epochs=11, checkpoints=22)
     thread = during_training(tmp_path, "seed0", lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted, match="stopped: 0 of 1 cells are done") as stop:
         run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
@@ -168,7 +169,7 @@ def test_two_callers_share_the_cells(tiny, tmp_path, monkeypatch):
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     good = Cell("good", tiny, {}, KNN)
     for bad, message in (
-        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 1438 training images"),
+        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 256 training images"),
         (Cell("bad", replace(tiny, views=(replace(tiny.views[0], count=1),)), {}, KNN), "at least 2"),
         (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
         (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
@@ -186,7 +187,7 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
 
 
 def test_a_diverged_run_is_a_result(tiny, tmp_path):
-    wild = replace(tiny, optimizer=replace(tiny.optimizer, lr=1e6, weight_decay=1.0))
+    wild = replace(tiny, epochs=5, optimizer=replace(tiny.optimizer, lr=1e6, weight_decay=1.0))
     cell = Cell("wild", wild, {"optimizer.lr": 1e6}, KNN)
     with pytest.raises(ProcessFailed, match="wild diverged"):
         run_single_cell(lambda rows: [cell], tmp_path, "0", QUIET)

@@ -121,7 +121,7 @@ def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(
     assert len(choices) == 4
     assert {cell.recipe.seed for cell in choices} == {2}
     assert all(cell.recipe.data.validation == 0.1 and cell.settings[STAGE] == CHOICE for cell in choices)
-    accuracy = {("frossl", 0.1): 0.5, ("frossl", 0.3): 0.6, ("vicreg", 0.1): 0.7, ("vicreg", 0.3): 0.2}
+    accuracy: dict[tuple, float] = {("frossl", 0.1): 0.5, ("frossl", 0.3): 0.6, ("vicreg", 0.1): 0.7, ("vicreg", 0.3): 0.2}
     rows = [score(cell, accuracy[cell.settings["objective"], cell.settings["optimizer.lr"]]) for cell in choices]
     assert plan(rows[:3]) == choices  # nothing is chosen before all values are known
     cells = plan(rows)

@@ -15,12 +15,15 @@ from fullrank.errors import UserError, pick
 from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import with_devices
 from fullrank.sweep.cell import EvaluationPlan, Setting
+from fullrank.sweep.grid import combinations, grid_plan, seeds_of, with_marks
 from fullrank.terminal import stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fullrank.sweep import Plan, Row
+
+NO_PROBES = ("none",)
 
 USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
 
@@ -56,10 +59,12 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(SweepOptions, split.own, command="sweep")
     for source in options.transfer:
         check_source(source)
-    with heavy_imports():
-        from fullrank.sweep.grid import combinations
-        from fullrank.sweep.single import list_cells, run_single_cell
     plan, name = read_plan(arguments[0], split, options, console)
+    with heavy_imports():
+        from fullrank.evaluation import PROBES
+        from fullrank.sweep.single import list_cells, run_single_cell
+    for probe in () if options.probes == NO_PROBES else options.probes:
+        pick(probe, PROBES, "probe")
     folder = options.out or Path("sweeps") / name
     command = shlex.join(["fullrank", "sweep", *_without(arguments, "--list", "--cell")])
     if options.list:
@@ -69,7 +74,6 @@ def run(arguments: Sequence[str]) -> None:
         run_single_cell(plan, folder, options.cell, console)
         return
     from fullrank.sweep import require_success, run_sweep
-    from fullrank.sweep.grid import seeds_of
 
     axes = [f"{flag} {' | '.join(map(str, values))}" for flag, values in split.axes.items()]
     seeds = seeds_of(options.seeds)
@@ -88,10 +92,6 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
     """
     from rich.console import Console
 
-    from fullrank.evaluation import PROBES
-    from fullrank.sweep.grid import grid_plan, seeds_of
-    from fullrank.sweep.sweeping import with_marks
-
     lines: dict[str, None] = {}
 
     def build(values: dict[str, Setting]) -> Recipe:
@@ -104,9 +104,7 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
         check_source(built.data.source)
         return with_marks(built)
 
-    probes = () if options.probes == ("none",) else options.probes
-    for probe in probes:
-        pick(probe, PROBES, "probe")
+    probes = () if options.probes == NO_PROBES else options.probes
     evaluate = EvaluationPlan(probes=probes, transfer=options.transfer)
     plan = grid_plan(split.axes, build, seeds=seeds_of(options.seeds), evaluate=evaluate, chosen=options.choose)
     for line in lines:

@@ -151,7 +151,7 @@ def flag_arguments(name: str, text: str | None = None) -> list[str]:
 def is_tuple(name: str) -> bool:
     """Return whether a flag takes several values in `fullrank pretrain`.
 
-    >>> [is_tuple(name) for name in ("projector.widths", "views.0.scale", "data.source", "epochs", "hyper.unknown")]
+    >>> [is_tuple(name) for name in ("projector.widths", "views.0.crop.scale", "data.source", "epochs", "hyper.unknown")]
     [True, True, False, False, False]
     """
     kind: object = Recipe

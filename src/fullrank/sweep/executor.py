@@ -3,9 +3,12 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -106,8 +109,13 @@ def run_cells(
                     if is_locked(folder, cell.name):
                         elsewhere.append(cell)
                     else:
-                        active.append(_start(context, cell, folder, free.pop(0)))
-                        on_start(cell)
+                        try:
+                            active.append(_start(context, cell, folder, free[0]))
+                        except (EOFError, OSError) as error:
+                            on_end(cell, Outcome("failed", f"its process cannot be started ({type(error).__name__} {error})"))
+                        else:
+                            free.pop(0)
+                            on_start(cell)
                 if flag.signum:
                     break
                 wait([each.process.sentinel for each in active], timeout=POLL_SECONDS) if active else time.sleep(POLL_SECONDS)
@@ -140,9 +148,28 @@ def _start_server(slots: Sequence[Slot]) -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fullrank.sweep.worker", "torch.utils.tensorboard", "sklearn.datasets", "PIL.PngImagePlugin"])
+    context.set_forkserver_preload(["fullrank.sweep.worker", "torch.utils.tensorboard", "sklearn.datasets"])
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # so that no import in the server initialises CUDA, which forbids a fork
+    with (
+        _ignored(signal.SIGINT, signal.SIGHUP),
+        hidden_main(),
+    ):  # the terminal sends these to the server too, which inherits what is ignored
+        forkserver.ensure_running()
     return context
+
+
+@contextmanager
+def _ignored(*numbers: int) -> Iterator[None]:
+    """Ignore signals inside the context; a signal that arrives in these milliseconds is lost."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
+        yield
+        return
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _start(context: Any, cell: Cell, folder: Path, slot: Slot) -> _Active:
@@ -168,11 +195,19 @@ def _outcome(ended: _Active, folder: Path) -> Outcome:
 
 
 def _stop(active: Sequence[_Active]) -> None:
-    """Let all processes stop after their step, with a checkpoint; after `STOP_TIMEOUT` they are killed."""
+    """Let all processes stop after their step, with a checkpoint; the caller kills those that have not ended after `STOP_TIMEOUT`."""
     for each in active:
-        if each.process.is_alive():
-            os.kill(each.process.pid, signal.SIGTERM)
-            os.kill(each.process.pid, signal.SIGCONT)  # a stopped process handles no signal
+        _send(each, signal.SIGTERM)
+        _send(each, signal.SIGCONT)  # a stopped process handles no signal
     deadline = time.monotonic() + STOP_TIMEOUT
-    for each in active:
-        each.process.join(max(deadline - time.monotonic(), 0.0))
+    while any(_send(each, 0) for each in active) and time.monotonic() < deadline:  # also if their server was killed, which knows their end
+        time.sleep(0.05)
+
+
+def _send(active: _Active, signum: int) -> bool:
+    """Send a signal to a process, and return whether the process exists."""
+    try:
+        os.kill(active.process.pid, signum)
+    except ProcessLookupError:
+        return False
+    return True

@@ -18,6 +18,8 @@ VALIDATION = 0.1
 """Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own."""
 LONGEST_NAME = 120
 MAX_CELLS = 100_000
+MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
+"""Epochs after which the online classifier is scored, unless the recipe says when."""
 
 Axes = Mapping[str, Sequence[Setting]]
 """Name of a setting → its values."""
@@ -173,8 +175,9 @@ def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
 def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) -> list[str]:
     """Return the names with a hash of the settings where two are equal on a system that ignores case, or where one is too long.
 
-    >>> unique_names(["a_b", "a_b"], [{"x": "a/b"}, {"x": "a:b"}])
-    ['a_b-04c26a8e', 'a_b-d1d9c3a2']
+    >>> names = unique_names(["a_b", "A_b", "c"], [{"x": "a/b"}, {"x": "A:b"}, {"x": "c"}])
+    >>> names[2], len({name.casefold() for name in names})
+    ('c', 3)
     """
     folded = [name.casefold() for name in names]
     result = []
@@ -184,3 +187,15 @@ def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) 
             name = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
         result.append(name)
     return result
+
+
+def with_marks(recipe: Recipe) -> Recipe:
+    """Return the recipe with epochs at which the online classifier is scored, if it has none.
+
+    >>> with_marks(Recipe(epochs=12)).probe.epochs
+    (1.0, 2.0, 3.0, 5.0, 10.0, 12.0)
+    """
+    if recipe.probe.epochs:
+        return recipe
+    marks = (*(float(mark) for mark in MARKS if mark < recipe.epochs), float(recipe.epochs))
+    return replace(recipe, probe=replace(recipe.probe, epochs=marks))

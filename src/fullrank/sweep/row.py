@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.run.files import read_json
+from fullrank.reading import parse_json, read_text
 from fullrank.structure import Count, JsonObject, structure
 from fullrank.sweep.cell import Cell, EvaluationPlan
 
@@ -116,9 +116,9 @@ def read_row(run: Path) -> Row | None:
     if not path.exists():
         return None
     try:
-        return Row.from_json(read_json(path), source=str(path))
-    except UserError as error:
-        raise UserError(f"{error}; remove {path}, and the next call measures it again") from error
+        return Row.from_json(parse_json(read_text(path)), source=str(path))
+    except (OSError, ValueError) as error:  # UserError is a ValueError
+        raise UserError(f"{path} is damaged ({error}); remove it, and the next call measures it again") from error
 
 
 def write_row(run: Path, row: Row) -> None:

@@ -13,12 +13,9 @@ from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run.directory import as_path
 from fullrank.sweep.cell import EvaluationPlan, Setting
 from fullrank.sweep.engine import run_sweep
-from fullrank.sweep.grid import grid_plan, seeds_of
+from fullrank.sweep.grid import grid_plan, seeds_of, with_marks
 from fullrank.sweep.results import SweepResult, write_results
 from fullrank.terminal import stderr
-
-MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
-"""Epochs after which the online classifier is scored, unless the recipe says when."""
 
 
 def sweep(
@@ -75,18 +72,6 @@ def sweep(
     rows = run_sweep(plan, folder, parallel=parallel, console=console)
     write_results(rows, folder, f"{first.name}: {', '.join(axes) or 'seeds'}")
     return SweepResult(folder, rows)
-
-
-def with_marks(recipe: Recipe) -> Recipe:
-    """Return the recipe with epochs at which the online classifier is scored, if it has none.
-
-    >>> with_marks(Recipe(epochs=12)).probe.epochs
-    (1.0, 2.0, 3.0, 5.0, 10.0, 12.0)
-    """
-    if recipe.probe.epochs:
-        return recipe
-    marks = (*(float(mark) for mark in MARKS if mark < recipe.epochs), float(recipe.epochs))
-    return replace(recipe, probe=replace(recipe.probe, epochs=marks))
 
 
 def to_setting(value: Any) -> Setting:

@@ -99,7 +99,7 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     require_same_images(done)
     groups, columns = group_rows(rows), columns_of(done)
     names = list(dict.fromkeys(name for combination in groups for name, _ in combination))
-    score = next((column for column in columns if column.title.startswith("linear")), columns[0] if columns else None)
+    score = score_column(columns)
     compared = comparisons({c: [row for row in found if row.is_done] for c, found in groups.items()}, score) if score else {}
     titles = [*(names or ["run"]), *(column.title for column in columns)]
     titles += [f"{score.title.removesuffix(' %')} against the best"] if compared and score else []
@@ -119,9 +119,17 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return titles, lines
 
 
-def chosen_settings(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the choice of a setting."""
-    return [row for row in rows if row.settings.get(STAGE) == CHOICE]
+def score_column(columns: Sequence[Column]) -> Column | None:
+    """Return the accuracy by which combinations are compared: a linear probe, else another probe, else the online classifier.
+
+    >>> titles = ("online %", "knn %", "linear %", "seconds")
+    >>> found = score_column([Column(title, lambda row: None) for title in titles])
+    >>> found and found.title
+    'linear %'
+    """
+    accuracies = [column for column in columns if column.title.endswith("%")]
+    order = sorted(accuracies, key=lambda column: (not column.title.startswith("linear"), column.title.startswith("online")))
+    return order[0] if order else None
 
 
 def terminal_table(rows: Sequence[Row], title: str) -> Table:
