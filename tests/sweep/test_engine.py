@@ -115,7 +115,7 @@ def during_training(folder, cell, action):
     return thread
 
 
-def test_a_killed_process_is_a_failure_of_its_cell_and_resumes(tiny, tmp_path):
+def test_a_killed_process_is_a_failure_of_its_cell_and_leaves_no_lock(tiny, tmp_path):
     long = replace(tiny, epochs=60, checkpoints=200)
 
     def kill():

@@ -11,7 +11,7 @@ from fullrank.structure import PathText, Requirement, Text, validate
 
 Setting = str | int | float | bool
 CellName = Annotated[Text, Requirement("that is the name of one folder", is_folder_name)]
-RESERVED = ("logs",)
+RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
 """Names in the folder of a sweep that no cell may have."""
 
 

@@ -26,11 +26,6 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
     Raises:
         UserError: something is wrong; the message names the cell if it is only one of several.
     """
-    names: set[str] = set()
-    for cell in cells:
-        if cell.name in names:
-            raise UserError(f"two cells are called '{cell.name}', expected a name of its own for each; rename one")
-        names.add(cell.name)
     for cell in cells:
         try:
             check_evaluation(cell)
@@ -39,6 +34,19 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
             check_folder(cell, folder)
         except UserError as error:
             raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
+
+
+def check_names(cells: Sequence[Cell]) -> None:
+    """Check that no two cells have the same name, also on a system that ignores case.
+
+    Raises:
+        UserError: two have.
+    """
+    names: set[str] = set()
+    for cell in cells:
+        if cell.name.casefold() in names:
+            raise UserError(f"two cells are called '{cell.name}', expected a name of its own for each; rename one")
+        names.add(cell.name.casefold())
 
 
 def without_numbers(recipe: Recipe) -> Recipe:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.sweep.cell import Cell
-from fullrank.sweep.checks import check_cells
+from fullrank.sweep.checks import check_cells, check_names
 from fullrank.sweep.dataset import identify
 from fullrank.sweep.estimate import estimate
 from fullrank.sweep.executor import run_cells, slots_for
@@ -45,10 +45,10 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
     """
     console = console or stderr()
     rows: dict[str, Row] = {}
-    checked: set[str] = set()
     while True:
         cells, missing = known_cells(plan, folder, rows)
-        check_cells(cells if not checked else [cell for cell in cells if cell.name not in checked], folder)
+        check_names(cells)
+        check_cells(missing, folder)
         if not missing:
             return [rows[cell.name] for cell in cells]
         create_folder(folder)
@@ -56,7 +56,6 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
         expected = estimate(missing, rows, {cell.name: cell for cell in cells}, slots)
         for line in expected.lines(len(cells), slots):
             console.print(line)
-        checked |= {cell.name for cell in cells}
         progress = SweepProgress(console, total=len(cells), done=len(cells) - len(missing), expected=expected.seconds, slots=len(slots))
 
         def on_end(cell: Cell, outcome: Outcome, progress: SweepProgress = progress) -> None:
