@@ -83,10 +83,10 @@ def vicreg(Z: Tensor, *, invariance: float, variance: float, covariance: float) 
     return loss
 
 
-def barlow_twins(Z: Tensor, *, redundancy: float) -> Tensor:
+def barlow_twins(Z: Tensor, *, redundancy: float, scale: float) -> Tensor:
     z1, z2 = ((z - z.mean(0)) / z.std(0, correction=0) for z in Z)
     C = z1.T @ z2 / len(z1)
-    return (C.diagonal() - 1).square().sum() + redundancy * off_diagonal(C).square().sum()
+    return scale * ((C.diagonal() - 1).square().sum() + redundancy * off_diagonal(C).square().sum())
 
 
 def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float) -> Tensor:
@@ -118,12 +118,12 @@ def corinfomax_batch(Z: Tensor, *, invariance: float, epsilon: float) -> Tensor:
     return invariance * (z1 - z2).square().sum() / N - sum(torch.logdet(z.T @ z + ridge) for z in (z1, z2))
 
 
-def frossl(Z: Tensor, *, invariance: float, log: bool, center: bool, normalize: str) -> Tensor:
+def frossl(Z: Tensor, *, invariance: float, variance: float, log: bool, center: bool, normalize: str) -> Tensor:
     _, N, D = Z.shape
     A = [z - z.mean(0) for z in Z]
     A = [z / z.norm(dim=0) for z in A]
     C = [z.T @ z if D <= N else z @ z.T for z in A]
-    return sum(c.square().sum().log() for c in C) + invariance * (A[0] - A[1]).square().sum() / N
+    return variance * sum(c.square().sum().log() for c in C) + invariance * (A[0] - A[1]).square().sum() / N
 
 
 def tico(Z: Tensor, T: Tensor, C: Tensor, *, covariance: float, forgetting: float) -> Tensor:

@@ -22,8 +22,7 @@ from rich.console import Console
 import fullrank
 from benchmarks.gpu.parts import Options, Part, Result, Results
 from benchmarks.gpu.training import on_device, synchronize, tiny
-from fullrank.evaluation.evaluate import FeatureSet
-from fullrank.evaluation.features import extract_features
+from fullrank.evaluation.features import extract_features, standardize
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe_sgd
 from fullrank.images import MemoryImages, load_images, train_and_test
@@ -169,11 +168,13 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
     """Return the accuracies of the probes on the frozen backbone of a checkpoint."""
     model = load(f"{run.path}@{step}")
     images = images_of("digits" if options.smoke else str(options.data), run.recipe.data.channels)
-    features = FeatureSet("backbone", *(extract_features(model.backbone, each, model.preprocess, device=options.device) for each in images))
+    train, test = (extract_features(model.backbone, each, model.preprocess, device=options.device) for each in images)
+    X, y, X_test, y_test = (tensor.to(options.device) for split in (train, test) for tensor in (split.X, split.labels))
+    standardized = standardize(X, X_test)
     generator = torch.Generator().manual_seed(seed)
     sgd = {"epochs": 2, "decay": (1,)} if options.smoke else {}
-    linear = linear_probe_sgd(*features.standardized(options.device), classes=10, generator=generator, **sgd)
-    return {"linear": linear.accuracy, "kNN": knn(*features.tensors(options.device)).accuracy}
+    linear = linear_probe_sgd(standardized[0], y, standardized[1], y_test, classes=10, generator=generator, **sgd)
+    return {"linear": linear.accuracy, "kNN": knn(X, y, X_test, y_test).accuracy}
 
 
 def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str, list[float]] | None:

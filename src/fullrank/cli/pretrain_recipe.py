@@ -85,10 +85,11 @@ def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe
     name = arguments[0]
     if name in RECIPES and objective and (published := published_name(RECIPES[name], objective)):
         name = published
-        console.print(explain_published(published))
     groups = [flag[2:].partition("=")[0] for flag in arguments[1:] if flag.startswith("--views.")]
     base = resolve_recipe(name, data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading, groups=groups)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
+    if name != arguments[0]:
+        console.print(explain_published(name))
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
     return recipe, options
@@ -253,12 +254,11 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
     """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags name."""
     name, arguments = pop_flag(arguments, "--objective")
     builder, arguments = pop_flag(arguments, "--method-builder")
-    named = [each for each in (name, builder) if each and ":" in each]
+    named, sentence = [each for each in (name, builder) if each and ":" in each], ""
     for function in named:
         import_function(function, notify=console.print)
     if name is not None and name != recipe.objective:
         recipe, sentence = method_recipe(recipe, name, method_builder=builder or "")
-        console.print(sentence)
     elif builder is not None:
         recipe = replace(recipe, method_builder=builder, method={})
     import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms
@@ -284,6 +284,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         hints=HINTS,
         description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
+    if sentence:
+        console.print(sentence)
     recipe = replace(flags.recipe, hyper=vars(flags.hyper), method=vars(flags.method))
     if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
         for function in recipe.custom_transforms:
