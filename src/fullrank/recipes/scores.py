@@ -122,14 +122,10 @@ def _scores() -> Iterator[tuple[str, PublishedScore]]:
     yield "imagenet-directclr", score(62.7, 100, PROBE, "Jing et al. 2022, Table 1")
 
 
-def _by_name() -> Mapping[str, tuple[PublishedScore, ...]]:
-    found: dict[str, tuple[PublishedScore, ...]] = {}
-    for name, score in _scores():
-        found[name] = (*found.get(name, ()), score)
-    return found
-
-
-PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = _by_name()
+_SCORES = list(_scores())
+PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
+    name: tuple(score for other, score in _SCORES if other == name) for name, _ in _SCORES
+}
 """Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key."""
 
 
