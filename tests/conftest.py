@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,32 @@ def run(small, tmp_path_factory):
 def copy(run, tmp_path):
     """The path of a copy of `run`."""
     return Path(shutil.copytree(run.path, tmp_path / "copy"))
+
+
+class PowerCut(BaseException):
+    """Raised to end the run like a killed process."""
+
+
+@pytest.fixture
+def power_cut(monkeypatch):
+    """`with power_cut(after=7):` ends the run inside after that step, with its log and the checkpoint that is due, and without another."""
+    from fullrank.monitoring.run_logger import RunLogger
+
+    after_step = RunLogger.after_step
+
+    @contextmanager
+    def cut_after(*, after):
+        def cut(self, step, **keywords):
+            after_step(self, step, **keywords)
+            if step.step == after:
+                raise PowerCut
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunLogger, "after_step", cut)
+            with pytest.raises(PowerCut):
+                yield
+
+    return cut_after
 
 
 @pytest.fixture(scope="session")

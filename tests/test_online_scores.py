@@ -1,7 +1,6 @@
 """The online probe scored on all test images at `probe.epochs`, and runs on a subset with validation images."""
 
 import io
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,6 @@ from fullrank.images import train_and_test
 from fullrank.images.source import DigitImages
 from fullrank.judging import measure_spectrum
 from fullrank.loading import load
-from fullrank.monitoring.run_logger import RunLogger
 from fullrank.recipes import DataConfig, ProbeConfig
 from fullrank.run import Run
 
@@ -69,28 +67,10 @@ def test_scores_change_neither_the_weights_nor_the_probe_nor_the_other_rows(run,
     assert rows(run) == rows(scored)
 
 
-@contextmanager
-def power_cut(monkeypatch, *, after):
-    class PowerCut(BaseException):
-        pass
-
-    after_step = RunLogger.after_step
-
-    def cut(self, step, **keywords):
-        after_step(self, step, **keywords)
-        if step.step == after:
-            raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after_step", cut)
-        with pytest.raises(PowerCut):
-            yield
-
-
-def test_a_resumed_run_repeats_and_loses_no_score(scored, tmp_path, monkeypatch, assert_same):
-    with power_cut(monkeypatch, after=12):  # after the score of step 11, and after the checkpoint of step 11
+def test_a_resumed_run_repeats_and_loses_no_score(scored, tmp_path, power_cut, assert_same):
+    with power_cut(after=12):  # after the score of step 11, and after the checkpoint of step 11
         fullrank.pretrain(replace(scored.recipe, checkpoints=2), out=tmp_path / "run", console=QUIET)
-    with power_cut(monkeypatch, after=22):  # before the run is closed
+    with power_cut(after=22):  # before the run is closed
         fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     assert Run(tmp_path / "run").metrics.online == scored.metrics.online

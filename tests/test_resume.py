@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import signal
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,26 +26,6 @@ from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
 
 QUIET = Console(quiet=True)
-
-
-class PowerCut(BaseException):
-    """Raised to end the run like a killed process."""
-
-
-@contextmanager
-def power_cut(monkeypatch, *, after):
-    """End the run inside the context between two steps, with its log written and no checkpoint."""
-    after_step = RunLogger.after_step
-
-    def cut(self, step, **keywords):
-        after_step(self, step, **keywords)
-        if step.step == after:
-            raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after_step", cut)
-        with pytest.raises(PowerCut):
-            yield
 
 
 def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_path, start, stop, assert_same):
@@ -73,10 +52,10 @@ def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_pat
     ],
 )
 def test_teachers_queues_prototypes_schedules_and_rates_are_resumed(
-    objective, method, optimizer, small, train, tmp_path, monkeypatch, assert_same
+    objective, method, optimizer, small, train, tmp_path, power_cut, assert_same
 ):
     recipe = replace(with_objective(small, objective), epochs=1, method=method, optimizer=replace(small.optimizer, **optimizer))
-    with power_cut(monkeypatch, after=7):
+    with power_cut(after=7):
         fullrank.pretrain(recipe, out=tmp_path / "run", console=QUIET)
     assert Run(tmp_path / "run").checkpoint().step == 6
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
@@ -113,12 +92,12 @@ def test_a_killed_run_from_disk_is_bitwise_equal_for_any_number_of_workers(on_di
 
 
 @pytest.mark.parametrize("precision", ["auto", "64-true"])
-def test_dropout_continues_with_the_same_random_numbers(precision, small, train, tmp_path, monkeypatch, assert_same):
+def test_dropout_continues_with_the_same_random_numbers(precision, small, train, tmp_path, power_cut, assert_same):
     arguments = small.backbone.arguments | {"drop_rate": 0.2, "drop_path_rate": 0.3}
     backbone, machine = replace(small.backbone, arguments=arguments), replace(small.machine, precision=precision)
     dropping = replace(small, epochs=1, checkpoints=3, backbone=backbone, machine=machine)
     whole = train(dropping, tmp_path / "whole")
-    with power_cut(monkeypatch, after=6):
+    with power_cut(after=6):
         train(dropping, tmp_path / "run")
     assert Run(tmp_path / "run").checkpoint().step == 4
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
@@ -150,8 +129,8 @@ def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
     assert (path / "report.html").exists()
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(run, small, train, tmp_path, monkeypatch, assert_same):
-    with power_cut(monkeypatch, after=3):
+def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(run, small, train, tmp_path, power_cut, assert_same):
+    with power_cut(after=3):
         train(small, tmp_path / "run")
     assert Run(tmp_path / "run").checkpoints == []
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
@@ -340,8 +319,8 @@ def test_more_epochs_keep_the_images_of_the_spectra(run, copy, small):
     assert data.plan.samples != 100, "a new run of three epochs would have other evaluations"
 
 
-def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, monkeypatch):
-    with power_cut(monkeypatch, after=24):
+def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, power_cut):
+    with power_cut(after=24):
         fullrank.pretrain(resume=copy, epochs=3, console=QUIET)
     assert Run(copy).checkpoint().step == 22
     assert "now has 3 epochs instead of 2" in resume(copy)
@@ -368,9 +347,9 @@ def test_another_number_of_threads_or_micro_batch_is_said(copy, small):
     assert "torch 1.0 → " in line
 
 
-def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small, tmp_path, monkeypatch, assert_same):
+def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small, tmp_path, power_cut, assert_same):
     path = tmp_path / "run"
-    with power_cut(monkeypatch, after=13):
+    with power_cut(after=13):
         fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
     assert Run(path).checkpoint().step == 11
     for _ in range(2):

@@ -126,3 +126,11 @@ def test_two_sources_are_an_error(photos):
     with pytest.raises(UserError, match="leave one"):
         build(str(photos), "digits")
     assert build("digits", "digits") == RECIPES["digits"] == Recipe(**vars(RECIPES["digits"]))
+
+
+def test_another_objective_has_no_constant_predictor():
+    simsiam = RECIPES["cifar10-simsiam"]
+    found, sentence = method_recipe(simsiam, "tico")
+    assert found.optimizer == replace(simsiam.optimizer, constant_predictor=False)
+    assert "optimizer, schedule, projector, views" in sentence
+    assert with_objective(simsiam, "simsiam").optimizer.constant_predictor

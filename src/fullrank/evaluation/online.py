@@ -118,12 +118,6 @@ class OnlineProbe(nn.Module):
         assert images, "no feature has a label"
         return OnlineScore(first / images, among_five / images if with_top5 else None, images)
 
-    @torch.no_grad()
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
         """Return the share of the labelled features that are classified correctly, with the running statistics."""
-        labelled = labels >= 0
-        assert labelled.any(), "no feature has a label"
-        self.eval()
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self(features[labelled])
-        return (logits.argmax(1) == labels[labelled]).sum().item() / len(logits)
+        return self.score([(features, labels)]).accuracy

@@ -23,8 +23,8 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: 
     Args:
         Z: embeddings of exactly two views of N samples.
         redundancy: weight of the correlations between different features, the paper's λ.
-        scale: factor of the whole loss, which most public configurations set; for LARS it changes only the size of the weight decay against
-            that of the gradient, and for Adam and AdamW next to nothing.
+        scale: factor of the whole loss, which most public configurations set. It scales the steps of SGD, and those of LARS for biases,
+            norms and weights at the clip; elsewhere LARS, and AdamW, undo it. The weight decay of SGD, LARS and Adam weighs 1/scale more.
 
     Returns:
         The terms "invariance" and "redundancy".

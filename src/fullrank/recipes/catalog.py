@@ -116,5 +116,6 @@ def explain_fallback(recipe: Recipe, other: Recipe) -> str:
     >>> explain_fallback(digits, with_objective(digits, "wmse"))
     '--objective wmse has no published recipe here; optimizer, schedule, views, backbone, epochs, batch are those of digits, for frossl'
     """
-    kept = ", ".join(words for field, words in PARTS.items() if getattr(recipe, field) == getattr(other, field))
+    base = replace(recipe, optimizer=replace(recipe.optimizer, constant_predictor=other.optimizer.constant_predictor))
+    kept = ", ".join(words for field, words in PARTS.items() if getattr(base, field) == getattr(other, field))
     return f"--objective {other.objective} has no published recipe here; {kept} are those of {recipe.name}, for {recipe.objective}"

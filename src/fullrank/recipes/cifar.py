@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fullrank.config import BackboneConfig, CropConfig, JitterConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig, ViewConfig
 from fullrank.recipes.augmentations import SMALL_IMAGES
-from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, sgd
+from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 
 # Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and the projector are
@@ -13,7 +13,7 @@ CIFAR10 = Recipe(
     name="cifar10",
     data=DataConfig(source="hf:uoft-cs/cifar10"),
     views=SMALL_IMAGES["symmetric"](32),
-    backbone=BackboneConfig(name="resnet18", stem="small"),
+    backbone=resnet("resnet18", stem="small"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     schedule=ScheduleConfig(warmup=10.0),
@@ -39,7 +39,8 @@ METHODS = {
     "byol": configuration(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
     "dino": configuration(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
                           student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0, momentum=(0.9995, 1.0)),
-    "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=25.0, covariance=1.0),
+    # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
+    "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
     "barlow_twins": configuration(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": configuration(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.

@@ -6,7 +6,7 @@ from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig, Sc
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
 from fullrank.recipes.imagenet100 import METHODS as IMAGENET100_METHODS
-from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, sgd
+from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
 
 # Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224, and SimCLR's
@@ -15,7 +15,7 @@ IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
     views=LARGE_IMAGES["symmetric"](224),
-    backbone=BackboneConfig(name="resnet18"),
+    backbone=resnet("resnet18"),
     projector=ProjectorConfig(widths=(2048, 2048, 1024)),
     optimizer=sgd(1e-2, 5e-4),
     schedule=ScheduleConfig(name="restarts", warmup=0.0, period=15.0),
@@ -26,7 +26,7 @@ IMAGENET = Recipe(
 IMAGENET_BARLOW_TWINS = replace(IMAGENET, name="imagenet-barlow_twins-frossl", objective="barlow_twins", hyper={"redundancy": 5e-3})
 
 # Source: solo-learn, scripts/pretrain/imagenet: 100 epochs, warm-up over 10, cosine; ResNet-50; LARS without the clip.
-RESNET50 = BackboneConfig(name="resnet50")
+RESNET50 = resnet("resnet50")
 BASE = replace(IMAGENET, schedule=ScheduleConfig(warmup=10.0), batch_size=256)
 NO_CLIP = {"trust_coefficient": 0.001, "trust_clip": False}
 METHODS = {
@@ -41,13 +41,14 @@ METHODS = {
     "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
     "vicreg": CIFAR_METHODS["vicreg"].but(source=FORK, batch_size=512),
 }
-# The others are published on ImageNet-100 only. What is timed in epochs keeps its share of the run, an eighth.
+# The others are published on ImageNet-100 only. SwAV's queue and DINO's temperature wait for an eighth of the run, as there.
 FROM_IMAGENET100 = {name: IMAGENET100_METHODS[name] for name in ("swav", "simsiam", "dino", "wmse", "corinfomax", "ivne")}
 FROM_IMAGENET100["swav"] = FROM_IMAGENET100["swav"].but(queue_start=12.5)
 FROM_IMAGENET100["dino"] = FROM_IMAGENET100["dino"].but(temperature_warmup=12.5)
 
 # Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity, LARS with learning
-# rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both.
+# rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both. Its loss contrasts an
+# embedding with those of the other view only, that of this SimCLR with those of both views, as in SimCLR's paper.
 IMAGENET_SIMCLR = replace(
     IMAGENET,
     name="imagenet-simclr",

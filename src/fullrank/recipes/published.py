@@ -8,9 +8,9 @@ the clip of LARC and leaves out biases and norms (the default of `OptimizerConfi
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
-from fullrank.config import OptimizerConfig, ProjectorConfig
+from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig
 from fullrank.recipes.augmentations import AugmentationSets
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Recipe
@@ -21,8 +21,9 @@ KEPT_DIFFERENCES = (
     "The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.",
     "MoCo has one queue for the keys of both views. solo-learn's has one for each view.",
     "The online classifier has its own SGD and standardised features (`probe`). solo-learn's has the optimizer of the backbone, also LARS.",
-    "The losses are those of the papers. solo-learn's VICReg adds the hinges of both views instead of taking their mean "
-    "(`hyper.variance` 50 gives its loss), and its W-MSE sends no gradient through one of the two views.",
+    "The losses are those of the papers. solo-learn's W-MSE sends no gradient through one of the two views, and FroSSL in its authors' "
+    "fork has not centred the embeddings since August 2024 (`hyper.center`).",
+    "DINO's head starts from PyTorch's initial weights. solo-learn's starts from a normal distribution of standard deviation 0.02.",
     "BatchNorm and every loss see the whole batch on any number of devices. Some of solo-learn's losses see the images of one device.",
     "The precision is chosen for the machine (`machine.precision`), except where a file asks for float32; solo-learn's is float16.",
 )
@@ -47,6 +48,11 @@ def sgd(lr: float, weight_decay: float, **others: Any) -> OptimizerConfig:
 def adam(lr: float, weight_decay: float) -> OptimizerConfig:
     """Return Adam with weight decay of all parameters."""
     return OptimizerConfig(name="adam", lr=lr, weight_decay=weight_decay, decay_all=True)
+
+
+def resnet(name: str, stem: Literal["standard", "small"] = "standard") -> BackboneConfig:
+    """Return a ResNet with the initial weights of torchvision's, which solo-learn trains: timm's sets the last scale of each block to 0."""
+    return BackboneConfig(name=name, arguments={"zero_init_last": False}, stem=stem)
 
 
 def mlp(*widths: int, **others: Any) -> ProjectorConfig:

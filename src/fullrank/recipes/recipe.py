@@ -292,7 +292,8 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
     A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector.
-    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives. `optimizer.constant_predictor` is a choice of SimSiam's recipe, so
+    another objective has it switched off.
 
     Raises:
         UserError: there is no such objective.
@@ -310,7 +311,10 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
         *hidden, D = projector.widths
         projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
-    return replace(recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector)
+    optimizer = recipe.optimizer if objective == recipe.objective else replace(recipe.optimizer, constant_predictor=False)
+    return replace(
+        recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector, optimizer=optimizer
+    )
 
 
 def to_dict(recipe: Recipe) -> dict[str, Any]:

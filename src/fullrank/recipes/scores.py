@@ -20,6 +20,8 @@ class PublishedScore:
     """Paper and table, or file."""
     top5: float | None = None
     """Share of the test images with the class among the five best predictions, if it was published."""
+    same_recipe: bool = True
+    """Whether it was measured with this recipe, up to `KEPT_DIFFERENCES`, and not with another one of the same method."""
 
 
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
@@ -36,7 +38,13 @@ TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
     "nologs": (88.9, 62.3, 82.4),
     "frossl": (92.8, 70.6, 87.3),
 }
-"""Skean et al. 2024, FroSSL, Table 2. The rows of CIFAR, except the last three, are taken from solo-learn and from Ermolov et al. 2021."""
+"""Skean et al. 2024, FroSSL, Table 2."""
+
+MEASURED_THERE = ("corinfomax", "nologs", "frossl")
+"""The methods that the authors of Table 2 trained on CIFAR. The accuracies of the others on CIFAR are from the README of solo-learn, which
+are those of its online classifier, and from Ermolov et al. 2021 (`FROM_ERMOLOV`)."""
+FROM_ERMOLOV = {("cifar10", "simclr"), ("cifar10", "wmse"), ("cifar100", "wmse")}
+"""(data set, method) whose accuracy in Table 2 is not that of solo-learn's README. Ermolov et al. used recipes of their own."""
 
 MARKS = (3, 10, 30, 50, 100)
 TABLE3 = {  # method: STL-10 after the epochs of `MARKS`, in percent
@@ -80,13 +88,23 @@ def _name(data_set: str, method: str) -> str:
 
 
 def _scores() -> Iterator[tuple[str, PublishedScore]]:
-    def score(percent: float, epochs: int, protocol: str, source: str, top5: float | None = None) -> PublishedScore:
-        return PublishedScore(round(percent / 100, 4), epochs, protocol, source, None if top5 is None else round(top5 / 100, 4))
+    def score(
+        percent: float, epochs: int, protocol: str, source: str, top5: float | None = None, same_recipe: bool = True
+    ) -> PublishedScore:
+        share = None if top5 is None else round(top5 / 100, 4)
+        return PublishedScore(round(percent / 100, 4), epochs, protocol, source, share, same_recipe)
 
     for method, row in TABLE2.items():
         for data_set, epochs, percent in zip(("cifar10", "cifar100", "stl10"), (1000, 1000, 500), row, strict=True):
-            if percent is not None:
-                yield _name(data_set, method), score(percent, epochs, PROBE, "Skean et al. 2024, Table 2")
+            if percent is None:
+                continue
+            name, source = _name(data_set, method), "Skean et al. 2024, Table 2"
+            if data_set == "stl10" or method in MEASURED_THERE:
+                yield name, score(percent, epochs, PROBE, source)
+            elif (data_set, method) in FROM_ERMOLOV:
+                yield name, score(percent, epochs, PROBE, f"{source}, from Ermolov et al. 2021, another recipe", same_recipe=False)
+            else:
+                yield name, score(percent, epochs, ONLINE, f"{source}, from solo-learn's README")
     for method, row in TABLE3.items():
         for epochs, percent in zip(MARKS, row, strict=True):
             yield _name("stl10", method), score(percent, epochs, ONLINE, "Skean et al. 2024, Table 3")
@@ -104,23 +122,19 @@ def _scores() -> Iterator[tuple[str, PublishedScore]]:
     yield "imagenet-directclr", score(62.7, 100, PROBE, "Jing et al. 2022, Table 1")
 
 
-def _by_name() -> Mapping[str, tuple[PublishedScore, ...]]:
-    found: dict[str, tuple[PublishedScore, ...]] = {}
-    for name, score in _scores():
-        found[name] = (*found.get(name, ()), score)
-    return found
-
-
-PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = _by_name()
+_SCORES = list(_scores())
+PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
+    name: tuple(score for other, score in _SCORES if other == name) for name, _ in _SCORES
+}
 """Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key."""
 
 
 def final_score(name: str) -> PublishedScore | None:
     """Return the accuracy of a recipe after its last epoch: of the linear probe, else of the online classifier, else None.
 
-    >>> final_score("stl10").accuracy, final_score("imagenet100-simclr").protocol, final_score("cifar10-ivne")
-    (0.873, 'online classifier', None)
+    >>> final_score("stl10").accuracy, final_score("cifar10-wmse").accuracy, final_score("cifar10-ivne")
+    (0.873, 0.8867, None)
     """
-    scores = PUBLISHED.get(name, ())
+    scores = [score for score in PUBLISHED.get(name, ()) if score.same_recipe]
     probes = [score for score in scores if score.protocol == PROBE]
     return max(probes or scores, key=lambda score: score.epochs, default=None)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from fullrank.config import BackboneConfig, ScheduleConfig
+from fullrank.config import ScheduleConfig
 from fullrank.recipes.augmentations import FORK_STL10, SMALL_IMAGES
 from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, FLOAT32, METHODS, without_logarithm
-from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp
+from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet
 from fullrank.recipes.recipe import DataConfig
 
 # Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off hyperparameter. The paper states
@@ -17,7 +17,7 @@ STL10 = replace(
     name="stl10",
     data=DataConfig(source="hf:tanganke/stl10"),
     views=SMALL_IMAGES["symmetric"](96),
-    backbone=BackboneConfig(name="resnet18"),
+    backbone=resnet("resnet18"),
     epochs=500,
 )
 
