@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fullrank.sweep.cell import Setting
 from fullrank.sweep.grid import CHOICE, STAGE
+from fullrank.sweep.paired import paired_difference
 from fullrank.sweep.row import Row, require_same_images
 
 Combination = tuple[tuple[str, Setting], ...]
@@ -67,8 +68,6 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
 
 def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
     """Return for each combination what its paired difference to the best combination says, by the 95 % interval over common seeds."""
-    from fullrank.reproduce.seeds import paired_difference
-
     scores = {
         combination: {row.seed: value for row in rows if (value := column.value(row)) is not None} for combination, rows in groups.items()
     }

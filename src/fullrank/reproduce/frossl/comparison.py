@@ -16,8 +16,8 @@ from fullrank.errors import pick
 from fullrank.recipes import ProbeConfig, Recipe
 from fullrank.reproduce.figure import Rows
 from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_recipe
-from fullrank.reproduce.seeds import PairedDifference, paired_by_seed
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
+from fullrank.sweep.paired import PairedDifference, paired_by_seed
 
 RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it

@@ -25,8 +25,9 @@ from fullrank.reproduce.frossl.comparison import (
 )
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import SIZES
-from fullrank.reproduce.seeds import PairedDifference, holds_for_all
+from fullrank.reproduce.seeds import holds_for_all
 from fullrank.sweep import Row
+from fullrank.sweep.paired import PairedDifference
 
 PAPER: dict[str, dict[str, float]] = {
     "simclr": {"cifar10": 91.8, "cifar100": 65.8, "stl10": 85.9},

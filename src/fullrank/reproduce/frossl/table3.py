@@ -29,7 +29,8 @@ from fullrank.reproduce.frossl.comparison import (
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import GPU_SIZE, SIZES, STL10_SIZE
 from fullrank.reproduce.frossl.table2 import format_gap
-from fullrank.reproduce.seeds import PairedDifference, holds_for_all
+from fullrank.reproduce.seeds import holds_for_all
+from fullrank.sweep.paired import PairedDifference
 
 PAPER_MARKS = (3.0, 10.0, 30.0, 50.0, 100.0)
 PAPER: dict[str, tuple[float, ...]] = {
