@@ -173,7 +173,7 @@ def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> 
         raise
     if result.rows["rows"]:
         save_campaign(result, path, options)
-    require_success(rows, "fullrank reproduce")
+    require_success(rows, campaign_command(name, options))
 
 
 def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
@@ -182,7 +182,7 @@ def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
 
     done = len(result.rows["rows"])
     if path.exists() and not options.overwrite and (before := len(Result.read(path).rows.get("rows", ()))) > done:
-        raise UserError(f"{path} has {before} runs, but --runs has {done}; give --overwrite, another --out, or the folder with all runs")
+        raise UserError(f"{path} has {before} runs, but this result has {done}; give --overwrite, another --out, or the flags of all runs")
     with atomic_write(path, overwrite=True) as draft:
         result.write(draft)
     files = [path, *save_drawing(result, options.out)]
@@ -206,10 +206,15 @@ def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> N
     if cell is not None:
         run_single_cell(plan, folder, cell, stderr())
         return
+    list_cells(plan, folder, campaign_command(name, options))
+
+
+def campaign_command(name: str, options: CampaignOptions) -> str:
+    """Return the command that runs the same cells."""
     flags = [("--size", options.size), ("--data", options.data), ("--seeds", options.seeds), ("--runs", options.runs)]
     command = ["fullrank", "reproduce", name, *(str(part) for flag, value in flags if value is not None for part in (flag, value))]
     several = [("--only", options.only), ("--transfer", options.transfer)]
-    list_cells(plan, folder, shlex.join([*command, *(word for flag, values in several if values for word in (flag, *values))]))
+    return shlex.join([*command, *(word for flag, values in several if values for word in (flag, *values))])
 
 
 def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from fullrank.plot_style import subplots
 from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, paper_claim
 from fullrank.reproduce.frossl.comparison import (
-    RATE,
     Runs,
     Values,
     compare,
+    describe_rate,
     describe_runs,
     failures,
     markdown_table,
     mean_and_deviation,
     plan,
     probe_accuracy,
+    read_rows,
     read_runs,
     values_of,
 )
@@ -43,9 +44,12 @@ PAPER: dict[str, dict[str, float]] = {
     "nologs": {"cifar10": 88.9, "cifar100": 62.3, "stl10": 82.4},
     "frossl": {"cifar10": 92.8, "cifar100": 70.6, "stl10": 87.3},
 }
-"""Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; single runs)."""
+"""Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no spread is given).
+
+On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da Costa et al. 2022 and Ermolov et al. 2021.
+"""
 COMPETITIVE = 0.02
-"""Competitive: at most two points below. In the paper's Table 2 FroSSL is at most 1.4 points below the best method."""
+"""Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the best method."""
 DATASETS = {"cifar10": ("CIFAR-10", 1000), "cifar100": ("CIFAR-100", 1000), "stl10": ("STL-10", 500)}
 """Column of the paper's table → name and epochs."""
 
@@ -70,7 +74,7 @@ def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None
 
 def markdown(rows: Rows) -> str:
     """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval, verdict on the order, and what else was measured."""
-    runs, errors = read_runs(rows), failures(rows)
+    every, runs, errors = read_rows(rows), read_runs(rows), failures(rows)
     column = paper_column(runs)
     accuracy = values_of(runs, probe_accuracy)
     measured = {heading: values_of(runs, value) for heading, (value, _, _) in COLUMNS.items()}
@@ -91,7 +95,7 @@ def markdown(rows: Rows) -> str:
         for heading, (_, scale, digits) in COLUMNS.items():
             values = measured[heading].get(name)
             line.append(mean_and_deviation(values, scale=scale, digits=digits) if values else "")
-        line.append(", ".join(sorted({f"{row.settings[RATE]:g}" for row in runs[name].values()})))
+        line.append(describe_rate(every, name))
         for data in transfers:
             found = {seed: score for seed, row in runs[name].items() if (score := transfer_accuracy(row, data)) is not None}
             line.append(mean_and_deviation(found) if found else "")
@@ -182,7 +186,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     dataset, epochs = DATASETS[column]
     return {
         "FroSSL learns competitive representations: its linear probe is at most 2 points below that of each other method": paper_claim(
-            f"95 % intervals of the paired differences above −2 points; this size: {size}; paper: {dataset}, {epochs} epochs, "
+            f"95 % intervals of the paired differences above −2 points (our margin); this size: {size}; paper: {dataset}, {epochs} epochs, "
             f"{PAPER['frossl'][column] - best:+.1f} points from the best",
             f"least difference, from {CONTENDERS[name].label}: {format_gap(worst)} points, n = {worst.n}; "
             f"{sum(gap is not None for gap in gaps.values())} of {len(others)} methods"
