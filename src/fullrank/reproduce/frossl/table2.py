@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping
 
 from fullrank.plot_style import subplots
+from fullrank.recipes.scores import TABLE2
 from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, paper_claim
 from fullrank.reproduce.frossl.comparison import (
     Runs,
@@ -31,18 +32,8 @@ from fullrank.sweep import Row
 from fullrank.sweep.paired import PairedDifference
 
 PAPER: dict[str, dict[str, float]] = {
-    "simclr": {"cifar10": 91.8, "cifar100": 65.8, "stl10": 85.9},
-    "swav": {"cifar10": 89.2, "cifar100": 64.9, "stl10": 82.6},
-    "moco": {"cifar10": 92.9, "cifar100": 69.9, "stl10": 83.2},
-    "simsiam": {"cifar10": 90.5, "cifar100": 66.0, "stl10": 88.5},
-    "byol": {"cifar10": 92.6, "cifar100": 70.5, "stl10": 88.7},
-    "dino": {"cifar10": 89.5, "cifar100": 66.8, "stl10": 78.9},
-    "vicreg": {"cifar10": 92.1, "cifar100": 68.5, "stl10": 85.9},
-    "barlow_twins": {"cifar10": 92.1, "cifar100": 70.9, "stl10": 85.0},
-    "wmse": {"cifar10": 91.6, "cifar100": 66.1, "stl10": 72.4},
-    "corinfomax": {"cifar10": 92.6, "cifar100": 69.7},
-    "nologs": {"cifar10": 88.9, "cifar100": 62.3, "stl10": 82.4},
-    "frossl": {"cifar10": 92.8, "cifar100": 70.6, "stl10": 87.3},
+    method: {column: number for column, number in zip(("cifar10", "cifar100", "stl10"), numbers, strict=True) if number is not None}
+    for method, numbers in TABLE2.items()
 }
 """Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no spread is given).
 

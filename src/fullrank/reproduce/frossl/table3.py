@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from fullrank.plot_style import subplots
+from fullrank.recipes.scores import MARKS, TABLE3
 from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_correction, paper_claim
 from fullrank.reproduce.frossl.comparison import (
     Runs,
@@ -32,20 +33,7 @@ from fullrank.reproduce.frossl.table2 import format_gap
 from fullrank.reproduce.seeds import holds_for_all
 from fullrank.sweep.paired import PairedDifference
 
-PAPER_MARKS = (3.0, 10.0, 30.0, 50.0, 100.0)
-PAPER: dict[str, tuple[float, ...]] = {
-    "simclr": (40.7, 44.8, 61.5, 66.2, 70.1),
-    "swav": (30.9, 38.7, 64.6, 69.3, 74.3),
-    "moco": (24.6, 45.0, 63.8, 69.4, 75.2),
-    "simsiam": (31.8, 41.2, 54.7, 65.6, 77.1),
-    "byol": (28.8, 32.7, 59.6, 64.7, 70.6),
-    "dino": (26.6, 26.7, 38.2, 43.2, 46.1),
-    "vicreg": (43.6, 51.1, 61.2, 67.5, 71.1),
-    "barlow_twins": (32.1, 46.6, 62.0, 62.6, 69.0),
-    "wmse": (17.2, 30.4, 45.6, 53.4, 61.9),
-    "nologs": (40.5, 51.9, 60.6, 64.1, 67.3),
-    "frossl": (44.8, 56.9, 64.8, 67.1, 72.0),
-}
+PAPER_MARKS, PAPER = MARKS, TABLE3
 """Top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024, Table 3; no spread is given)."""
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
 """The other dimension-contrastive methods of the paper's Table 3."""
