@@ -130,10 +130,13 @@ def test_an_option_of_campaigns_is_an_error_for_a_figure_without_runs(capsys):
 
 
 def test_a_result_has_the_machine_and_the_commits_of_its_runs(toy):
-    environments = [{"commit": commit, "torch": "2.0", "hardware": {"cpu": "slow", "threads": threads}} for commit, threads in ("a1", "b2")]
+    environments = [
+        {"commit": commit, "torch": "2.0", "hardware": {"cpu": "slow", "threads": threads}}
+        for commit, threads in zip("ab", "12", strict=True)
+    ]
     row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data="digits")
     found = campaign_result(toy, "smoke", [replace(row, environment=each) for each in environments], 2).environment
-    assert (found["commit"], found["torch"], found["hardware"]) == ("a1, b2", "2.0", {"cpu": "slow", "threads": "1, 2"})
+    assert (found["commit"], found["torch"], found["hardware"]) == ("a, b", "2.0", {"cpu": "slow", "threads": "1, 2"})
 
 
 def test_rows_of_other_images_under_one_name_are_refused():

@@ -108,6 +108,8 @@ def run_cells(
                     cell = queue.pop(0)
                     if is_locked(folder, cell.name):
                         elsewhere.append(cell)
+                    elif is_done(cell):  # another caller has run it
+                        on_end(cell, Outcome("done"))
                     else:
                         try:
                             active.append(_start(context, cell, folder, free[0]))
@@ -127,12 +129,9 @@ def run_cells(
                         elsewhere.append(each.cell)
                     else:
                         on_end(each.cell, outcome)
-                for cell in [cell for cell in elsewhere if not is_locked(folder, cell.name)]:
+                for cell in [cell for cell in elsewhere if not is_locked(folder, cell.name)]:  # done, failed or stopped
                     elsewhere.remove(cell)
-                    if is_done(cell):
-                        on_end(cell, Outcome("done"))
-                    else:  # its process has failed or was stopped
-                        queue.append(cell)
+                    queue.append(cell)
             if flag.signum:
                 _stop(active)
         finally:

@@ -91,6 +91,16 @@ def test_table_2_says_when_a_learning_rate_is_at_the_edge_of_its_grid():
     assert (rates["FroSSL"], rates["SimCLR"], rates["BYOL"]) == ("0.01 (largest of 2)", "0.01", "0.01")
 
 
+def test_images_that_the_paper_does_not_have_are_not_compared_with_its_numbers():
+    rows = campaign({"frossl": 0.45})
+    for found in rows["rows"]:
+        found["data"], found["scores"] = "MNIST", {"MNIST": found["scores"]["CIFAR-10"]}
+    table = table2.markdown(rows)
+    assert "45.0 ± 0.2 (3)" in table
+    assert "CIFAR" not in table
+    assert "✓" not in table
+
+
 def test_transfer_has_a_column():
     scores = {"CIFAR-10": {"linear": 0.4, "knn": 0.3}, "mnist": {"linear": 0.9}}
     table = table2.markdown(campaign({}, scores=scores))

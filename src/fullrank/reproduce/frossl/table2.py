@@ -45,16 +45,21 @@ DATASETS = {"cifar10": ("CIFAR-10", 1000), "cifar100": ("CIFAR-100", 1000), "stl
 """Column of the paper's table → name and epochs."""
 
 
-def paper_column(runs: Runs) -> str:
-    """Return the data set of the paper's column that the runs are compared with: their own, or CIFAR-10."""
+def paper_column(runs: Runs) -> str | None:
+    """Return the paper's column of the data set of the runs; None if the paper has no such column, as for MNIST."""
     names = {row.data.lower().replace("-", "") for by_seed in runs.values() for row in by_seed.values()}
-    return next((column for column in ("cifar100", "stl10") if any(column in name for name in names)), "cifar10")
+    return next((column for column in ("cifar100", "stl10", "cifar10") if any(column in name for name in names)), None)
 
 
-def paper_gap(column: str, name: str) -> float | None:
+def paper_number(column: str | None, name: str) -> float | None:
+    """Return the paper's accuracy of a method in a column, None if it has none."""
+    return None if column is None else PAPER.get(name, {}).get(column)
+
+
+def paper_gap(column: str | None, name: str) -> float | None:
     """Return FroSSL's lead over a method in the paper's column, in points; None if the paper has no number."""
-    number = PAPER.get(name, {}).get(column)
-    return None if number is None or name == "frossl" else PAPER["frossl"][column] - number
+    ours, number = paper_number(column, "frossl"), paper_number(column, name)
+    return None if ours is None or number is None or name == "frossl" else ours - number
 
 
 def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None:
@@ -75,7 +80,7 @@ def markdown(rows: Rows) -> str:
         if name not in runs and name not in errors:
             continue
         gap, paper = compare(runs, accuracy, "frossl", name), paper_gap(column, name)
-        number = PAPER.get(name, {}).get(column)
+        number = paper_number(column, name)
         line = [contender.label, "" if number is None else f"{number}"]
         if name in errors:
             lines.append([*line, errors[name].replace("|", "/"), *[""] * (3 + len(COLUMNS) + len(transfers))])
@@ -93,7 +98,7 @@ def markdown(rows: Rows) -> str:
         lines.append(line)
     header = [
         "method",
-        f"paper, {DATASETS[column][0]}, %",
+        f"paper, {DATASETS[column][0]}, %" if column else "paper, %",
         "ours, linear, %",
         "FroSSL − method",
         "order as in the paper",
@@ -155,9 +160,9 @@ def plot_dots(axis, names: list[str], values: Values, scale: float) -> None:
     axis.grid(axis="x", alpha=0.3)
 
 
-def describe_row(runs: Runs, accuracy: Values, column: str, name: str) -> str:
+def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) -> str:
     """Return paper | ours ± sd (n) | verdict as text."""
-    number = PAPER.get(name, {}).get(column)
+    number = paper_number(column, name)
     parts = [f"paper {number}" if number else "paper –", mean_and_deviation(accuracy[name]) if name in accuracy else "–"]
     if name != "frossl" and number:
         order = {True: "✓ order", False: "✗ order", None: "? order"}
@@ -167,7 +172,7 @@ def describe_row(runs: Runs, accuracy: Values, column: str, name: str) -> str:
 
 def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     runs = read_runs(rows)
-    accuracy, column, size = values_of(runs, probe_accuracy), paper_column(runs), describe_runs(runs)
+    accuracy, column, size = values_of(runs, probe_accuracy), paper_column(runs) or "cifar10", describe_runs(runs)
     others = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
     gaps = {name: compare(runs, accuracy, "frossl", name) for name in others}
     worst = min((gap for gap in gaps.values() if gap), key=lambda gap: gap.mean, default=None)
