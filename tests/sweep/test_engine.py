@@ -169,8 +169,7 @@ def test_a_cell_that_another_caller_gave_up_is_run(tiny, tmp_path):
     def hold():
         with cell_lock(tmp_path, "seed0"):
             locked.set()
-            wait_for(lambda: "1 of 1 cells to run" in waiting.getvalue())
-            time.sleep(0.2)
+            wait_for(lambda: "another process runs this cell" in waiting.getvalue())
 
     (tmp_path / "logs").mkdir()
     other = threading.Thread(target=hold)
@@ -179,6 +178,7 @@ def test_a_cell_that_another_caller_gave_up_is_run(tiny, tmp_path):
     (row,) = run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=Console(file=waiting, width=200))
     other.join()
     assert (row.status, trainings(tmp_path, "seed0")) == ("done", 1)
+    assert waiting.getvalue().count("seed0: another process runs this cell") == 1
 
 
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
