@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fullrank.cli import main
-from fullrank.errors import UserError
+from fullrank.errors import ProcessFailed, UserError
 from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe, with_objective
 from fullrank.reproduce import Campaign, collect_campaign, run_campaign
@@ -143,3 +143,17 @@ def test_rows_of_other_images_under_one_name_are_refused():
     row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data="CIFAR-10", images="a1")
     with pytest.raises(UserError, match="runs of 'CIFAR-10' have different images"):
         require_one_digest([row, replace(row, images="b2")])
+
+
+def test_failed_runs_of_one_campaign_do_not_end_the_others(monkeypatch, capsys):
+    from fullrank.cli import reproduce as command_line
+
+    def fail(name, options, *, redraw):
+        raise ProcessFailed(f"runs of {name} failed")
+
+    monkeypatch.setattr(command_line, "FIGURES", ("frossl/table2", "frossl/table3"))
+    monkeypatch.setattr(command_line, "reproduce_campaign", fail)
+    assert command("frossl", "--size", "smoke") == 1
+    errors = capsys.readouterr().err
+    assert "runs of frossl/table2 failed" in errors
+    assert "runs of frossl/table3 failed" in errors

@@ -15,7 +15,7 @@ from rich.text import Text
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 from fullrank.reproduce import FIGURES, Campaign, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank.reproduce import reproduce as compute
 from fullrank.reproduce.figure import LABELS
@@ -103,9 +103,13 @@ def reproduce(
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     if name in paths and name not in campaigns and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
+    failed: list[ProcessFailed] = []  # the failure of some runs does not end the other campaigns
     for figure, path in paths.items():
         if figure in campaigns:
-            reproduce_campaign(figure, options, redraw=redraw)
+            try:
+                reproduce_campaign(figure, options, redraw=redraw)
+            except ProcessFailed as error:
+                failed.append(error)
         elif redraw or (path.exists() and not overwrite):
             result = Result.read(path)
             stderr().print(f"{figure}: drawn from {path}, computed with seed {result.seed}")
@@ -120,6 +124,10 @@ def reproduce(
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
                 result.write(draft)
             show(result, [path, *save_drawing(result, out)])
+    for error in failed[1:]:
+        failed[0].add_note("\n".join((str(error), *getattr(error, "__notes__", ()))))
+    if failed:
+        raise failed[0]
 
 
 def show(result: Result, files: Sequence[Path]) -> None:
