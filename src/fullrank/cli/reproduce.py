@@ -103,7 +103,7 @@ def reproduce(
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     if name in paths and name not in campaigns and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
-    failed: list[ProcessFailed] = []  # the failure of some runs does not end the other campaigns
+    failed = []  # the failure of some runs does not end the other campaigns
     for figure, path in paths.items():
         if figure in campaigns:
             try:

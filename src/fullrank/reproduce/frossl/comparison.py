@@ -7,7 +7,6 @@ images and scored on the test images. Under published recipes (sizes gpu and pap
 The runs of the tables and figures of one size have the same names, so a run is trained once.
 """
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -19,6 +18,7 @@ from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
 from fullrank.sweep.choice import edge_of_grid
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
+from fullrank.sweep.tables import mean_sd
 
 RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
@@ -259,9 +259,7 @@ def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, dig
     >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
     ('41.0 ± 1.4 (2)', '12.3 (1)')
     """
-    numbers = [scale * value for value in values.values()]
-    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{statistics.fmean(numbers):.{digits}f}{deviation} ({len(numbers)})"
+    return mean_sd(list(values.values()), scale=scale, digits=digits)
 
 
 def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
