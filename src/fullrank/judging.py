@@ -19,6 +19,7 @@ from fullrank.config import DEFAULT_PROBES, Protocols
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.evaluate import name_data, why_not_scorable
+from fullrank.evaluation.names import TOP5
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out_test, open_images, train_and_test
@@ -187,7 +188,7 @@ def _resized(preprocess: Preprocess, resize: int | None) -> Preprocess:
 
 def _with_resize(score: ProbeScore, resize: int) -> ProbeScore:
     """Return a score whose name and protocol have the side of the resized images."""
-    name, top, five = score.probe.partition(", top 5")
+    name, top, five = score.probe.partition(TOP5)
     return replace(score, probe=f"{name}, resize {resize}{top}{five}", protocol={**score.protocol, "resize": resize})
 
 

@@ -8,12 +8,13 @@ from PIL import Image
 from rich.console import Console
 from torch import nn
 
-from fullrank.config import KnnProtocol
+from fullrank.config import DEFAULT_PROBES, KnnProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, state_hash, table
+from fullrank.evaluation.names import flag_name
 from fullrank.images import Preprocess, open_images
 
-PROBE_NAMES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels per class"]
+SCORES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels per class"]
 
 
 def small_network():
@@ -46,13 +47,14 @@ def test_result_is_the_content_of_evaluation_json(result):
 
 def test_every_probe_scores_every_feature_set(result):
     pairs = [(score.features, score.probe) for score in result.scores]
-    assert pairs == [(features, probe) for features in ("backbone", "raw pixels", "untrained backbone") for probe in PROBE_NAMES]
+    assert pairs == [(features, probe) for features in ("backbone", "raw pixels", "untrained backbone") for probe in SCORES]
+    assert tuple(flag_name(probe) for probe in SCORES) == DEFAULT_PROBES
 
 
 def test_raw_pixels_of_digits_have_a_plausible_accuracy(result):
     scores = {score.probe: score.accuracy for score in result.scores if score.features == "raw pixels"}
-    assert all(0.75 < scores[probe] < 0.97 for probe in PROBE_NAMES[:3])
-    assert 0.4 < scores[PROBE_NAMES[3]] < 0.85
+    assert all(0.75 < scores[probe] < 0.97 for probe in SCORES[:3])
+    assert 0.4 < scores[SCORES[3]] < 0.85
 
 
 def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
@@ -169,7 +171,7 @@ def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
     with console.capture() as capture:
         console.print(table(result))
     text = capture.get()
-    assert all(name in text for name in (*PROBE_NAMES, "backbone", "raw pixels", "untrained backbone"))
+    assert all(name in text for name in (*SCORES, "backbone", "raw pixels", "untrained backbone"))
     assert "± " in text
     assert "n = 20 draws" in text
     assert f"{result.scores[0].accuracy:.1%}" in text
@@ -207,6 +209,7 @@ def test_the_new_probes_score_every_feature_set(halves, preprocess):
     found = {(score.features, score.probe): score for score in scores}
     names = ["linear (Adam), epochs 30", "SVM", "linear, 1 % of the labels, draws 2", "linear, 10 % of the labels, draws 2"]
     assert list(found) == [(features, name) for features in ("backbone", "raw pixels", "untrained backbone") for name in names]
+    assert [flag_name(name).split(",")[0] for name in names] == ["linear-imagenet", "svm", "fractions 1 %", "fractions 10 %"]
     assert 0.6 < found["raw pixels", names[0]].accuracy < found["raw pixels", names[1]].accuracy < 0.97
     assert 0.3 < found["raw pixels", names[2]].accuracy < found["raw pixels", names[3]].accuracy < 0.85
     assert [(found["backbone", name].n, found["backbone", name].sd is None) for name in names] == [(1, True)] * 2 + [(2, False)] * 2

@@ -103,6 +103,13 @@ def test_scores_of_different_data_never_share_a_column(make_summary):
     assert all(f"Accuracy on {data}" in html for data in ("mnist", "cifar"))
 
 
+def test_the_headline_is_a_linear_probe_on_all_labels(make_summary):
+    names = ("linear, 2 labels per class", "linear, 1 % of the labels", "kNN", "linear (SGD), lr 0.1, top 5", "linear (SGD), lr 0.1")
+    found = tuple(ProbeScore(features="backbone", probe=name, accuracy=0.1 * i) for i, name in enumerate(names))
+    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=found)
+    assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith("Accuracy, linear (SGD), lr 0.1: 40.0")
+
+
 def test_a_run_with_several_data_sets_has_a_column_for_each(make_summary):
     both = evaluated(make_summary, "a", mnist=0.443, cifar=0.238)
     row = columns(tables.comparison_table([both, both]))[0]

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from fullrank.cli import main
-from fullrank.errors import UserError
+from fullrank.errors import ProcessFailed, UserError
 from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe, with_objective
 from fullrank.reproduce import Campaign, collect_campaign, run_campaign
 from fullrank.reproduce import figure as figure_module
-from fullrank.reproduce.campaign import require_one_digest
+from fullrank.reproduce.campaign import campaign_result, require_one_digest
 from fullrank.reproduce.figure import paper_claim
 from fullrank.sweep import Cell, EvaluationPlan, Row
 
@@ -102,7 +102,7 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toy, tmp_path, m
     assert {file.name for file in path.parent.iterdir()} == {f"table-smoke.{suffix}" for suffix in ("json", "svg", "png", "md")}
 
     assert command(*options, "--only", "vicreg") == 2  # two runs are not replaced by one
-    assert "has 2 runs, but --runs has 1" in capsys.readouterr().err
+    assert "has 2 runs, but this result has 1" in capsys.readouterr().err
     assert command(toy, "--size", "smoke", "--list") == 0
     assert "1\tdone\tfullrank reproduce toys/table --size smoke --cell vicreg-seed0" in capsys.readouterr().out
 
@@ -129,7 +129,31 @@ def test_an_option_of_campaigns_is_an_error_for_a_figure_without_runs(capsys):
     assert "has no --seeds" in capsys.readouterr().err
 
 
+def test_a_result_has_the_machine_and_the_commits_of_its_runs(toy):
+    environments = [
+        {"commit": commit, "torch": "2.0", "hardware": {"cpu": "slow", "threads": threads}}
+        for commit, threads in zip("ab", "12", strict=True)
+    ]
+    row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data="digits")
+    found = campaign_result(toy, "smoke", [replace(row, environment=each) for each in environments], 2).environment
+    assert (found["commit"], found["torch"], found["hardware"]) == ("a, b", "2.0", {"cpu": "slow", "threads": "1, 2"})
+
+
 def test_rows_of_other_images_under_one_name_are_refused():
     row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data="CIFAR-10", images="a1")
     with pytest.raises(UserError, match="runs of 'CIFAR-10' have different images"):
         require_one_digest([row, replace(row, images="b2")])
+
+
+def test_failed_runs_of_one_campaign_do_not_end_the_others(monkeypatch, capsys):
+    from fullrank.cli import reproduce as command_line
+
+    def fail(name, options, *, redraw):
+        raise ProcessFailed(f"runs of {name} failed")
+
+    monkeypatch.setattr(command_line, "FIGURES", ("frossl/table2", "frossl/table3"))
+    monkeypatch.setattr(command_line, "reproduce_campaign", fail)
+    assert command("frossl", "--size", "smoke") == 1
+    errors = capsys.readouterr().err
+    assert "runs of frossl/table2 failed" in errors
+    assert "runs of frossl/table3 failed" in errors

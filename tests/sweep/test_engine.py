@@ -7,19 +7,17 @@ import threading
 import time
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError
-from fullrank.images.parallel import hidden_main
 from fullrank.recipes import DataConfig, import_function, with_objective
 from fullrank.run import Run
-from fullrank.sweep import Cell, EvaluationPlan, read_row, require_success, run_sweep
+from fullrank.sweep import Cell, EvaluationPlan, executor, read_row, require_success, run_sweep
 from fullrank.sweep.dataset import identify
-from fullrank.sweep.executor import _start_server, slots_for
 from fullrank.sweep.folder import cell_lock, log_path
+from fullrank.sweep.run_cell import run_cell
 from fullrank.sweep.single import list_cells, run_single_cell
 
 QUIET = Console(quiet=True)
@@ -36,6 +34,12 @@ def fragile(Z: Tensor, *, weight: float = 1.0):
         raise RuntimeError("the cable was pulled")
     return {"spread": -weight * Z.var(1).clamp(max=1).mean(), "invariance": (Z - Z.mean(0)).square().mean()}
 """
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The engine looks often at its processes, which end soon."""
+    monkeypatch.setattr(executor, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -132,38 +136,49 @@ def test_a_killed_process_is_a_failure_of_its_cell_and_leaves_no_lock(tiny, tmp_
 
 
 def test_a_stopped_sweep_resumes_bit_for_bit(tiny, tmp_path):
-    long = replace(tiny, epochs=11, checkpoints=22)
+    long = replace(tiny, epochs=8, checkpoints=16)
     thread = during_training(tmp_path, "seed0", lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted, match="stopped: 0 of 1 cells are done") as stop:
         run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
     thread.join()
     assert stop.value.signum == signal.SIGTERM
     reached = Run(tmp_path / "seed0").checkpoint().step
-    assert 0 < reached < 44
+    assert 0 < reached < 32
     (resumed,) = run_sweep(lambda rows: cells(long, 1), tmp_path, console=QUIET)
-    (whole,) = run_sweep(lambda rows: cells(long, 1), tmp_path / "whole", console=QUIET)
+    whole = run_cell(cells(long, 1)[0], tmp_path / "whole", console=QUIET)
     same = {"seconds": 0.0, "environment": {}}
     assert replace(resumed, **same) == replace(whole, **same)
 
 
-def test_two_callers_share_the_cells(tiny, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    import callers
+def test_two_callers_share_the_cells(tiny, tmp_path):
+    """A job of a cluster trains one cell while a sweep runs the other, waits for the first, and takes its row."""
+    plan = lambda rows: cells(tiny, 2)  # noqa: E731
+    job = threading.Thread(target=run_single_cell, args=(plan, tmp_path, "seed1", QUIET))
+    job.start()
+    wait_for(lambda: (tmp_path / "seed1").exists())
+    rows = run_sweep(plan, tmp_path, console=QUIET)
+    job.join()
+    assert [(row.cell, row.status) for row in rows] == [("seed0", "done"), ("seed1", "done")]
+    assert trainings(tmp_path, "seed0") == 1
+    assert not log_path(tmp_path, "seed1").exists()  # the job ran it
 
-    work = cells(tiny, 2)
-    context = _start_server(slots_for(work))
-    ends = []
-    for _ in range(2):
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=callers.call, args=(work, tmp_path, sender))
-        with hidden_main():
-            process.start()
-        ends.append((process, receiver))
-    for process, receiver in ends:
-        process.join()
-        assert receiver.recv() == [(f"seed{seed}", "done", "") for seed in range(2)]
-    trained = [log_path(tmp_path, f"seed{seed}").read_text().count("length: ") for seed in range(2)]
-    assert trained == [1, 1]
+
+def test_a_cell_that_another_caller_gave_up_is_run(tiny, tmp_path):
+    locked, waiting = threading.Event(), StringIO()
+
+    def hold():
+        with cell_lock(tmp_path, "seed0"):
+            locked.set()
+            wait_for(lambda: "another process runs this cell" in waiting.getvalue())
+
+    (tmp_path / "logs").mkdir()
+    other = threading.Thread(target=hold)
+    other.start()
+    locked.wait()
+    (row,) = run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=Console(file=waiting, width=200))
+    other.join()
+    assert (row.status, trainings(tmp_path, "seed0")) == ("done", 1)
+    assert waiting.getvalue().count("seed0: another process runs this cell") == 1
 
 
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
@@ -173,6 +188,7 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
         (Cell("bad", replace(tiny, views=(replace(tiny.views[0], count=1),)), {}, KNN), "at least 2"),
         (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
         (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
+        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "digits and digits are both called 'digits'"),
         (Cell("good", tiny, {}, KNN), "two cells are called 'good'"),
     ):
         with pytest.raises(UserError, match=message):

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from fullrank.cli.sweep_arguments import flag_arguments, is_flag, setting, split_arguments
 from fullrank.config import OptimizerConfig
 from fullrank.errors import UserError
-from fullrank.recipes import Recipe
+from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
 from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
+from fullrank.sweep.results import choices_text
 
 NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
 TEXT = st.text("aAé.-_/:,= \\", min_size=1, max_size=8)
@@ -128,6 +129,24 @@ def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(
     assert cells[:4] == choices
     final = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation) for cell in cells[4:]]
     assert final == [("frossl", 0.3, 0, 0.0), ("frossl", 0.3, 1, 0.0), ("vicreg", 0.1, 0, 0.0), ("vicreg", 0.1, 1, 0.0)]
+
+
+def test_the_runs_that_are_compared_are_never_scored_on_the_images_of_the_choice():
+    def with_validation(values):
+        return replace(build(values), data=DataConfig(source="digits", validation=0.3))
+
+    plan = grid_plan({"optimizer.lr": [0.1, 0.3]}, with_validation, evaluate=EvaluationPlan(), chosen="optimizer.lr")
+    choices = plan([])
+    (final,) = plan([score(cell, 0.5) for cell in choices])[2:]
+    assert [cell.recipe.data.validation for cell in (*choices, final)] == [0.3, 0.3, 0.0]
+
+
+def test_a_choice_at_the_edge_of_its_values_is_marked():
+    axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.2, 0.3]}
+    cells = grid_plan(axes, build, chosen="optimizer.lr")([])
+    rows = [score(cell, accuracy) for cell, accuracy in zip(cells, (0.1, 0.2, 0.3, 0.1, 0.4, 0.2), strict=True)]
+    marks = [line.split("|")[-2].strip() for line in choices_text(rows).splitlines()[5:]]
+    assert marks == ["", "", "yes, the largest of 3", "", "yes", ""]
 
 
 def test_a_diverged_value_is_not_chosen_and_a_failed_one_prevents_the_choice():

@@ -15,7 +15,7 @@ from rich.text import Text
 from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
-from fullrank.errors import Interrupted, UserError, pick
+from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 from fullrank.reproduce import FIGURES, Campaign, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank.reproduce import reproduce as compute
 from fullrank.reproduce.figure import LABELS
@@ -103,9 +103,13 @@ def reproduce(
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     if name in paths and name not in campaigns and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
+    failed = []  # the failure of some runs does not end the other campaigns
     for figure, path in paths.items():
         if figure in campaigns:
-            reproduce_campaign(figure, options, redraw=redraw)
+            try:
+                reproduce_campaign(figure, options, redraw=redraw)
+            except ProcessFailed as error:
+                failed.append(error)
         elif redraw or (path.exists() and not overwrite):
             result = Result.read(path)
             stderr().print(f"{figure}: drawn from {path}, computed with seed {result.seed}")
@@ -120,6 +124,10 @@ def reproduce(
                 result = compute(figure, size=size, data=data if images[figure] else None, seed=seed)
                 result.write(draft)
             show(result, [path, *save_drawing(result, out)])
+    for error in failed[1:]:
+        failed[0].add_note("\n".join((str(error), *getattr(error, "__notes__", ()))))
+    if failed:
+        raise failed[0]
 
 
 def show(result: Result, files: Sequence[Path]) -> None:
@@ -173,7 +181,7 @@ def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> 
         raise
     if result.rows["rows"]:
         save_campaign(result, path, options)
-    require_success(rows, "fullrank reproduce")
+    require_success(rows, campaign_command(name, options))
 
 
 def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
@@ -182,7 +190,7 @@ def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
 
     done = len(result.rows["rows"])
     if path.exists() and not options.overwrite and (before := len(Result.read(path).rows.get("rows", ()))) > done:
-        raise UserError(f"{path} has {before} runs, but --runs has {done}; give --overwrite, another --out, or the folder with all runs")
+        raise UserError(f"{path} has {before} runs, but this result has {done}; give --overwrite, another --out, or the flags of all runs")
     with atomic_write(path, overwrite=True) as draft:
         result.write(draft)
     files = [path, *save_drawing(result, options.out)]
@@ -206,10 +214,15 @@ def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> N
     if cell is not None:
         run_single_cell(plan, folder, cell, stderr())
         return
+    list_cells(plan, folder, campaign_command(name, options))
+
+
+def campaign_command(name: str, options: CampaignOptions) -> str:
+    """Return the command that runs the same cells."""
     flags = [("--size", options.size), ("--data", options.data), ("--seeds", options.seeds), ("--runs", options.runs)]
     command = ["fullrank", "reproduce", name, *(str(part) for flag, value in flags if value is not None for part in (flag, value))]
     several = [("--only", options.only), ("--transfer", options.transfer)]
-    list_cells(plan, folder, shlex.join([*command, *(word for flag, values in several if values for word in (flag, *values))]))
+    return shlex.join([*command, *(word for flag, values in several if values for word in (flag, *values))])
 
 
 def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:

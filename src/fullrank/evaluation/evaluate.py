@@ -34,6 +34,7 @@ from fullrank.evaluation.features import Features, extract_features, format_slic
 from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import Passes, linear_probe, linear_probe_adam, linear_probe_sgd
+from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name
 from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
 from fullrank.evaluation.svm import linear_svm
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
@@ -86,22 +87,20 @@ Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[ProbeScore]]
 def _linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[ProbeScore]:
     data = features.tensors(device, standardized=protocol.standardize)
     result = linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
-    return _scores(features.name, "linear (full batch)", result, protocol)
+    return _scores(features.name, LINEAR["linear"], result, protocol)
 
 
 def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int, protocol: SgdProtocol) -> list[ProbeScore]:
     options = _gradient_options(features, device, seed, protocol)
     options |= {"momentum": protocol.momentum, "limit_lr": protocol.limits_lr}
-    return _scores(
-        features.name, "linear (SGD)", linear_probe_sgd(*features.tensors(device, standardized=protocol.standardize), **options), protocol
-    )
+    result = linear_probe_sgd(*features.tensors(device, standardized=protocol.standardize), **options)
+    return _scores(features.name, LINEAR["linear-sgd"], result, protocol)
 
 
 def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, protocol: AdamProtocol) -> list[ProbeScore]:
     options = _gradient_options(features, device, seed, protocol) | {"betas": protocol.betas}
-    return _scores(
-        features.name, "linear (Adam)", linear_probe_adam(*features.tensors(device, standardized=protocol.standardize), **options), protocol
-    )
+    result = linear_probe_adam(*features.tensors(device, standardized=protocol.standardize), **options)
+    return _scores(features.name, LINEAR["linear-imagenet"], result, protocol)
 
 
 def _gradient_options(features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol) -> dict[str, Any]:
@@ -115,20 +114,19 @@ def _gradient_options(features: FeatureSet, device: torch.device | str, seed: in
 
 def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[ProbeScore]:
     result = knn(*features.tensors(device), k=protocol.k, temperature=protocol.temperature)
-    return _scores(features.name, "kNN", result, protocol)
+    return _scores(features.name, SCORE_NAMES["knn"], result, protocol)
 
 
 def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[ProbeScore]:
     data = features.tensors(device, standardized=protocol.standardize)
-    return _scores(features.name, "SVM", linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
+    return _scores(features.name, SCORE_NAMES["svm"], linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
 
 
 def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[ProbeScore]:
     data, scores = features.tensors(device, standardized=protocol.standardize), []
     for labels in protocol.labels:
         result = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
-        name = f"linear, {labels} label{'s' if labels > 1 else ''} per class"
-        scores += _mean_scores(features.name, name, result, protocol, labels=labels)
+        scores += _mean_scores(features.name, few_shot_name(labels), result, protocol, labels=labels)
     return scores
 
 
@@ -136,8 +134,8 @@ def _fractions(features: FeatureSet, device: torch.device | str, seed: int, prot
     data, scores = features.tensors(device, standardized=protocol.standardize), []
     options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations, "seed": seed}
     for fraction in protocol.fractions:
-        name = f"linear, {100 * fraction:g} % of the labels"
-        scores += _mean_scores(features.name, name, label_fraction(*data, fraction=fraction, **options), protocol, fractions=fraction)
+        result = label_fraction(*data, fraction=fraction, **options)
+        scores += _mean_scores(features.name, fraction_name(fraction), result, protocol, fractions=fraction)
     return scores
 
 
@@ -151,7 +149,7 @@ def _scores(features: str, probe: str, result: ProbeResult, protocol: Protocol) 
         chosen=result.chosen,
         note=result.note,
     )
-    return [score, *([] if result.top5 is None else [replace(score, probe=f"{score.probe}, top 5", accuracy=result.top5, note="")])]
+    return [score, *([] if result.top5 is None else [replace(score, probe=score.probe + TOP5, accuracy=result.top5, note="")])]
 
 
 def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[ProbeScore]:
@@ -166,7 +164,7 @@ def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol,
         protocol=protocol_numbers(protocol, **number),
     )
     top5 = FewShot(result.top5)
-    return [score, *([replace(score, probe=f"{score.probe}, top 5", accuracy=top5.mean, sd=top5.sd)] if result.top5 else [])]
+    return [score, *([replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd)] if result.top5 else [])]
 
 
 PROBES: dict[str, Probe] = {

@@ -115,7 +115,7 @@ def linear_probe_sgd(
     Raises:
         UserError: there are several learning rates, and no class has ten labels to hold one out.
 
-    Source: Skean et al. 2024 (FroSSL), Section 5: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
+    Source: Skean et al. 2024 (FroSSL), Section 6.1: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> linear_probe_sgd(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
@@ -171,7 +171,7 @@ def linear_probe_adam(
     Raises:
         UserError: there are several learning rates, and no class has ten labels to hold one out.
 
-    Source: Skean et al. 2024 (FroSSL), Section 5, the probe on ImageNet: Adam, lr 5e-3, no weight decay, a step every 10 of 100 epochs.
+    Source: Skean et al. 2024 (FroSSL), Section 6.2, the probe on ImageNet: Adam, lr 5e-3, no weight decay, a step every 10 of 100 epochs.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> linear_probe_adam(X, y, X, y, classes=2, generator=torch.Generator()).accuracy

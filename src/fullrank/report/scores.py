@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from fullrank.evaluation.names import is_linear
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report.document import html_table, label_html
 from fullrank.report.number_format import format_count, format_percent
@@ -72,14 +73,14 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
 
 
 def headline_score(run: RunSummary) -> str:
-    """Return the first linear score of an evaluation in a sentence, with its baselines; empty if there is none.
+    """Return the first score of a linear probe on all labels or else the first score as a sentence with its baselines; empty without.
 
     The evaluation is the one on the data of the training, or else the last one, so that runs on the same data show the same score.
     """
     source = str(look_up(run.recipe, "data", "source"))
     for evaluation in sorted(reversed(run.evaluations), key=lambda evaluation: not evaluation.data.startswith(source)):
         scores = [score for score in evaluation.scores if score.features == "backbone"]
-        for score in sorted(scores, key=lambda score: not score.probe.startswith("linear")):
+        for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
             others = [f"{other.features} {format_percent(other.accuracy)}" for other in same_probe]
             others += [f"{MAJORITY} {format_percent(evaluation.majority)}"] if evaluation.majority is not None else []

@@ -114,7 +114,7 @@ def collect_campaign(
 
 
 def campaign_result(name: str, size: str, rows: Sequence[Row], cells: int) -> Result:
-    """Return the result of the rows that are final.
+    """Return the result of the rows that are final, with the versions, hardware and commits of their runs.
 
     Args:
         name: PAPER/FIGURE.
@@ -137,9 +137,26 @@ def campaign_result(name: str, size: str, rows: Sequence[Row], cells: int) -> Re
         data=", ".join(sorted({row.data for row in rows})) or None,
         seconds=round(sum(row.seconds for row in rows), 1),
         settings=asdict(settings),
-        environment={**platform_info(), **{package: version(package) for package in ("scipy", "matplotlib")}},
+        environment={
+            **platform_info(),
+            **merge([row.environment for row in rows]),
+            **{package: version(package) for package in ("scipy", "matplotlib")},
+        },
         rows=round_numbers({"rows": [row.to_json() for row in rows], "cells": cells}),
     )
+
+
+def merge(environments: Sequence[Any]) -> Any:
+    """Return one object of several, in which values that differ are joined by commas: the runs may be of several machines and commits.
+
+    >>> merge([{"commit": "a1", "torch": "2.0"}, {"commit": "b2", "torch": "2.0"}])
+    {'commit': 'a1, b2', 'torch': '2.0'}
+    """
+    if all(isinstance(each, dict) for each in environments):
+        names = dict.fromkeys(name for each in environments for name in each)
+        return {name: merge([each[name] for each in environments if name in each]) for name in names}
+    distinct = [each for i, each in enumerate(environments) if each not in environments[:i]]
+    return distinct[0] if len(distinct) == 1 else ", ".join(map(str, distinct))
 
 
 def require_one_digest(rows: Sequence[Row]) -> None:

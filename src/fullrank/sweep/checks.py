@@ -68,16 +68,21 @@ def check_evaluation(cell: Cell) -> None:
     """Check the probes and the data sets on which a cell is evaluated.
 
     Raises:
-        UserError: a probe is unknown, a source does not exist, or its images have no labels.
+        UserError: a probe is unknown, a source does not exist, its images have no labels, or two data sets have the same name.
     """
     for probe in cell.evaluate.probes:
         pick(probe, PROBES, "probe")
     for source in cell.evaluate.transfer:
         check_source(source)
     if cell.evaluate.probes:
+        sources: dict[str, str] = {}
         for data in (cell.recipe.data, *(DataConfig(source=source) for source in cell.evaluate.transfer)):
             if reason := _why_not_scorable(reading(data)):
                 raise UserError(f"the sweep cannot be evaluated: {reason}, or give --probes none")
+            name, _ = identify(data)
+            if name in sources:
+                raise UserError(f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out, or rename its folder")
+            sources[name] = data.source
 
 
 @lru_cache(maxsize=64)

@@ -45,3 +45,16 @@ def choose(rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[
         if means:
             choices[combination] = max(means, key=lambda value: means[value])
     return choices
+
+
+def edge_of_grid(chosen: Setting, tried: Iterable[Setting]) -> str:
+    """Return as text whether a chosen number is the smallest or the largest of those tried: a wider grid may then have a better one.
+
+    >>> edge_of_grid(0.3, [0.1, 0.3]), edge_of_grid(0.2, [0.1, 0.2, 0.3]), edge_of_grid("relu", ["relu", "gelu"])
+    ('largest of 2', '', '')
+    """
+    numbers = [value for value in {chosen, *tried} if isinstance(value, int | float) and not isinstance(value, bool)]
+    if chosen not in numbers or len(numbers) < 2:
+        return ""
+    edges = {min(numbers): "smallest", max(numbers): "largest"}
+    return f"{edges[chosen]} of {len(numbers)}" if chosen in edges else ""

@@ -72,6 +72,7 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
                     folder,
                     slots,
                     on_start=progress.start,
+                    on_wait=progress.wait,
                     on_end=on_end,
                     is_done=lambda cell: existing_row(cell, folder) is not None,
                 )

@@ -82,6 +82,7 @@ def run_cells(
     slots: Sequence[Slot],
     *,
     on_start: Callable[[Cell], Any],
+    on_wait: Callable[[Cell], Any],
     on_end: Callable[[Cell, Outcome], Any],
     is_done: Callable[[Cell], bool],
 ) -> None:
@@ -92,6 +93,7 @@ def run_cells(
         folder: the folder of the sweep.
         slots: one for each process at the same time.
         on_start: called when the process of a cell starts.
+        on_wait: called when another caller runs a cell.
         on_end: called when a cell has ended: done, also by another caller, or failed.
         is_done: returns whether a cell has its row, which another caller may have written.
 
@@ -108,6 +110,9 @@ def run_cells(
                     cell = queue.pop(0)
                     if is_locked(folder, cell.name):
                         elsewhere.append(cell)
+                        on_wait(cell)
+                    elif is_done(cell):  # another caller has run it
+                        on_end(cell, Outcome("done"))
                     else:
                         try:
                             active.append(_start(context, cell, folder, free[0]))
@@ -125,14 +130,12 @@ def run_cells(
                     outcome = _outcome(each, folder)
                     if outcome.status == "busy":
                         elsewhere.append(each.cell)
+                        on_wait(each.cell)
                     else:
                         on_end(each.cell, outcome)
-                for cell in [cell for cell in elsewhere if not is_locked(folder, cell.name)]:
+                for cell in [cell for cell in elsewhere if not is_locked(folder, cell.name)]:  # done, failed or stopped
                     elsewhere.remove(cell)
-                    if is_done(cell):
-                        on_end(cell, Outcome("done"))
-                    else:  # its process has failed or was stopped
-                        queue.append(cell)
+                    queue.append(cell)
             if flag.signum:
                 _stop(active)
         finally:

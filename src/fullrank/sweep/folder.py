@@ -32,15 +32,17 @@ def create_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def cell_lock(folder: Path, cell: str) -> Iterator[bool]:
+def cell_lock(folder: Path, cell: str, *, wait: float = 0.0) -> Iterator[bool]:
     """Try to lock a cell for this process, and yield whether that succeeded; the lock is also released when the process is killed.
+
+    `wait` is how many seconds are tried; `is_locked` of another process holds the lock for an instant.
 
     The run directory has a lock of its own, but training and evaluation take that lock one after the other; this one holds a cell from the
     first to the last.
     """
     lock = filelock.FileLock(folder / LOGS / f".{cell}.lock")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait)
     except filelock.Timeout:
         yield False
         return

@@ -12,8 +12,8 @@ from fullrank.sweep.cell import Cell, EvaluationPlan, Setting
 from fullrank.sweep.choice import choose
 from fullrank.sweep.row import Row
 
-STAGE, CHOICE = "stage", "choice"
-"""The setting that marks the runs of the first stage, and its value. They are no part of the result."""
+STAGE, CHOICE, CHOSEN = "stage", "choice", "chosen setting"
+"""The setting that marks the runs of the first stage, its value, and the setting of these runs that names what is chosen."""
 VALIDATION = 0.1
 """Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own."""
 LONGEST_NAME = 120
@@ -64,8 +64,8 @@ def grid_plan(
         seeds: the seeds of each combination.
         evaluate: what is measured after training; None: the defaults.
         chosen: a setting whose value is chosen for each combination of the others: a first stage trains every value with one more seed on
-            nine tenths of the training images and scores it on the other tenth; the second stage trains only the best value, with `seeds`
-            and all training images.
+            nine tenths of the training images and scores it on the other tenth (or on the share `data.validation` of the recipe); the
+            second stage trains only the best value, with `seeds` and no validation images, and is scored on the test images.
 
     Raises:
         UserError: a value is wrong, two combinations are the same recipe, or `chosen` is no axis.
@@ -86,9 +86,10 @@ def grid_plan(
         if one == other:
             raise UserError(f"{describe(combos[i])} and {describe(combos[j])} are the same recipe; remove one")
     names = unique_names([cell_name(values, axes) for values in combos], combos)
+    compared = recipes if chosen is None else [replace(recipe, data=replace(recipe.data, validation=0.0)) for recipe in recipes]
     finals = [
         [Cell(f"{name}-seed{seed}" if name else f"seed{seed}", replace(recipe, seed=seed), values, evaluate) for seed in seeds]
-        for name, recipe, values in zip(names, recipes, combos, strict=True)
+        for name, recipe, values in zip(names, compared, combos, strict=True)
     ]
     if chosen is None:
         return lambda rows: [cell for cells in finals for cell in cells]
@@ -99,7 +100,7 @@ def grid_plan(
         Cell(
             f"choice-{name}",
             replace(recipe, seed=seed, data=replace(recipe.data, validation=recipe.data.validation or VALIDATION)),
-            {**values, STAGE: CHOICE},
+            {**values, STAGE: CHOICE, CHOSEN: chosen},
             EvaluationPlan(probes=(probe,)),
         )
         for name, recipe, values in zip(names, recipes, combos, strict=True)

@@ -51,6 +51,12 @@ class SweepProgress:
         self._started[cell.name] = time.monotonic()
         self._show()
 
+    def wait(self, cell: Cell) -> None:
+        """Say that another process runs a cell, which is waited for."""
+        self._started.pop(cell.name, None)
+        self._console.print(f"{cell.name}: another process runs this cell; waiting for its row")
+        self._show()
+
     def end(self, cell: Cell, row: Row) -> None:
         """Show that a cell has ended, and print one line about it."""
         started = self._started.pop(cell.name, None)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from fullrank.atomic import atomic_write
 from fullrank.run.replacement import is_run
+from fullrank.sweep.cell import Setting
+from fullrank.sweep.choice import choose, edge_of_grid
 from fullrank.sweep.curves import accuracy_figure
-from fullrank.sweep.grid import CHOICE, STAGE
+from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE
 from fullrank.sweep.row import Row
-from fullrank.sweep.tables import csv_table, final_rows, markdown_table
+from fullrank.sweep.tables import csv_table, final_rows, format_markdown, markdown_table
 
 MOST_REPORTED = 60
 """The report compares at most this many runs; a page of more runs is too large to open."""
@@ -70,15 +72,23 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
 
 
 def choices_text(rows: Sequence[Row]) -> str:
-    """Return a Markdown table of the runs on which a setting was chosen, or an empty string."""
+    """Return a Markdown table of the runs on which a setting was chosen, with each choice, or an empty string."""
     found = [row for row in rows if row.settings.get(STAGE) == CHOICE]
     if not found:
         return ""
-    names = [name for name in found[0].settings if name != STAGE]
-    probe = found[0].evaluate.probes[0]
-    lines = [f"| {' | '.join([*names, f'{probe} % on validation images'])} |", "|" + "---|" * (len(names) + 1)]
+    chosen, probe = found[0].settings[CHOSEN], found[0].evaluate.probes[0]
+    names = [name for name in found[0].settings if name not in (STAGE, CHOSEN)]
+    others = [name for name in names if name != chosen]
+    best = choose(found, chosen, others, lambda row: row.score(probe))
+    tried: dict[tuple[Setting, ...], list[Setting]] = {}
     for row in found:
-        score = row.score(probe)
+        tried.setdefault(tuple(row.settings[name] for name in others), []).append(row.settings[chosen])
+    lines = []
+    for row in found:
+        group, value, score = tuple(row.settings[name] for name in others), row.settings[chosen], row.score(probe)
         text = "diverged" if row.diverged else "failed" if score is None else f"{100 * score:.1f}"
-        lines.append(f"| {' | '.join([*(str(row.settings[name]) for name in names), text])} |")
-    return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n" + "\n".join(lines) + "\n"
+        edge = edge_of_grid(value, tried[group])
+        mark = "" if group not in best or best[group] != value else f"yes, the {edge}" if edge else "yes"
+        lines.append([*(str(row.settings[name]) for name in names), text, mark])
+    table = format_markdown([*names, f"{probe} % on validation images", "chosen"], lines)
+    return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n{table}\n"

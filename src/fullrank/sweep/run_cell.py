@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError
+from fullrank.evaluation.names import flag_name
 from fullrank.judging import evaluate
 from fullrank.pretraining import pretrain
 from fullrank.recipes import DataConfig, code_names
@@ -20,15 +21,6 @@ from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
 ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 """The fields of environment.json that a row keeps."""
-PROBE_NAMES = {
-    "linear (full batch)": "linear",
-    "linear (SGD)": "linear-sgd",
-    "linear (Adam)": "linear-imagenet",
-    "kNN": "knn",
-    "SVM": "svm",
-    "linear, 2 labels per class": "few-shot",
-}
-"""Name of a probe in evaluation.json → its name on the command line, which a row uses."""
 
 
 def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
@@ -89,14 +81,14 @@ def measured(run: Run) -> dict:
     metrics, environment = run.metrics, run.environment
     last = max(metrics.train, key=lambda row: row.step, default=None)
     spectrum = metrics.spectrum[-1] if metrics.spectrum else None
-    ranks = {} if spectrum is None else {"backbone": spectrum.backbone.effective_rank, "projector": spectrum.projector.effective_rank}
+    ranks = {name: getattr(spectrum, name).effective_rank for name in ("backbone", "projector")} if spectrum else {}
     checkpoints = run.checkpoints
     return {
         "steps": last.step if last else 0,
         "epochs": last.epoch if last else 0.0,
         "seconds": float(environment.get("duration_seconds", 0.0)),
         "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in metrics.online),
-        "effective_rank": ranks,
+        "effective_rank": {name: value for name, value in ranks.items() if value is not None},
         "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
         "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
     }
@@ -114,21 +106,11 @@ def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
         evaluation = evaluate(run.path, other, **options, notify=console.print)
         data = name if other is None else identify(other)[0]
         found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
-        scores[data] = {short_name(probe): accuracy for probe, accuracy in found.items()}
+        scores[data] = {flag_name(probe): accuracy for probe, accuracy in found.items()}
         test_images = test_images or evaluation.test_images
     return {"scores": scores, "test_images": test_images}
 
 
-def short_name(probe: str) -> str:
-    """Return the name of a probe on the command line; a top-5 accuracy keeps its suffix.
-
-    >>> short_name("kNN"), short_name("linear (SGD), top 5")
-    ('knn', 'linear-sgd, top 5')
-    """
-    base = probe.removesuffix(", top 5")
-    return PROBE_NAMES.get(base, base) + probe[len(base) :]
-
-
 def has_diverged(run: Run) -> bool:
-    """Return whether the last alarm of a run is that its loss, weights or embeddings were not finite."""
+    """Return whether an alarm of a run says that its loss, weights or embeddings were not finite."""
     return any(alarm.alarm == "not finite" for alarm in run.metrics.alarms)

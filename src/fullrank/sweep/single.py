@@ -43,7 +43,7 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
         if launched_world_size() > 1:  # the lock of the run directory serves all processes
             row = run_cell(cell, folder, console=console)
         else:
-            with cell_lock(folder, cell.name) as acquired:
+            with cell_lock(folder, cell.name, wait=0.5) as acquired:
                 if not acquired:
                     raise UserError(f"cell {cell.name} is being run by another process; wait for it, or run another cell (--list)")
                 row = run_cell(cell, folder, console=console)

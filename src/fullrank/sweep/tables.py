@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from fullrank.evaluation.names import LINEAR
 from fullrank.sweep.cell import Setting
-from fullrank.sweep.grid import CHOICE, STAGE
+from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE
+from fullrank.sweep.paired import paired_difference
 from fullrank.sweep.row import Row, require_same_images
 
 Combination = tuple[tuple[str, Setting], ...]
@@ -67,8 +69,6 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
 
 def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
     """Return for each combination what its paired difference to the best combination says, by the 95 % interval over common seeds."""
-    from fullrank.reproduce.seeds import paired_difference
-
     scores = {
         combination: {row.seed: value for row in rows if (value := column.value(row)) is not None} for combination, rows in groups.items()
     }
@@ -120,15 +120,15 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def score_column(columns: Sequence[Column]) -> Column | None:
-    """Return the accuracy by which combinations are compared: a linear probe, else another probe, else the online classifier.
+    """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else the online classifier.
 
-    >>> titles = ("online %", "knn %", "linear %", "seconds")
+    >>> titles = ("online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds")
     >>> found = score_column([Column(title, lambda row: None) for title in titles])
     >>> found and found.title
     'linear %'
     """
     accuracies = [column for column in columns if column.title.endswith("%")]
-    order = sorted(accuracies, key=lambda column: (not column.title.startswith("linear"), column.title.startswith("online")))
+    order = sorted(accuracies, key=lambda column: (column.title.removesuffix(" %") not in LINEAR, column.title.startswith("online")))
     return order[0] if order else None
 
 
@@ -152,7 +152,11 @@ def markdown_table(rows: Sequence[Row]) -> str:
     |---|---|
     | frossl | 2 (1) |
     """
-    titles, lines = table_cells(rows)
+    return format_markdown(*table_cells(rows))
+
+
+def format_markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; a bar in a cell does not end it."""
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in [titles, *lines]]
     head, *body = [f"| {' | '.join(line)} |" for line in escaped]
     return "\n".join([head, "|" + "---|" * len(titles), *body])
@@ -162,7 +166,7 @@ def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
     require_same_images([row for row in rows if row.is_done])
     columns = columns_of([row for row in rows if row.is_done])
-    names = list(dict.fromkeys(name for row in rows for name in row.settings))
+    names = list(dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["cell", *names, "seed", "status", *(column.title.removesuffix(" %") for column in columns), "error"])

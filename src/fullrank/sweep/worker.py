@@ -51,7 +51,7 @@ def work(cell: Cell, folder: Path, threads: int, gpus: Sequence[str], connection
     console = Console(file=sys.stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=140)
     console.print(f"cell {cell.name}, process {os.getpid()}")
     try:
-        with cell_lock(folder, cell.name) as acquired:
+        with cell_lock(folder, cell.name, wait=0.5) as acquired:
             if acquired:
                 run_cell(cell, folder, console=console)
         outcome = Outcome("done" if acquired else "busy")

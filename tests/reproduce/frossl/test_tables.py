@@ -36,11 +36,14 @@ def test_the_papers_numbers():
     averages = {
         "simclr": 81.2,
         "swav": 78.9,
+        "moco": 82.0,
+        "simsiam": 81.7,
         "byol": 83.9,
         "dino": 78.4,
         "vicreg": 82.2,
         "barlow_twins": 82.7,
         "wmse": 76.7,
+        "nologs": 77.9,
         "frossl": 83.6,
     }
     for name, average in averages.items():  # printed beside the three columns
@@ -76,6 +79,26 @@ def test_table_2_in_markdown():
     assert cells["MoCo v2"][4] == "✓"  # and below MoCo, as in the paper
     assert cells["TiCo"][1] == cells["TiCo"][4] == "", "the paper has no number"
     assert cells["W-MSE 2"][1:3] == ["91.6", "diverged"]
+
+
+def test_table_2_says_when_a_learning_rate_is_at_the_edge_of_its_grid():
+    choices = [row("frossl", 1000, 0.4, stage="choice", rate=rate) for rate in (0.003, 0.01)]
+    choices += [row("simclr", 1000, 0.4, stage="choice", rate=rate) for rate in (0.003, 0.01, 0.03)]
+    rows = campaign({})
+    rows["rows"] += as_result(choices)["rows"]
+    header, _, *lines = (line.split(" | ") for line in table2.markdown(rows).splitlines())
+    rates = {line[0].strip("| "): line[[title.strip("| ") for title in header].index("learning rate")].strip(" |") for line in lines}
+    assert (rates["FroSSL"], rates["SimCLR"], rates["BYOL"]) == ("0.01 (largest of 2)", "0.01", "0.01")
+
+
+def test_images_that_the_paper_does_not_have_are_not_compared_with_its_numbers():
+    rows = campaign({"frossl": 0.45})
+    for found in rows["rows"]:
+        found["data"], found["scores"] = "MNIST", {"MNIST": found["scores"]["CIFAR-10"]}
+    table = table2.markdown(rows)
+    assert "45.0 ± 0.2 (3)" in table
+    assert "CIFAR" not in table
+    assert "✓" not in table
 
 
 def test_transfer_has_a_column():

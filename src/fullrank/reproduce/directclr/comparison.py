@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fullrank.reproduce.directclr.study import LABELS, values_per_seed
 from fullrank.reproduce.figure import ClaimResult, Rows, paper_claim
 from fullrank.reproduce.plotting import plot_runs
-from fullrank.reproduce.seeds import check_higher, paired_difference
+from fullrank.reproduce.seeds import check_higher
+from fullrank.sweep.paired import paired_difference
 
 if TYPE_CHECKING:
     import matplotlib.axes

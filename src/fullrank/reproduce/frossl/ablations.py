@@ -36,8 +36,9 @@ from fullrank.reproduce.frossl.comparison import plan as comparison_plan
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 from fullrank.reproduce.frossl.sizes import CIFAR10_SIZE, GPU_SIZE, SMALL_SIZE, SMOKE_SIZE
 from fullrank.reproduce.frossl.table2 import COMPETITIVE, format_gap
-from fullrank.reproduce.seeds import holds_for_all, paired_by_seed
+from fullrank.reproduce.seeds import holds_for_all
 from fullrank.sweep import Cell, Plan, Row
+from fullrank.sweep.paired import paired_by_seed
 
 Change = Callable[[Recipe, Any], Recipe]
 

@@ -7,7 +7,6 @@ images and scored on the test images. Under published recipes (sizes gpu and pap
 The runs of the tables and figures of one size have the same names, so a run is trained once.
 """
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,8 +15,10 @@ from fullrank.errors import pick
 from fullrank.recipes import ProbeConfig, Recipe
 from fullrank.reproduce.figure import Rows
 from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_recipe
-from fullrank.reproduce.seeds import PairedDifference, paired_by_seed
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
+from fullrank.sweep.choice import edge_of_grid
+from fullrank.sweep.paired import PairedDifference, paired_by_seed
+from fullrank.sweep.tables import mean_sd
 
 RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
@@ -117,6 +118,24 @@ def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float
     complete = {name for name in CONTENDERS if {row.settings[RATE] for row in choices if row.settings["method"] == name} >= set(rates)}
     found = choose(choices, RATE, ["method"], lambda row: row.score("linear"))
     return {str(name): float(rate) for (name,), rate in found.items() if name in complete}
+
+
+def describe_rate(rows: Sequence[Row], name: str) -> str:
+    """Return the learning rate of a method's compared runs as text, and whether it is at an edge of the grid that it was chosen from.
+
+    >>> def choice(rate):
+    ...     settings = {"method": "byol", RATE: rate, "stage": "choice"}
+    ...     return Row(cell=f"{rate}", recipe="digits", objective="byol", seed=0, status="done", settings=settings)
+    >>> rows = [choice(0.01), choice(0.03)]
+    >>> describe_rate([*rows, replace(rows[1], settings=rows[1].settings | {"stage": "compared"})], "byol")
+    '0.03 (largest of 2)'
+    """
+    rates: dict[str, set[float]] = {"choice": set(), "compared": set()}
+    for row in rows:
+        if row.settings["method"] == name and row.settings.get("stage") in rates:
+            rates[row.settings["stage"]].add(row.settings[RATE])
+    edges = {rate: edge_of_grid(rate, rates["choice"]) if rates["choice"] else "" for rate in sorted(rates["compared"])}
+    return ", ".join(f"{rate:g}" + (f" ({edge})" if edge else "") for rate, edge in edges.items())
 
 
 # Reading the rows.
@@ -240,9 +259,7 @@ def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, dig
     >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
     ('41.0 ± 1.4 (2)', '12.3 (1)')
     """
-    numbers = [scale * value for value in values.values()]
-    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{statistics.fmean(numbers):.{digits}f}{deviation} ({len(numbers)})"
+    return mean_sd(list(values.values()), scale=scale, digits=digits)
 
 
 def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

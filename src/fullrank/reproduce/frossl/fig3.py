@@ -35,8 +35,9 @@ from fullrank.objectives.algebra import centered, unit
 from fullrank.plot_style import color_scale, subplots
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.reproduce.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank.reproduce.seeds import holds_for_all, paired_difference
+from fullrank.reproduce.seeds import holds_for_all
 from fullrank.spectrum import Spectrum, saturation
+from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 TOP = 14
