@@ -33,7 +33,8 @@ class Contender:
 DIRECTCLR_SHARE = 360 / 2048
 """Share of the dimensions of r that DirectCLR's loss sees (Jing et al. 2022)."""
 
-# Published values of the losses on CIFAR-10: solo-learn's configurations, and for CorInfoMax and I-VNE+ those of the FroSSL authors' fork.
+# Published values of the losses on CIFAR-10: solo-learn's configurations; for VICReg the values of its authors (half of solo-learn's
+# variance weight on our scale); for CorInfoMax and I-VNE+ those of the FroSSL authors' fork.
 # The defaults of the library are the published ones where nothing stands here. The predictors have the published share of the projector's
 # width: as wide as its hidden layer for BYOL, a quarter of D for SimSiam. DINO's published momentum 0.9995 needs 2,000 steps to move the
 # teacher, more than a short run has, so it is BYOL's here.

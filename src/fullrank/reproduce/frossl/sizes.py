@@ -54,7 +54,7 @@ MARKS = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
 """The epochs of the paper's Table 3, and the first."""
 
 SMOKE_SIZE = Size(TINY, seeds=2, marks=(0.5, 1.0, 2.0), rates=(3e-3, 1e-2), methods=("simclr", "nologs", "frossl"))
-SMALL_SIZE = Size(SMALL, seeds=3, marks=(1.0, 3.0, 5.0, 10.0, 20.0), rates=(3e-3, 1e-2, 3e-2))
+SMALL_SIZE = Size(SMALL, seeds=3, marks=(1.0, 3.0, 5.0, 10.0, 20.0), rates=(1e-3, 3e-3, 1e-2, 3e-2))
 GPU_SIZE = Size(
     replace(RECIPES["cifar10"], epochs=100),
     seeds=1,
