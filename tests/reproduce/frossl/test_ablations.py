@@ -42,12 +42,12 @@ def test_ablations_start_from_the_runs_of_the_tables():
     assert all(names[cell.name.removeprefix("cifar10-compared-")] == cell for cell in table)
     ablated = [cell for cell in cells if cell.settings["stage"] == "ablation"]
     assert {cell.settings.get("unchanged") for cell in ablated} == {None, *UNCHANGED.values()}
-    assert {cell.recipe.optimizer.lr for cell in ablated if cell.settings["ablation"] == "dimension"} == {0.003}, "the chosen rate"
-    recipe = names["corinfomax-20epochs-lr0.00424264-epsilon1e-06-seed0"].recipe
+    assert {cell.recipe.optimizer.lr for cell in ablated if cell.settings["ablation"] == "dimension"} == {0.001}, "the chosen rate"
+    recipe = names["corinfomax-20epochs-lr0.00141421-epsilon1e-06-seed0"].recipe
     assert (recipe.batch_size, recipe.projector.widths[-1], recipe.hyper["epsilon"], recipe.hyper["invariance"]) == (256, 256, 1e-6, 500.0)
-    assert sum(view.count for view in names["frossl-20epochs-lr0.003-views8-seed0"].recipe.views) == 8
+    assert sum(view.count for view in names["frossl-20epochs-lr0.001-views8-seed0"].recipe.views) == 8
     assert names["simclr-20epochs-lr0.0015-batch32-seed0"].recipe.batch_size == 32
-    assert names["frossl-20epochs-lr0.003-invariance8-seed0"].recipe.hyper["invariance"] == 8.0
+    assert names["frossl-20epochs-lr0.001-invariance8-seed0"].recipe.hyper["invariance"] == 8.0
 
 
 def test_only_names_ablations():

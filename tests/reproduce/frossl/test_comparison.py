@@ -37,7 +37,7 @@ def test_the_rate_is_chosen_on_validation_images_with_a_seed_of_its_own():
     cells, rows = answer(TWO, best_at(0.01))
     choice = [cell for cell in cells if cell.settings["stage"] == "choice"]
     assert {cell.name for cell in choice} == {
-        f"cifar10-compared-{name}-20epochs-lr{rate}-choice" for name in ("frossl", "byol") for rate in ("0.003", "0.01", "0.03")
+        f"cifar10-compared-{name}-20epochs-lr{rate}-choice" for name in ("frossl", "byol") for rate in ("0.001", "0.003", "0.01", "0.03")
     }
     assert all(cell.recipe.seed == CHOICE_SEED and cell.recipe.data.validation > 0 for cell in choice)
     compared = [cell for cell in cells if cell.settings["stage"] == "compared"]
@@ -46,8 +46,8 @@ def test_the_rate_is_chosen_on_validation_images_with_a_seed_of_its_own():
     ]
     assert all(cell.recipe.data.validation == 0 and cell.recipe.probe.epochs == SMALL_SIZE.marks for cell in compared)
     assert len({cell.name for cell in cells}) == len(cells) == len(rows)
-    # What is known of one method is enough for its runs; what is known of two of three rates is not.
-    of_frossl = [found for found in rows[:6] if found.settings["method"] == "frossl"]
+    # What is known of one method is enough for its runs; what is known of two of four rates is not.
+    of_frossl = [found for found in rows[:8] if found.settings["method"] == "frossl"]
     stages = {(cell.settings["method"], cell.settings["stage"]) for cell in TWO(of_frossl)}
     assert stages == {("frossl", "choice"), ("frossl", "compared"), ("byol", "choice")}
     assert {cell.settings["stage"] for cell in TWO(of_frossl[:2])} == {"choice"}
