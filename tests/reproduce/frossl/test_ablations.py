@@ -46,7 +46,7 @@ def test_ablations_start_from_the_runs_of_the_tables():
     recipe = names["corinfomax-20epochs-lr0.00141421-epsilon1e-06-seed0"].recipe
     assert (recipe.batch_size, recipe.projector.widths[-1], recipe.hyper["epsilon"], recipe.hyper["invariance"]) == (256, 256, 1e-6, 500.0)
     assert sum(view.count for view in names["frossl-20epochs-lr0.001-views8-seed0"].recipe.views) == 8
-    assert names["simclr-20epochs-lr0.0015-batch32-seed0"].recipe.batch_size == 32
+    assert names["simclr-20epochs-lr0.0005-batch32-seed0"].recipe.batch_size == 32
     assert names["frossl-20epochs-lr0.001-invariance8-seed0"].recipe.hyper["invariance"] == 8.0
 
 
