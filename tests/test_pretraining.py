@@ -67,6 +67,7 @@ def test_the_environment_has_no_user_and_no_host(run):
     assert environment["torch"] == torch.__version__.partition("+")[0]
     assert environment["seed"] == 0
     assert environment["duration_seconds"] > 0
+    assert environment["cpu_seconds"] > 0
     assert 0 < environment["spectrum_share"] < 1
     for private in (str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
         assert private not in text

@@ -154,8 +154,10 @@ def test_the_durations_of_all_parts_are_added(copy):
     before = Run(copy).path.joinpath("environment.json").read_text()
     shutil.rmtree(run_step(copy, 22))
     fullrank.pretrain(resume=copy, console=QUIET)
-    seconds = [float(re.search(r'"duration_seconds": ([\d.]+)', text)[1]) for text in (before, (copy / "environment.json").read_text())]
-    assert seconds[1] > seconds[0]
+    after = (copy / "environment.json").read_text()
+    for name in ("duration_seconds", "cpu_seconds"):
+        seconds = [float(re.search(rf'"{name}": ([\d.]+)', text)[1]) for text in (before, after)]
+        assert seconds[1] > seconds[0]
 
 
 def test_resume_accepts_the_recipe_of_the_run(run, copy, small):

@@ -133,13 +133,14 @@ class RunLogger:
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
+        self.cpu_seconds_before = float(self.environment.get("cpu_seconds", 0.0))
         self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.spectrum_seconds = 0.0
         self.online_seconds_before = self.seconds_before * float(self.environment.get("online_share", 0.0))
         self.online_seconds = 0.0
 
     def __enter__(self) -> "RunLogger":
-        self.started = time.perf_counter()
+        self.started, self.cpu_started = time.perf_counter(), time.process_time()
         self.progress.__enter__()
         return self
 
@@ -160,12 +161,14 @@ class RunLogger:
         return time.perf_counter() - self.started
 
     def write_durations(self) -> None:
-        """Write the duration of the run, including the time before it was resumed, and the shares of the spectrum evaluations and of the
-        scores of the online probe.
+        """Write the duration and the CPU seconds of the run, including those before it was resumed, and the shares of the spectrum
+        evaluations and of the scores of the online probe in the duration.
         """
         seconds = self.seconds_before + self.seconds
+        cpu_seconds = self.cpu_seconds_before + time.process_time() - self.cpu_started
         spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
-        durations = {"duration_seconds": round(seconds, 2), "spectrum_share": round(spectrum_seconds / seconds, 4)}
+        durations = {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
+        durations["spectrum_share"] = round(spectrum_seconds / seconds, 4)
         if online_seconds := self.online_seconds_before + self.online_seconds:
             durations["online_share"] = round(online_seconds / seconds, 4)
         write_json(self.run.path / "environment.json", self.environment | durations)

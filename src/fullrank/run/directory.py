@@ -101,7 +101,7 @@ class Run:
         """
         path = self.path / "environment.json"
         environment = read_json(path) if os.path.lexists(path) else {}
-        for name in ("duration_seconds", "spectrum_share", "online_share"):
+        for name in ("duration_seconds", "cpu_seconds", "spectrum_share", "online_share"):
             structure(environment.get(name, 0.0), float, f"{path}: {name}")
         return environment
 

@@ -31,6 +31,7 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "duration_seconds": 0.0,
+        "cpu_seconds": 0.0,
     }
 
 

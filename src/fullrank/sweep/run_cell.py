@@ -87,6 +87,7 @@ def measured(run: Run) -> dict:
         "steps": last.step if last else 0,
         "epochs": last.epoch if last else 0.0,
         "seconds": float(environment.get("duration_seconds", 0.0)),
+        "cpu_seconds": float(environment.get("cpu_seconds", 0.0)),
         "online": tuple(OnlineScore(row.epoch, row.accuracy, row.top5) for row in metrics.online),
         "effective_rank": {name: value for name, value in ranks.items() if value is not None},
         "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,

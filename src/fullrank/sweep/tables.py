@@ -44,6 +44,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         columns.append(Column(f"{probe} on {data} %", lambda row, data=data, probe=probe: row.score(probe, data)))
     columns.append(Column("effective rank", lambda row: row.effective_rank.get("backbone"), 1.0))
     columns.append(Column("seconds", lambda row: row.seconds or None, 1.0, 0))
+    columns.append(Column("CPU seconds", lambda row: row.cpu_seconds or None, 1.0, 0))
     return [column for column in columns if any(column.value(row) is not None for row in rows)]
 
 

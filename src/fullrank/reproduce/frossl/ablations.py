@@ -164,7 +164,7 @@ def accuracies(points: Points) -> dict[float, dict[int, float]]:
 
 
 def markdown(result: Rows) -> str:
-    """Return one line for each setting, method and value: accuracy, effective rank and seconds."""
+    """Return one line for each setting, method and value: accuracy, effective rank, seconds and CPU seconds."""
     rows, lines = read_rows(result), []
     for name, ablation in ABLATIONS.items():
         for method in ablation.methods:
@@ -174,17 +174,19 @@ def markdown(result: Rows) -> str:
     for method in ("frossl", "nologs"):
         if by_seed := runs_of(rows).get(method):
             lines.append(["logarithms", CONTENDERS[method].label, "yes" if method == "frossl" else "no", *describe_point(by_seed)])
-    return markdown_table(["setting", "method", "value", "linear, %", "effective rank of r", "of z", "seconds", "diverged"], lines)
+    header = ["setting", "method", "value", "linear, %", "effective rank of r", "of z", "seconds", "CPU seconds", "diverged"]
+    return markdown_table(header, lines)
 
 
 def describe_point(by_seed: Mapping[int, Row]) -> list[str]:
-    """Return accuracy, effective ranks and seconds as text, and how many runs diverged."""
+    """Return accuracy, effective ranks, seconds and CPU seconds as text, and how many runs diverged."""
     done = {seed: row for seed, row in by_seed.items() if row.is_done}
     columns = (
         ({seed: value for seed, row in done.items() if (value := probe_accuracy(row)) is not None}, 100.0, 1),
         ({seed: row.effective_rank["backbone"] for seed, row in done.items() if "backbone" in row.effective_rank}, 1.0, 1),
         ({seed: row.effective_rank["projector"] for seed, row in done.items() if "projector" in row.effective_rank}, 1.0, 1),
         ({seed: row.seconds for seed, row in done.items()}, 1.0, 0),
+        ({seed: row.cpu_seconds for seed, row in done.items() if row.cpu_seconds}, 1.0, 0),
     )
     texts = [mean_and_deviation(values, scale=scale, digits=digits) if values else "" for values, scale, digits in columns]
     return [*texts, f"{sum(row.diverged for row in by_seed.values())} of {len(by_seed)}"]

@@ -123,6 +123,7 @@ COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "effective rank of r": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
     "of z": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
     "seconds": (lambda row: row.seconds or None, 1.0, 0),
+    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
 }
 """Heading → value of a run, its scale and digits."""
 
@@ -141,11 +142,19 @@ def plot(rows: Rows) -> MplFigure:
     other.spines["right"].set_visible(False)
     plot_dots(middle, names, values_of(runs, lambda row: row.effective_rank.get("backbone")), 1.0)
     middle.set_xlabel("effective rank of r")
-    plot_dots(right, names, values_of(runs, lambda row: row.seconds or None), 1.0)
-    right.set_xlabel("seconds of training")
+    title, value = training_time(runs)
+    plot_dots(right, names, values_of(runs, value), 1.0)
+    right.set_xlabel(title)
     for axis in (middle, right):
         axis.set_yticks(range(len(names)), [])
     return figure
+
+
+def training_time(runs: Runs) -> tuple[str, Callable[[Row], float | None]]:
+    """Return what measures the training time of the runs, and its value: CPU time, or the duration if a GPU may have trained."""
+    hardware = [row.environment.get("hardware", {}) for by_seed in runs.values() for row in by_seed.values()]
+    name = "seconds" if any(each.get("gpus") for each in hardware) else "CPU seconds"
+    return f"{name} of training", COLUMNS[name][0]
 
 
 def plot_dots(axis, names: list[str], values: Values, scale: float) -> None:
