@@ -17,9 +17,19 @@ if TYPE_CHECKING:
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
 """The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for "never happens"."""
-Kind = Literal["claim", "claim from memory", "correction"]
-LABELS: dict[Kind, str] = {"claim": "claim", "claim from memory": "recalled claim", "correction": "check of a correction"}
-PLURALS: dict[Kind, str] = {"claim": "claims", "claim from memory": "recalled claims", "correction": "checks of the corrections"}
+Kind = Literal["claim", "claim from memory", "correction", "comparison"]
+LABELS: dict[Kind, str] = {
+    "claim": "claim",
+    "claim from memory": "recalled claim",
+    "correction": "check of a correction",
+    "comparison": "our comparison",
+}
+PLURALS: dict[Kind, str] = {
+    "claim": "claims",
+    "claim from memory": "recalled claims",
+    "correction": "checks of the corrections",
+    "comparison": "our comparisons",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,8 @@ class Claim:
     """None: undecidable, because the runs are too few or too short."""
     kind: Kind = "claim"
     """claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose text we did not have at hand.
-    correction: a check of our own statement, from a derivation or a control, on a point on which the paper is silent or misprinted."""
+    correction: a check of our own statement, from a derivation or a control, on a point on which the paper is silent or misprinted.
+    comparison: a statement about our own runs, whatever the paper's runs were."""
 
     @property
     def verdict(self) -> str:
@@ -83,8 +94,14 @@ def our_correction(expected: str, measured: str, holds: bool | None) -> ClaimRes
     return ClaimResult(expected, measured, holds, "correction")
 
 
+def our_comparison(expected: str, measured: str, holds: bool | None) -> ClaimResult:
+    """Return the result of a statement about our own runs."""
+    return ClaimResult(expected, measured, holds, "comparison")
+
+
 def summarize_claims(claims: Sequence[Claim]) -> str:
-    """Return how many claims are borne out: those of the paper's text, those that we recall, and the checks of our corrections, apart.
+    """Return how many claims are borne out: those of the paper's text, those that we recall, the checks of our corrections, and our
+    comparisons, apart.
 
     >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
     >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, kind="correction")

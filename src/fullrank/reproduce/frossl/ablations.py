@@ -18,7 +18,7 @@ from typing import Any
 from fullrank.errors import pick
 from fullrank.plot_style import subplots
 from fullrank.recipes import Recipe, with_choices
-from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_correction, paper_claim
+from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_comparison, paper_claim
 from fullrank.reproduce.frossl.comparison import (
     RATE,
     Size,
@@ -275,7 +275,7 @@ def check_weights(rows: Sequence[Row]) -> ClaimResult:
     found, unchanged = accuracies(read_points(rows, "invariance", "frossl")), unchanged_value(rows, "invariance")
     base = found.get(unchanged, {}) if unchanged is not None else {}
     gaps = {value: gap for value, by_seed in found.items() if value != unchanged and (gap := paired_by_seed(base, by_seed))}
-    return our_correction(
+    return our_comparison(
         f"95 % intervals of unchanged − other above −{100 * COMPETITIVE:.0f} points; {describe_runs(runs_of(rows))}",
         "; ".join(f"weight {value:g}: {format_gap(gap)}" for value, gap in gaps.items()) or "no pair of runs yet",
         holds_for_all(gap.exceeds(-COMPETITIVE) for gap in gaps.values()) if gaps else None,

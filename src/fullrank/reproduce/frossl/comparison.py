@@ -243,6 +243,15 @@ def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | No
     return paired_by_seed(values[a], values[b]) if len(lengths) == 1 else None
 
 
+def reach(runs: Runs, images: int, epochs: int) -> bool:
+    """Return whether each run was trained on as many images and for as many epochs as the paper's.
+
+    A statement about one of the paper's tables is undecidable if they were not.
+    """
+    rows = [row for by_seed in runs.values() for row in by_seed.values()]
+    return bool(rows) and all(row.train_images >= images and row.epochs >= epochs for row in rows)
+
+
 def describe_runs(runs: Runs) -> str:
     """Return the data set, the number of images and of epochs of the runs as text, for captions and "expected" columns."""
     rows = [row for by_seed in runs.values() for row in by_seed.values()]

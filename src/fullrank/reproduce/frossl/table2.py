@@ -1,15 +1,15 @@
 """Table 2: linear probes of all objectives after pretraining, with kNN, effective rank and seconds.
 
-The verdict of a row is about the order: whether FroSSL is above or below the method, as in the paper's table. Accuracies themselves are
-comparable only at size paper.
+Each method is compared with FroSSL by the paired difference of their accuracies. The paper's statements and its order of the methods are
+judged only at its size; at other sizes they are undecidable, and statements of ours say what the runs show.
 """
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fullrank.plot_style import subplots
 from fullrank.recipes.scores import TABLE2
-from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, paper_claim
+from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_comparison, paper_claim
 from fullrank.reproduce.frossl.comparison import (
     Runs,
     Values,
@@ -21,6 +21,7 @@ from fullrank.reproduce.frossl.comparison import (
     mean_and_deviation,
     plan,
     probe_accuracy,
+    reach,
     read_rows,
     read_runs,
     values_of,
@@ -41,8 +42,9 @@ On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da C
 """
 COMPETITIVE = 0.02
 """Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the best method."""
-DATASETS = {"cifar10": ("CIFAR-10", 1000), "cifar100": ("CIFAR-100", 1000), "stl10": ("STL-10", 500)}
-"""Column of the paper's table → name and epochs."""
+DATASETS = {"cifar10": ("CIFAR-10", 50_000, 1000), "cifar100": ("CIFAR-100", 50_000, 1000), "stl10": ("STL-10", 105_000, 500)}
+"""Column of the paper's table → name, number of training images, and epochs."""
+AHEAD = {True: "✓", False: "✗", None: "?"}
 
 
 def paper_column(runs: Runs) -> str | None:
@@ -62,6 +64,12 @@ def paper_gap(column: str | None, name: str) -> float | None:
     return None if ours is None or number is None or name == "frossl" else ours - number
 
 
+def at_papers_size(runs: Runs) -> bool:
+    """Return whether the runs are on a data set of the paper's table, with as many images and epochs."""
+    column = paper_column(runs)
+    return column is not None and reach(runs, *DATASETS[column][1:])
+
+
 def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None:
     """Return whether the paired difference has the sign of the paper's; None if its interval contains 0 or one of the two is missing."""
     positive = gap.is_positive() if gap else None
@@ -69,9 +77,11 @@ def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None
 
 
 def markdown(rows: Rows) -> str:
-    """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval, verdict on the order, and what else was measured."""
+    """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval and sign, and what else was measured. At the paper's
+    size there is also a verdict on the paper's order.
+    """
     every, runs, errors = read_rows(rows), read_runs(rows), failures(rows)
-    column = paper_column(runs)
+    column, ordered = paper_column(runs), at_papers_size(runs)
     accuracy = values_of(runs, probe_accuracy)
     measured = {heading: values_of(runs, value) for heading, (value, _, _) in COLUMNS.items()}
     transfers = sorted({name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data})
@@ -83,11 +93,11 @@ def markdown(rows: Rows) -> str:
         number = paper_number(column, name)
         line = [contender.label, "" if number is None else f"{number}"]
         if name in errors:
-            lines.append([*line, errors[name].replace("|", "/"), *[""] * (3 + len(COLUMNS) + len(transfers))])
+            lines.append([*line, errors[name].replace("|", "/"), *[""] * (3 + ordered + len(COLUMNS) + len(transfers))])
             continue
-        lead = "" if name == "frossl" or gap is None else format_gap(gap)
-        verdict = "" if paper is None or name == "frossl" else {True: "✓", False: "✗", None: "?"}[same_order(gap, paper)]
-        line += [mean_and_deviation(accuracy[name]) if name in accuracy else "", lead, verdict]
+        line.append(mean_and_deviation(accuracy[name]) if name in accuracy else "")
+        line += ["", ""] if name == "frossl" or gap is None else [format_gap(gap), AHEAD[gap.is_positive()]]
+        line += ["" if paper is None else AHEAD[same_order(gap, paper)]] if ordered else []
         for heading, (_, scale, digits) in COLUMNS.items():
             values = measured[heading].get(name)
             line.append(mean_and_deviation(values, scale=scale, digits=digits) if values else "")
@@ -101,7 +111,8 @@ def markdown(rows: Rows) -> str:
         f"paper, {DATASETS[column][0]}, %" if column else "paper, %",
         "ours, linear, %",
         "FroSSL − method",
-        "order as in the paper",
+        "FroSSL ahead",
+        *(("order as in the paper",) if ordered else ()),
         *COLUMNS,
         "learning rate",
     ]
@@ -170,41 +181,55 @@ def plot_dots(axis, names: list[str], values: Values, scale: float) -> None:
 
 
 def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) -> str:
-    """Return paper | ours ± sd (n) | verdict as text."""
+    """Return paper | ours ± sd (n) | whether FroSSL is ahead as text."""
     number = paper_number(column, name)
     parts = [f"paper {number}" if number else "paper –", mean_and_deviation(accuracy[name]) if name in accuracy else "–"]
-    if name != "frossl" and number:
-        order = {True: "✓ order", False: "✗ order", None: "? order"}
-        parts.append(order[same_order(compare(runs, accuracy, "frossl", name), paper_gap(column, name))])
+    if gap := compare(runs, accuracy, "frossl", name) if name != "frossl" else None:
+        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "undecided"}[gap.is_positive()])
     return " | ".join(parts)
 
 
 def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     runs = read_runs(rows)
     accuracy, column, size = values_of(runs, probe_accuracy), paper_column(runs) or "cifar10", describe_runs(runs)
-    others = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
-    gaps = {name: compare(runs, accuracy, "frossl", name) for name in others}
-    worst = min((gap for gap in gaps.values() if gap), key=lambda gap: gap.mean, default=None)
-    name = next((name for name, gap in gaps.items() if gap is worst), "")
+    shown = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
     logs = compare(runs, accuracy, "frossl", "nologs")
+    noticeable = logs.format(" points", scale=100.0) if logs else "no pair of runs yet"
+    positive = logs.is_positive() if logs else None
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
-    dataset, epochs = DATASETS[column]
+    dataset, images, epochs = DATASETS[column]
+    decidable = at_papers_size(runs)
+    limit = f"decidable only at the paper's size, {dataset}, {images} images, {epochs} epochs; these runs: {size}"
+    competitive, verdict = check_competitive(runs, accuracy, shown)
     return {
         "FroSSL learns competitive representations: its linear probe is at most 2 points below that of each other method": paper_claim(
-            f"95 % intervals of the paired differences above −2 points (our margin); this size: {size}; paper: {dataset}, {epochs} epochs, "
-            f"{PAPER['frossl'][column] - best:+.1f} points from the best",
-            f"least difference, from {CONTENDERS[name].label}: {format_gap(worst)} points, n = {worst.n}; "
-            f"{sum(gap is not None for gap in gaps.values())} of {len(others)} methods"
-            if worst
-            else "no pair of runs yet",
-            holds_for_all(gap.exceeds(-COMPETITIVE) if gap else None for gap in gaps.values()),
+            f"95 % intervals of the paired differences above −2 points (our margin); {limit}; "
+            f"paper: {PAPER['frossl'][column] - best:+.1f} points from the best",
+            competitive,
+            verdict if decidable else None,
         ),
         "FroSSL without logarithms is noticeably worse": paper_claim(
-            f"95 % interval above 0; this size: {size}; paper: {dataset}, {paper_gap(column, 'nologs'):+.1f} points",
-            logs.format(" points", scale=100.0) if logs else "no pair of runs yet",
-            logs.is_positive() if logs else None,
+            f"95 % interval above 0; {limit}; paper: {paper_gap(column, 'nologs'):+.1f} points", noticeable, positive if decidable else None
+        ),
+        "in these runs, FroSSL's linear probe is at most 2 points below that of each other objective": our_comparison(
+            f"95 % intervals of the paired differences above −2 points; {size}",
+            *check_competitive(runs, accuracy, [name for name in CONTENDERS if name not in ("frossl", "nologs")]),
+        ),
+        "in these runs, FroSSL is better with logarithms than without": our_comparison(
+            f"95 % interval above 0; {size}", noticeable, positive
         ),
     }
+
+
+def check_competitive(runs: Runs, accuracy: Values, others: Sequence[str]) -> tuple[str, bool | None]:
+    """Return FroSSL's least lead as text, and whether no lead is below −`COMPETITIVE`."""
+    gaps = {name: gap for name in others if (gap := compare(runs, accuracy, "frossl", name))}
+    if not gaps:
+        return "no pair of runs yet", None
+    name = min(gaps, key=lambda each: gaps[each].mean)
+    text = f"least difference, from {CONTENDERS[name].label}: {format_gap(gaps[name])} points, n = {gaps[name].n}"
+    verdict = holds_for_all(gaps[name].exceeds(-COMPETITIVE) if name in gaps else None for name in others)
+    return f"{text}; {len(gaps)} of {len(others)} methods", verdict
 
 
 FIGURE = Campaign(
