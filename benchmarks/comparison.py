@@ -24,7 +24,7 @@ from fullrank.reproduce.frossl.comparison import (
     values_of,
 )
 from fullrank.reproduce.frossl.contenders import CONTENDERS
-from fullrank.reproduce.frossl.table2 import format_gap, transfer_accuracy
+from fullrank.reproduce.frossl.table2 import format_gap
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "frossl" / "table2-small.json"
@@ -40,7 +40,7 @@ def table(result: Result) -> str:
     columns: dict[str, tuple[Values, float, int]] = {
         "linear, %": (linear, 100.0, 1),
         "kNN, %": (values_of(runs, lambda row: row.score("knn")), 100.0, 1),
-        f"linear on {other}, %": (values_of(runs, lambda row: transfer_accuracy(row, other)), 100.0, 1),
+        f"linear on {other}, %": (values_of(runs, lambda row: probe_accuracy(row, other)), 100.0, 1),
         **{f"online, epoch {mark:g}, %": (values_of(runs, online_accuracy(mark)), 100.0, 1) for mark in MARKS},
         "effective rank": (values_of(runs, lambda row: row.effective_rank.get("backbone")), 1.0, 1),
         "CPU s": (values_of(runs, lambda row: row.cpu_seconds or None), 1.0, 0),

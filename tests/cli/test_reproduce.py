@@ -34,7 +34,7 @@ LATER_FIELDS = {"frossl/fig3": {"sweep_steps"}}
 
 
 def test_every_committed_result_matches_its_figure_and_draws():
-    for name, size in ((name, size) for name in FIGURES for size in load_figure(name).sizes):
+    for name, size in [(figure, size) for figure in FIGURES for size in load_figure(figure).sizes]:
         if (result := load_committed(name, size)) is None:
             continue
         figure = load_figure(name)

@@ -68,18 +68,25 @@ FORK_METHODS = {
 CIFAR100_METHODS = METHODS | {"corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)}
 
 
-def without_logarithm(recipe: Recipe) -> Entry:
-    """Return the entry of FroSSL's paper without logarithms ("no logs" in its Tables 2 and 3).
+def without_logarithms(recipe: Recipe) -> Recipe:
+    """Return a recipe of FroSSL without the logarithms ("no logs" in the paper's Tables 2 and 3).
 
     The paper gives the variance term no weight of its own, but with columns of unit norm its gradient is 1,696 times that of the invariance
     term at N = 256 and D = 1024 (0.33 times with logarithms), so that the raw form cannot be trained. The weight min(D, N − 1)/D² makes its
     gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F² = D²/min(D, N − 1). Away from the optimum the gradient is larger,
     which is what the logarithm regulates.
+
+    >>> without_logarithms(CIFAR10_SMALL).hyper["variance"] == 127 / 256**2
+    True
     """
     D, N = recipe.projector.widths[-1], recipe.batch_size
-    hyper = {**recipe.hyper, "log": False, "variance": min(D, N - 1) / D**2}
+    return replace(recipe, hyper={**recipe.hyper, "log": False, "variance": min(D, N - 1) / D**2})
+
+
+def no_logs_entry(recipe: Recipe) -> Entry:
+    """Return the entry "NAME-nologs"."""
     origin = "FroSSL's paper, Sec. 6.3; the weight of the variance term is ours"
-    return entry(replace(recipe, name=f"{recipe.name}-nologs", hyper=hyper), origin, recipe.name)
+    return entry(replace(without_logarithms(recipe), name=f"{recipe.name}-nologs"), origin, recipe.name)
 
 
 # This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000 epochs. D/N = 2 with
@@ -118,9 +125,9 @@ ENTRIES = (
     entry(CIFAR10_SMALL, "fullrank's own, for two CPU cores"),
     entry(CIFAR10_PROJECTORS, "fullrank's own, for comparing projectors on one CPU core"),
     entry(CIFAR10, PAPER, "cifar10"),
-    without_logarithm(CIFAR10),
+    no_logs_entry(CIFAR10),
     *entries(CIFAR10, METHODS | FORK_METHODS, SMALL_IMAGES),
     entry(CIFAR100, PAPER, "cifar100"),
-    without_logarithm(CIFAR100),
+    no_logs_entry(CIFAR100),
     *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
 )

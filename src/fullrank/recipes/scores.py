@@ -21,7 +21,8 @@ class PublishedScore:
     top5: float | None = None
     """Share of the test images with the class among the five best predictions, if it was published."""
     same_recipe: bool = True
-    """Whether it was measured with this recipe, up to `KEPT_DIFFERENCES`, and not with another one of the same method."""
+    """Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and the differences that
+    docs/recipes.md lists, and not with other settings of the same method."""
 
 
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
@@ -130,7 +131,8 @@ PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
 
 
 def final_score(name: str) -> PublishedScore | None:
-    """Return the accuracy of a recipe after its last epoch: of the linear probe, else of the online classifier, else None.
+    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of the online classifier,
+    else None.
 
     >>> final_score("stl10").accuracy, final_score("cifar10-wmse").accuracy, final_score("cifar10-ivne")
     (0.873, 0.8867, None)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fullrank.config import ScheduleConfig
 from fullrank.recipes.augmentations import FORK_STL10, SMALL_IMAGES
-from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, FLOAT32, METHODS, without_logarithm
+from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, FLOAT32, METHODS, no_logs_entry
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet
 from fullrank.recipes.recipe import DataConfig
 
@@ -45,7 +45,7 @@ MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.end
 AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne"}}
 ENTRIES = (
     entry(STL10, "FroSSL's paper; views and projector of CIFAR-10", "stl10"),
-    without_logarithm(STL10),
+    no_logs_entry(STL10),
     *entries(STL10, AS_COMPARED, SMALL_IMAGES, remark="{source} for CIFAR-100, as in FroSSL's paper, Sec. 6.1"),
     *entries(STL10, MULTICROP, SMALL_IMAGES, remark="{source} for CIFAR"),
     *entries(STL10, FORK_METHODS, FORK_STL10),

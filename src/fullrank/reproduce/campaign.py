@@ -55,12 +55,12 @@ def campaign_plan(
 
 
 def runs_folder(name: str, size: str, runs: Path | None = None) -> Path:
-    """Return the folder of a campaign's runs: the figures of a paper share their runs, those of different sizes do not.
+    """Return the folder of a campaign's runs. The figures of a paper share their runs; sizes share them if only what follows "-" differs.
 
-    >>> runs_folder("frossl/table2", "small")
-    PosixPath('runs/frossl/small')
+    >>> runs_folder("frossl/table2", "small"), runs_folder("frossl/table2", "paper-stl10")
+    (PosixPath('runs/frossl/small'), PosixPath('runs/frossl/paper'))
     """
-    return (runs or Path("runs") / name.partition("/")[0]) / size
+    return (runs or Path("runs") / name.partition("/")[0]) / size.partition("-")[0]
 
 
 def run_campaign(

@@ -34,7 +34,7 @@ PLURALS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, or our correction of it, with what was expected and what was measured.
+    """A statement of a paper or of ours, with what was expected and what was measured.
 
     >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
     '✓ Claim, borne out: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
@@ -46,7 +46,7 @@ class Claim:
     """The number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
     holds: bool | None
-    """None: undecidable, because the runs are too few or too short."""
+    """None: undecidable, because the runs are too few, too short or too noisy, or not of the statement's size."""
     kind: Kind = "claim"
     """claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose text we did not have at hand.
     correction: a check of our own statement, from a derivation or a control, on a point on which the paper is silent or misprinted.
@@ -60,7 +60,7 @@ class Claim:
     @property
     def mark(self) -> str:
         """The verdict as one character."""
-        return "?" if self.holds is None else "✓" if self.holds else "✗"
+        return mark(self.holds)
 
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
@@ -68,6 +68,11 @@ class Claim:
             f"{self.mark} {LABELS[self.kind].capitalize()}, {self.verdict}: {self.statement} "
             f"(expected: {self.expected}; measured: {self.measured})"
         )
+
+
+def mark(holds: bool | None) -> str:
+    """Return ✓ for borne out, ✗ for not borne out, ? for undecidable."""
+    return "?" if holds is None else "✓" if holds else "✗"
 
 
 class ClaimResult(NamedTuple):

@@ -1,8 +1,8 @@
 """Claims about training, judged over a few seeds: the paired 95 % confidence interval decides.
 
-Runs are paired by their seed: both have the same initial weights, the same order of images and the same views. A comparison is borne out
-if the whole 95 % interval of the mean difference agrees with the claim, not borne out if none of the interval does, and otherwise
-undecidable at this size. The interval is that of Student's paired t-test.
+Runs are paired by their seed: in one recipe both have the same initial weights, the same order of images and the same views. A
+comparison is borne out if the whole 95 % interval of the mean difference agrees with the claim, not borne out if none of the interval does,
+and otherwise undecidable at this size. The interval is that of Student's paired t-test.
 """
 
 from collections.abc import Iterable, Sequence

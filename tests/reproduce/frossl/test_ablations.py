@@ -75,6 +75,9 @@ def test_epsilon_is_critical_if_accuracies_differ_or_runs_diverge():
     assert verdicts(campaign(lambda settings: 0.4 + 0.1 * (settings.get("value") == 1e-2)))[1] is True
     assert verdicts(campaign())[1] is False
     assert verdicts(campaign(diverged=lambda settings: settings.get("value") == 1e-8))[1] is True
+    one_seed = campaign(diverged=lambda settings: settings.get("value") == 1e-8)
+    one_seed["rows"] = [each for each in one_seed["rows"] if each["seed"] == 0]
+    assert verdicts(one_seed)[1] is None
 
 
 def test_a_better_invariance_weight_contradicts_no_tuning():

@@ -13,9 +13,9 @@ from fullrank.reproduce.frossl.comparison import (
     CHOICE_SEED,
     RATE,
     compare,
+    count_diverged,
     early_area,
     early_end,
-    failures,
     plan,
     probe_accuracy,
     read_runs,
@@ -58,12 +58,12 @@ def test_a_rate_at_which_training_diverges_is_not_chosen():
     assert {found.settings[RATE] for found in rows if found.settings["stage"] == "compared"} == {0.01}
     _, rows = answer(TWO, lambda cell: 0.0, diverged=lambda cell: True)
     assert {found.settings["stage"] for found in rows} == {"choice"}
-    assert failures(as_result(rows)) == {"frossl": "diverged", "byol": "diverged"}
+    assert count_diverged(as_result(rows)) == {"frossl": 4, "byol": 4}
 
 
 def test_published_recipes_need_no_choice():
     cells = plan(GPU_SIZE, data="here", seeds=2)([])
-    assert [cell.settings["method"] for cell in cells[:10:2]] == list(LONG)
+    assert [cell.settings["method"] for cell in cells[: 2 * len(LONG) : 2]] == list(LONG)
     assert len(cells) == 2 * len(CONTENDERS)
     assert {cell.recipe.epochs for cell in cells if cell.settings["method"] in LONG} == {200}
     assert {cell.recipe.epochs for cell in cells if cell.settings["method"] not in LONG} == {100}
@@ -111,7 +111,9 @@ def test_early_area_is_the_mean_of_the_curve():
     assert early_area(line, 10.0) == pytest.approx((0.1 + 1.0) / 2)  # a straight line has the mean of its ends
     assert early_area(line, 2.0) is None
     assert early_end({"frossl": {0: line}}) == 10.0  # half of 20 epochs
-    assert early_end({"frossl": {0: replace(line, epochs=500.0)}}) == 30.0
+    long = row("frossl", 0, 0.0, online=[(mark, 0.5) for mark in (10.0, 30.0, 50.0)])
+    assert early_end({"frossl": {0: replace(long, epochs=500.0)}}) == 30.0
+    assert early_end({"frossl": {0: replace(line, epochs=5.0)}}) == 1.0  # the last mark in the first half
 
 
 def test_smoke_campaign_trains_chooses_and_compares(tmp_path: Path):

@@ -7,7 +7,8 @@ import torch
 
 from fullrank.objectives import OBJECTIVES, frossl
 from fullrank.recipes import RECIPES, build_method, check, differences, dry_run
-from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_recipe, without_logs
+from fullrank.recipes.cifar import without_logarithms
+from fullrank.reproduce.frossl.contenders import CONTENDERS, common_recipe, own_recipe, scaled_parts
 from fullrank.reproduce.frossl.sizes import MNIST, SMALL, TINY
 
 OWN = ("objective", "hyper", "method")
@@ -42,7 +43,7 @@ def test_frossl_keeps_the_balance_of_the_paper(base):
 def test_without_logs_the_gradient_at_the_optimum_is_that_with_logs():
     # Columns of a random orthonormal basis: every view is decorrelated, the optimum of the variance term.
     N, D = 128, 64
-    recipe = without_logs(replace(SMALL, projector=replace(SMALL.projector, widths=(64, D))))
+    recipe = without_logarithms(replace(SMALL, projector=replace(SMALL.projector, widths=(64, D))))
     noise = torch.randn(2, N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     noise = noise - noise.mean(1, keepdim=True)
     Z = torch.linalg.qr(noise).Q.requires_grad_()
@@ -58,10 +59,22 @@ def test_without_logs_the_gradient_at_the_optimum_is_that_with_logs():
 def test_published_recipes_are_taken_as_they_are():
     assert own_recipe(RECIPES["cifar10"], "barlow_twins", 1000).optimizer == RECIPES["cifar10-barlow_twins"].optimizer
     assert own_recipe(RECIPES["cifar10"], "frossl", 1000) == RECIPES["cifar10"]
-    nologs = own_recipe(RECIPES["cifar10"], "nologs", 1000)
-    assert nologs.hyper == RECIPES["cifar10-nologs"].hyper
+    assert own_recipe(RECIPES["cifar10"], "nologs", 1000) == RECIPES["cifar10-nologs"]
     short = own_recipe(RECIPES["cifar10"], "byol", 100)
     assert (short.epochs, short.optimizer.lr) == (100, RECIPES["cifar10-byol"].optimizer.lr)
+
+
+def test_directclr_keeps_its_share_of_the_dimensions():
+    fallback, published = own_recipe(RECIPES["cifar10"], "directclr", 1000), own_recipe(RECIPES["imagenet"], "directclr", 100)
+    assert (fallback.name, fallback.hyper["d0"]) == ("cifar10", 90)  # of 512
+    assert (published.name, published.hyper["d0"]) == ("imagenet-directclr", 360)  # of 2048
+
+
+@pytest.mark.parametrize(("base", "expected"), [(SMALL, (300, 3200, 64, 256)), (MNIST, (120, 1280, 32, 128))])
+def test_own_parts_follow_the_data_set_and_the_projector(base, expected):
+    swav, moco, simsiam, byol = (scaled_parts(base, name) for name in ("swav", "moco", "simsiam", "byol"))
+    assert (swav["prototypes"], moco["queue"], simsiam["predictor"], byol["predictor"]) == expected
+    assert common_recipe(base, "moco").method["queue"] == expected[1]
 
 
 @pytest.mark.parametrize("name", ["swav", "wmse", "dino", "directclr", "corinfomax"])

@@ -15,6 +15,10 @@ NOISE = (0.000, 0.002, -0.001)
 MARKS = SMALL_SIZE.marks
 
 
+def verdict_texts(figure, rows, kind="comparison"):
+    return [claim.measured for claim in figure.FIGURE.claims(rows) if claim.kind == kind]
+
+
 PAPER_RUNS = {  # the data set, the number of images and of epochs of the paper's runs
     table2: {"data": "CIFAR-10", "train_images": 50_000, "epochs": 1000.0},
     table3: {"data": "STL-10", "train_images": 105_000, "epochs": 500.0},
@@ -97,7 +101,7 @@ def test_table_2_in_markdown():
     assert cells["MoCo v2"][4] == "✗"
     assert cells["TiCo"][1] == "", "the paper has no number"
     assert "order" not in header
-    assert cells["W-MSE 2"][1:3] == ["91.6", "diverged"]
+    assert cells["W-MSE 2"][1:3] == ["91.6", "3 diverged"]
 
 
 def test_the_order_is_compared_with_the_papers_only_at_its_size():
@@ -105,6 +109,27 @@ def test_the_order_is_compared_with_the_papers_only_at_its_size():
     place = [title.strip() for title in header.split("|")].index("order as in the paper")
     order = {line.split("|")[1].strip(): line.split("|")[place].strip() for line in lines}
     assert (order["SimCLR"], order["MoCo v2"], order["TiCo"], order["FroSSL"]) == ("✓", "✓", "", "")
+
+
+def test_runs_that_diverged_are_counted_beside_the_mean_of_the_others():
+    rows = campaign({})
+    failed = row("vicreg", 3, 0.0, diverged=True)
+    choice = row("byol", 1000, 0.0, stage="choice", diverged=True)  # one learning rate; the compared runs of BYOL are done
+    rows["rows"] += as_result([failed, choice])["rows"]
+    for figure in (table2, table3):
+        lines = {line.split("|")[1].strip(): line for line in figure.markdown(rows).splitlines()}
+        assert "(3), 1 diverged |" in lines["VICReg"]
+        assert "diverged" not in lines["BYOL"]
+    only = as_result([choice, row("byol", 1000, 0.3, stage="choice", rate=0.03)])
+    assert "diverged" not in table2.markdown(only), "another learning rate may be better"
+
+
+def test_recipes_are_named_if_they_differ():
+    assert "recipe" not in table2.markdown(campaign({})).splitlines()[0]
+    rows = campaign({})
+    for each in rows["rows"]:
+        each["recipe"] = f"cifar10-{each['settings']['method']}"
+    assert "| cifar10-byol |" in table2.markdown(rows)
 
 
 def test_table_2_says_when_a_learning_rate_is_at_the_edge_of_its_grid():
@@ -143,9 +168,11 @@ def test_verdicts_of_table_3(frossl, expected):
 def test_one_better_method_contradicts_ahead_of_all():
     rows = campaign({"frossl": 0.5, "vicreg": 0.6, "tico": 0.7})
     assert verdicts(table3, rows) == [False, False, True]
+    assert verdicts(table3, campaign({"frossl": 0.5, "vicreg": 0.6})) == [False, True, True]
     assert verdicts(table3, campaign({"frossl": 0.5, "tico": 0.7})) == [True, False, True]  # TiCo is not in the paper's table
     text = table3.FIGURE.claims(rows)[2].measured
     assert "ahead of 9 of 10, behind 1; least lead, over VICReg: -7.9 ± 0.6" in text
+    assert "ahead of 8 of 9, behind 1" in verdict_texts(table3, rows)[0]
 
 
 def test_table_3_in_markdown():

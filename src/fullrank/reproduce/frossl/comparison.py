@@ -24,6 +24,7 @@ RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
 VALIDATION = 0.1  # share of the training images that the choice is made on
 EARLY = 30.0  # the paper's "first 30 epochs"
+NO_PAIR = "no two runs of equal length and seed yet"
 PROBES = ("linear-sgd", "linear-imagenet", "linear")
 """The probes that tables compare, the paper's protocol first; a table shows the first that was measured."""
 
@@ -165,14 +166,16 @@ def runs_of(rows: Sequence[Row]) -> Runs:
     return {name: runs for name, runs in found.items() if runs}
 
 
-def failures(rows: Rows) -> dict[str, str]:
-    """Return why no run of a method is compared, for the methods of which none is."""
-    every = read_rows(rows)
-    found, errors = runs_of(every), {}
-    for row in every:
-        if row.settings["method"] not in found and row.error:
-            errors[row.settings["method"]] = "diverged" if row.diverged else row.error
-    return errors
+def count_diverged(rows: Rows) -> dict[str, int]:
+    """Return method → number of its compared runs that diverged; of a method without compared runs, of the choices, if all of them did."""
+    found: dict[str, int] = {}
+    for name in CONTENDERS:
+        of_method = [row for row in read_rows(rows) if row.settings["method"] == name]
+        compared = [row for row in of_method if row.settings.get("stage") == "compared"]
+        choices = [row for row in of_method if row.settings.get("stage") == "choice"]
+        if count := sum(row.diverged for row in compared or (choices if all(row.diverged for row in choices) else [])):
+            found[name] = count
+    return found
 
 
 def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:
@@ -181,9 +184,9 @@ def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:
     return {name: numbers for name, numbers in found.items() if numbers}
 
 
-def probe_accuracy(row: Row) -> float | None:
-    """Return the accuracy of the final linear probe: that of the paper's protocol if it was measured."""
-    return next((score for probe in PROBES if (score := row.score(probe)) is not None), None)
+def probe_accuracy(row: Row, data: str = "") -> float | None:
+    """Return the accuracy of the final linear probe, of the paper's protocol if it was measured; `data` names another data set."""
+    return next((score for probe in PROBES if (score := row.score(probe, data)) is not None), None)
 
 
 def online_accuracy(mark: float) -> Callable[[Row], float | None]:
@@ -197,9 +200,10 @@ def marks_of(runs: Runs) -> list[float]:
 
 
 def early_end(runs: Runs) -> float:
-    """Return the end of the early phase: 30 epochs as in the paper, or half of the run if that is less."""
+    """Return the end of the early phase: the last mark up to epoch 30, as in the paper, or up to half of the run if that is less."""
     epochs = [row.epochs for by_seed in runs.values() for row in by_seed.values()]
-    return min([EARLY, *(each / 2 for each in epochs)])
+    limit = min([EARLY, *(each / 2 for each in epochs)])
+    return max((mark for mark in marks_of(runs) if mark <= limit + 1e-6), default=limit)
 
 
 def early_area(row: Row, end: float) -> float | None:
@@ -257,9 +261,18 @@ def describe_runs(runs: Runs) -> str:
     rows = [row for by_seed in runs.values() for row in by_seed.values()]
     if not rows:
         return "no runs yet"
-    images, epochs = ({f"{row.train_images:g}" for row in rows}, {f"{row.epochs:g}" for row in rows})
-    datasets = {row.data for row in rows}
-    return f"{', '.join(sorted(datasets))}, {' or '.join(sorted(images))} images, {' or '.join(sorted(epochs, key=float))} epochs"
+    images = " or ".join(f"{count:,}" for count in sorted({row.train_images for row in rows}))
+    epochs = " or ".join(f"{count:g}" for count in sorted({row.epochs for row in rows}))
+    return f"{', '.join(sorted({row.data for row in rows}))}, {images} images, {epochs} epochs"
+
+
+def describe_accuracies(values: Mapping[int, float], diverged: int = 0) -> str:
+    """Return mean, standard deviation and number of seeds in percent, and how many runs diverged.
+
+    >>> describe_accuracies({0: 0.40, 1: 0.42}), describe_accuracies({0: 0.40}, 2), describe_accuracies({}, 3)
+    ('41.0 ± 1.4 (2)', '40.0 (1), 2 diverged', '3 diverged')
+    """
+    return ", ".join([*([mean_and_deviation(values)] if values else []), *([f"{diverged} diverged"] if diverged else [])])
 
 
 def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, digits: int = 1) -> str:

@@ -2,16 +2,15 @@
 
 Under their published recipes each method has its own optimizer, views and heads (`method_recipe`). In a common recipe all have the same
 views, backbone, projector, optimizer and number of epochs; the numbers of a method here are then those of its loss and of the parts that
-only it has. A published size that grows with the data set (prototypes, queue) is a tenth of the published one, because the common recipe
-of size small has a tenth of the images.
+only it has.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fullrank.errors import UserError
 from fullrank.recipes import Recipe, method_recipe, with_choices, with_objective
+from fullrank.recipes.cifar import without_logarithms
 
 Family = Literal["sample-contrastive", "asymmetric", "dimension-contrastive", "kernel or entropy", "without a projector"]
 """The first three are the groups of the paper's Tables 2 and 3."""
@@ -30,27 +29,26 @@ class Contender:
     """Hyperparameters of the method's own parts in a common recipe."""
 
 
-DIRECTCLR_SHARE = 360 / 2048
-"""Share of the dimensions of r that DirectCLR's loss sees (Jing et al. 2022)."""
+CIFAR10_IMAGES = 50_000
+RESNET_FEATURES = {"resnet18": 512, "resnet50": 2048}
 
-# Published values of the losses on CIFAR-10: solo-learn's configurations; for VICReg the values of its authors (half of solo-learn's
-# variance weight on our scale); for CorInfoMax and I-VNE+ those of the FroSSL authors' fork.
-# The defaults of the library are the published ones where nothing stands here. The predictors have the published share of the projector's
-# width: as wide as its hidden layer for BYOL, a quarter of D for SimSiam. DINO's published momentum 0.9995 needs 2,000 steps to move the
-# teacher, more than a short run has, so it is BYOL's here.
+# Published values of the losses on CIFAR-10: solo-learn's configurations; for Barlow Twins and VICReg those of their authors (VICReg's
+# variance weight is half of solo-learn's on our scale); for CorInfoMax and I-VNE+ those of the FroSSL authors' fork. Where nothing stands
+# here, the default of the library is the published value. `scaled_parts` has the sizes that follow the data set or the projector.
+# DINO's published momentum 0.9995 needs 2,000 steps to move the teacher, more than a short run has, so it is BYOL's here.
 CONTENDERS: dict[str, Contender] = {
     "simclr": Contender("SimCLR", "sample-contrastive", "simclr", {"temperature": 0.2}),
-    "swav": Contender("SwAV", "sample-contrastive", "swav", {"temperature": 0.1, "epsilon": 0.05, "iterations": 3}, {"prototypes": 300}),
-    "moco": Contender("MoCo v2", "sample-contrastive", "moco", {"temperature": 0.2}, {"queue": 3200, "momentum": (0.99, 0.999)}),
+    "swav": Contender("SwAV", "sample-contrastive", "swav", {"temperature": 0.1, "epsilon": 0.05, "iterations": 3}),
+    "moco": Contender("MoCo v2", "sample-contrastive", "moco", {"temperature": 0.2}, {"momentum": (0.99, 0.999)}),
     "spectral_contrastive": Contender("spectral contrastive", "sample-contrastive", "spectral_contrastive"),
-    "simsiam": Contender("SimSiam", "asymmetric", "simsiam", {}, {"predictor": 64}),
-    "byol": Contender("BYOL", "asymmetric", "byol", {}, {"predictor": 256, "momentum": (0.99, 1.0)}),
+    "simsiam": Contender("SimSiam", "asymmetric", "simsiam"),
+    "byol": Contender("BYOL", "asymmetric", "byol", {}, {"momentum": (0.99, 1.0)}),
     "dino": Contender(
         "DINO",
         "asymmetric",
         "dino",
         {"student_temperature": 0.1, "teacher_temperature": 0.07},
-        {"prototypes": 410, "freeze": 1.0, "momentum": (0.99, 1.0)},
+        {"freeze": 1.0, "momentum": (0.99, 1.0)},
     ),
     "vicreg": Contender("VICReg", "dimension-contrastive", "vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}),
     "barlow_twins": Contender("Barlow Twins", "dimension-contrastive", "barlow_twins", {"redundancy": 5e-3}),
@@ -80,47 +78,58 @@ def common_recipe(recipe: Recipe, name: str) -> Recipe:
     """
     contender = CONTENDERS[name]
     if contender.objective == recipe.objective:
-        return without_logs(recipe) if name == "nologs" else recipe
+        return without_logarithms(recipe) if name == "nologs" else recipe
     found = with_objective(recipe, contender.objective)
     hyper = dict(contender.hyper)
-    if contender.objective.startswith("directclr"):
-        hyper["d0"] = max(1, round(DIRECTCLR_SHARE * representation_width(recipe)))
+    if name.startswith("directclr"):
+        hyper["d0"] = directclr_dimensions(recipe)
     if contender.objective == "wmse":
         hyper["slice_size"] = min(int(hyper["slice_size"]), recipe.batch_size)
-    return replace(found, hyper=found.hyper | hyper, method=found.method | dict(contender.method))
+    return replace(found, hyper=found.hyper | hyper, method=found.method | dict(contender.method) | scaled_parts(recipe, name))
+
+
+def scaled_parts(recipe: Recipe, name: str) -> dict[str, int]:
+    """Return the sizes of a method's own parts that follow the data set or the projector.
+
+    Numbers of prototypes and the queue are the published ones times the number of images, divided by CIFAR-10's 50,000; the queue holds
+    whole batches. A predictor has the published share of the projector: as wide as its hidden layer for BYOL, a quarter of D for SimSiam.
+
+    >>> from fullrank.reproduce.frossl.sizes import SMALL
+    >>> [scaled_parts(SMALL, name) for name in ("swav", "moco", "byol")]
+    [{'prototypes': 300}, {'queue': 3200}, {'predictor': 256}]
+    """
+    share = (recipe.data.subset or CIFAR10_IMAGES) / CIFAR10_IMAGES
+    batches = max(1, int(32768 * share) // recipe.batch_size)
+    parts = {
+        "swav": {"prototypes": round(3000 * share)},
+        "dino": {"prototypes": round(4096 * share)},
+        "moco": {"queue": batches * recipe.batch_size},
+        "byol": {"predictor": recipe.projector.widths[0]},
+        "simsiam": {"predictor": recipe.projector.widths[-1] // 4},
+    }
+    return parts.get(name, {})
 
 
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.
 
-    Where a method has none, it is FroSSL's with the method's objective (`method_recipe`).
+    Where a method has none, it is FroSSL's with the method's objective (`method_recipe`), and has the name of FroSSL's.
     """
     found, _ = method_recipe(recipe, CONTENDERS[name].objective)
-    found = without_logs(found) if name == "nologs" else found
+    if name == "nologs":
+        found = replace(without_logarithms(found), name=f"{found.name}-nologs")
+    if name.startswith("directclr"):
+        found = replace(found, hyper=found.hyper | {"d0": directclr_dimensions(found)})
     return with_choices(found, epochs=epochs) if epochs != found.epochs else found
 
 
-def without_logs(recipe: Recipe) -> Recipe:
-    """Return a recipe of FroSSL without the logarithms.
-
-    The logarithm divides the gradient of f = ‖ZᵀZ‖_F² by f, which is D²/min(D, N − 1) for decorrelated columns of unit norm. Without it, a
-    variance weight of min(D, N − 1)/D² gives the two terms the balance that they have with it.
+def directclr_dimensions(recipe: Recipe) -> int:
+    """Return d0 of DirectCLR: the published share, 360 of 2048, of the dimension D_b of the representation.
 
     >>> from fullrank.recipes import RECIPES
-    >>> without_logs(RECIPES["cifar10-small"]).hyper["variance"] == 127 / 256**2
-    True
-    """
-    D = recipe.projector.dimensions(0)
-    return replace(recipe, hyper=recipe.hyper | {"log": False, "variance": min(D, recipe.batch_size - 1) / D**2})
-
-
-def representation_width(recipe: Recipe) -> int:
-    """Return the dimension D_b of the representation of a ResNet of timm whose channels the recipe gives.
-
-    Raises:
-        UserError: the recipe does not give them.
+    >>> [directclr_dimensions(RECIPES[name]) for name in ("cifar10-small", "cifar10", "imagenet-directclr")]
+    [22, 90, 360]
     """
     channels = recipe.backbone.arguments.get("channels")
-    if not channels:
-        raise UserError(f"recipe {recipe.name} has no backbone.arguments.channels, expected the widths of a common recipe; give them")
-    return int(channels[-1])
+    features = int(channels[-1]) if channels else RESNET_FEATURES[recipe.backbone.name]
+    return max(1, round(features * 360 / 2048))

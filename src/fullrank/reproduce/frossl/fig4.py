@@ -12,14 +12,17 @@ from fullrank.plot_style import subplots
 from fullrank.recipes import RECIPES
 from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_comparison, paper_claim
 from fullrank.reproduce.frossl.comparison import (
+    NO_PAIR,
     Size,
     compare,
+    describe_accuracies,
     describe_runs,
     markdown_table,
     marks_of,
     mean_and_deviation,
     online_accuracy,
     plan,
+    probe_accuracy,
     reach,
     read_runs,
     values_of,
@@ -46,13 +49,16 @@ def online_top5(mark: float) -> Callable[[Row], float | None]:
 
 
 def markdown(rows: Rows) -> str:
-    """Return the table: epoch, top-1 of both, their difference, top-5 of both."""
+    """Return the table: epoch, top-1 and top-5 of both, the difference of their top-1; last the linear probe after training."""
     runs, lines = read_runs(rows), []
     for mark in marks_of(runs):
         top1, top5 = values_of(runs, online_accuracy(mark)), values_of(runs, online_top5(mark))
         gap = compare(runs, top1, *METHODS)
         cells = [mean_and_deviation(values[name]) if name in values else "" for values in (top1, top5) for name in METHODS]
         lines.append([f"{mark:g}", *cells, format_gap(gap) if gap else ""])
+    finals = values_of(runs, probe_accuracy)
+    if gap := compare(runs, finals, *METHODS):
+        lines.append(["end, linear probe", *(describe_accuracies(finals[name]) for name in METHODS), "", "", format_gap(gap)])
     labels = [CONTENDERS[name].label for name in METHODS]
     return markdown_table(["epoch", *(f"{label}, {top}, %" for top in ("top-1", "top-5") for label in labels), "top-1 difference"], lines)
 
@@ -78,15 +84,15 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     runs = {name: by_seed for name, by_seed in read_runs(rows).items() if name in METHODS}
     size, marks = describe_runs(runs), marks_of(runs)
     gaps = {mark: compare(runs, values_of(runs, online_accuracy(mark)), *METHODS) for mark in marks}
-    first, last = gaps.get(1.0), gaps[marks[-1]] if marks else None
-    finals = [values_of(runs, online_accuracy(marks[-1])).get(name) for name in METHODS] if marks else []
-    accuracies = " and ".join(f"{100 * statistics.fmean(values.values()):.1f}" for values in finals if values)
-    ahead = (first.format(" points", scale=100.0), first.is_positive()) if first else ("no pair of runs yet", None)
-    similar = (f"{last.format(' points', scale=100.0)}; {accuracies}", last.is_within(SIMILAR)) if last else ("no pair of runs yet", None)
+    first, last = gaps.get(1.0), compare(runs, values_of(runs, probe_accuracy), *METHODS)
+    finals = values_of(runs, probe_accuracy)
+    accuracies = " and ".join(f"{100 * statistics.fmean(finals[name].values()):.1f}" for name in METHODS if name in finals)
+    ahead = (first.format(" points", scale=100.0), first.is_positive()) if first else (NO_PAIR, None)
+    similar = (f"{last.format(' points', scale=100.0)}; {accuracies}", last.is_within(SIMILAR)) if last else (NO_PAIR, None)
     names = {row.data.lower() for by_seed in runs.values() for row in by_seed.values()}
     decidable = all("imagenet" in name for name in names) and reach(runs, IMAGES, ALL_EPOCHS)
     limit = f"decidable only at the paper's size, ImageNet, {ALL_EPOCHS} epochs; these runs: {size}"
-    within = f"95 % interval within ±{100 * SIMILAR:.0f} points (our margin)"
+    within = f"linear probe, 95 % interval within ±{100 * SIMILAR:.0f} points (our margin)"
     top1 = " and ".join(f"{PAPER_FINAL[name][0]}" for name in METHODS)
     return {
         "after the first epoch FroSSL is ahead of Barlow Twins in top-1 accuracy": paper_claim(
@@ -101,7 +107,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
 
 
 IMAGENET_SIZE = Size(
-    replace(RECIPES["imagenet"], epochs=100),
+    RECIPES["imagenet"],
     seeds=1,
     marks=tuple(float(epoch) for epoch in (*range(1, EPOCHS + 1), 50, 75, 100)),
     methods=METHODS,
@@ -120,6 +126,6 @@ FIGURE = Campaign(
     plot=plot,
     evaluate_claims=evaluate_claims,
     methods=METHODS,
-    images="CIFAR-10 at sizes small and gpu, ImageNet as in the paper",
+    images="CIFAR-10 at sizes small and gpu, MNIST at size mnist, ImageNet as in the paper",
     markdown=markdown,
 )

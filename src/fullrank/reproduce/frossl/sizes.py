@@ -7,7 +7,7 @@ from fullrank.recipes import RECIPES, DataConfig, Recipe, SpectrumConfig
 from fullrank.reproduce.frossl.comparison import Size
 from fullrank.reproduce.frossl.contenders import CONTENDERS
 
-LONG = ("frossl", "barlow_twins", "vicreg", "simclr", "byol")
+LONG = ("frossl", "barlow_twins", "vicreg", "simclr", "byol", "nologs")
 """The methods that size gpu trains first, and for longer."""
 
 

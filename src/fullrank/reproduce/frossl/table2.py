@@ -6,17 +6,20 @@ judged only at its size; at other sizes they are undecidable, and statements of 
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from fullrank.plot_style import subplots
 from fullrank.recipes.scores import TABLE2
-from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, our_comparison, paper_claim
+from fullrank.reproduce.figure import Campaign, ClaimResult, MplFigure, Rows, mark, our_comparison, paper_claim
 from fullrank.reproduce.frossl.comparison import (
+    NO_PAIR,
     Runs,
     Values,
     compare,
+    count_diverged,
+    describe_accuracies,
     describe_rate,
     describe_runs,
-    failures,
     markdown_table,
     mean_and_deviation,
     plan,
@@ -44,7 +47,6 @@ COMPETITIVE = 0.02
 """Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the best method."""
 DATASETS = {"cifar10": ("CIFAR-10", 50_000, 1000), "cifar100": ("CIFAR-100", 50_000, 1000), "stl10": ("STL-10", 105_000, 500)}
 """Column of the paper's table → name, number of training images, and epochs."""
-AHEAD = {True: "✓", False: "✗", None: "?"}
 
 
 def paper_column(runs: Runs) -> str | None:
@@ -80,31 +82,28 @@ def markdown(rows: Rows) -> str:
     """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval and sign, and what else was measured. At the paper's
     size there is also a verdict on the paper's order.
     """
-    every, runs, errors = read_rows(rows), read_runs(rows), failures(rows)
+    every, runs, diverged = read_rows(rows), read_runs(rows), count_diverged(rows)
     column, ordered = paper_column(runs), at_papers_size(runs)
     accuracy = values_of(runs, probe_accuracy)
     measured = {heading: values_of(runs, value) for heading, (value, _, _) in COLUMNS.items()}
     transfers = sorted({name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data})
+    recipes = {name: ", ".join(sorted({row.recipe for row in by_seed.values()})) for name, by_seed in runs.items()}
+    published = len(set(recipes.values())) > 1
     lines = []
     for name, contender in CONTENDERS.items():
-        if name not in runs and name not in errors:
+        if name not in runs and name not in diverged:
             continue
         gap, paper = compare(runs, accuracy, "frossl", name), paper_gap(column, name)
         number = paper_number(column, name)
-        line = [contender.label, "" if number is None else f"{number}"]
-        if name in errors:
-            lines.append([*line, errors[name].replace("|", "/"), *[""] * (3 + ordered + len(COLUMNS) + len(transfers))])
-            continue
-        line.append(mean_and_deviation(accuracy[name]) if name in accuracy else "")
-        line += ["", ""] if name == "frossl" or gap is None else [format_gap(gap), AHEAD[gap.is_positive()]]
-        line += ["" if paper is None else AHEAD[same_order(gap, paper)]] if ordered else []
+        line = [contender.label, "" if number is None else f"{number}", describe_accuracies(accuracy.get(name, {}), diverged.get(name, 0))]
+        line += ["", ""] if name == "frossl" or gap is None else [format_gap(gap), mark(gap.is_positive())]
+        line += ["" if paper is None else mark(same_order(gap, paper))] if ordered else []
         for heading, (_, scale, digits) in COLUMNS.items():
             values = measured[heading].get(name)
             line.append(mean_and_deviation(values, scale=scale, digits=digits) if values else "")
-        line.append(describe_rate(every, name))
+        line += [describe_rate(every, name), *([recipes.get(name, "")] if published else [])]
         for data in transfers:
-            found = {seed: score for seed, row in runs[name].items() if (score := transfer_accuracy(row, data)) is not None}
-            line.append(mean_and_deviation(found) if found else "")
+            line.append(describe_accuracies(values_of(runs, partial(probe_accuracy, data=data)).get(name, {})))
         lines.append(line)
     header = [
         "method",
@@ -115,13 +114,9 @@ def markdown(rows: Rows) -> str:
         *(("order as in the paper",) if ordered else ()),
         *COLUMNS,
         "learning rate",
+        *(("recipe",) if published else ()),
     ]
     return markdown_table([*header, *(f"transfer to {data}, %" for data in transfers)], lines)
-
-
-def transfer_accuracy(row: Row, data: str) -> float | None:
-    """Return the accuracy of a linear probe on another data set."""
-    return row.score("linear-sgd", data) or row.score("linear", data)
 
 
 def format_gap(gap: PairedDifference) -> str:
@@ -131,8 +126,8 @@ def format_gap(gap: PairedDifference) -> str:
 
 COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "kNN, %": (lambda row: row.score("knn"), 100.0, 1),
-    "effective rank of r": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
-    "of z": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
+    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
+    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
     "seconds": (lambda row: row.seconds or None, 1.0, 0),
     "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
 }
@@ -152,7 +147,7 @@ def plot(rows: Rows) -> MplFigure:
     other.tick_params(length=0, labelsize=7, labelcolor="dimgray")
     other.spines["right"].set_visible(False)
     plot_dots(middle, names, values_of(runs, lambda row: row.effective_rank.get("backbone")), 1.0)
-    middle.set_xlabel("effective rank of r")
+    middle.set_xlabel("effective rank, backbone")
     title, value = training_time(runs)
     plot_dots(right, names, values_of(runs, value), 1.0)
     right.set_xlabel(title)
@@ -194,7 +189,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     accuracy, column, size = values_of(runs, probe_accuracy), paper_column(runs) or "cifar10", describe_runs(runs)
     shown = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
     logs = compare(runs, accuracy, "frossl", "nologs")
-    noticeable = logs.format(" points", scale=100.0) if logs else "no pair of runs yet"
+    noticeable = logs.format(" points", scale=100.0) if logs else NO_PAIR
     positive = logs.is_positive() if logs else None
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
     dataset, images, epochs = DATASETS[column]
@@ -225,7 +220,7 @@ def check_competitive(runs: Runs, accuracy: Values, others: Sequence[str]) -> tu
     """Return FroSSL's least lead as text, and whether no lead is below −`COMPETITIVE`."""
     gaps = {name: gap for name in others if (gap := compare(runs, accuracy, "frossl", name))}
     if not gaps:
-        return "no pair of runs yet", None
+        return NO_PAIR, None
     name = min(gaps, key=lambda each: gaps[each].mean)
     text = f"least difference, from {CONTENDERS[name].label}: {format_gap(gaps[name])} points, n = {gaps[name].n}"
     verdict = holds_for_all(gaps[name].exceeds(-COMPETITIVE) if name in gaps else None for name in others)
