@@ -14,11 +14,14 @@ from rich.console import Console
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.recipes import DataConfig, import_function, with_objective
 from fullrank.run import Run
-from fullrank.sweep import Cell, EvaluationPlan, executor, read_row, require_success, run_sweep
+from fullrank.sweep import Cell, EvaluationPlan, engine, executor, read_row, require_success, run_sweep
 from fullrank.sweep.dataset import identify
 from fullrank.sweep.folder import cell_lock, log_path
-from fullrank.sweep.run_cell import run_cell
+from fullrank.sweep.grid import grid_plan
+from fullrank.sweep.row import write_row
+from fullrank.sweep.run_cell import new_row, run_cell
 from fullrank.sweep.single import list_cells, run_single_cell
+from fullrank.sweep.worker import Outcome
 
 QUIET = Console(quiet=True)
 KNN = EvaluationPlan(probes=("knn",))
@@ -99,6 +102,28 @@ def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp
     assert again == frossl
     assert "step 20/20" in log_path(folder, "own").read_text()
     assert log_path(folder, "own").read_text().count("length: ") == 1  # the second call has resumed
+
+
+def test_of_equal_scores_the_first_value_is_chosen_whichever_cell_ends_first(tiny, tmp_path, monkeypatch):
+    ended = []
+
+    def end_in_reverse(missing, folder, slots, *, on_end, **_):
+        for cell in reversed(missing):
+            ended.append(cell.name)
+            (folder / cell.name).mkdir()
+            name, images = identify(cell.recipe.data)
+            write_row(folder / cell.name, replace(new_row(cell, name, images), scores={name: {"knn": 0.5}}))
+            on_end(cell, Outcome("done"))
+
+    def build(values):
+        return replace(tiny, optimizer=replace(tiny.optimizer, lr=values["optimizer.lr"]))
+
+    monkeypatch.setattr(engine, "run_cells", end_in_reverse)
+    plan = grid_plan({"optimizer.lr": [0.1, 0.2, 0.3]}, build, evaluate=KNN, chosen="optimizer.lr")
+    rows = run_sweep(plan, tmp_path, console=QUIET)
+    assert ended == ["choice-lr0.3", "choice-lr0.2", "choice-lr0.1", "lr0.1-seed0"]
+    assert [row.cell for row in rows] == ["choice-lr0.1", "choice-lr0.2", "choice-lr0.3", "lr0.1-seed0"]
+    assert run_sweep(plan, tmp_path, console=QUIET) == rows  # read from the folder, the choice is the same
 
 
 def wait_for(condition, seconds=60):
