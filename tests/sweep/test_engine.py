@@ -79,7 +79,9 @@ def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, t
     assert (with_more.score("knn"), with_more.seconds) == (rows[0].score("knn"), rows[0].seconds)
     assert run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=QUIET)[0] == with_more  # which has all that is asked for
 
-    with pytest.raises(UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*cell seed0"):
+    with pytest.raises(
+        UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*; repeat .* give another folder \(--out .*cell seed0"
+    ):
         run_sweep(lambda rows: cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path, console=QUIET)
 
 
@@ -120,7 +122,9 @@ def test_of_equal_scores_the_first_value_is_chosen_whichever_cell_ends_first(tin
 
     monkeypatch.setattr(engine, "run_cells", end_in_reverse)
     plan = grid_plan({"optimizer.lr": [0.1, 0.2, 0.3]}, build, evaluate=KNN, chosen="optimizer.lr")
-    rows = run_sweep(plan, tmp_path, console=QUIET)
+    output = StringIO()
+    rows = run_sweep(plan, tmp_path, console=Console(file=output, width=200))
+    assert output.getvalue().count("3 of these cells choose a value; the cells with the chosen values follow") == 1
     assert ended == ["choice-lr0.3", "choice-lr0.2", "choice-lr0.1", "lr0.1-seed0"]
     assert [row.cell for row in rows] == ["choice-lr0.1", "choice-lr0.2", "choice-lr0.3", "lr0.1-seed0"]
     assert run_sweep(plan, tmp_path, console=QUIET) == rows  # read from the folder, the choice is the same
@@ -222,7 +226,7 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep" / "good").mkdir(parents=True)
     (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="already contains other files"):
+    with pytest.raises(UserError, match=r"already contains other files, .*give another folder \(--out of a sweep, --runs of a campaign\)"):
         run_sweep(lambda rows: [good], tmp_path / "sweep", console=QUIET)
     with pytest.raises(UserError, match="expected the name of one folder"):
         Cell("../up", tiny)
