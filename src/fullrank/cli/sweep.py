@@ -1,4 +1,4 @@
-"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report of all runs."""
+"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
 
 import io
 import shlex
@@ -129,7 +129,7 @@ def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Cons
     """Write the files of the result, and print the table."""
     from rich.console import Console
 
-    from fullrank.sweep.results import write_results
+    from fullrank.sweep.results import MOST_REPORTED, finished_runs, write_results
     from fullrank.sweep.tables import terminal_table
 
     if not any(row.is_done for row in rows):
@@ -137,6 +137,8 @@ def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Cons
     paths = write_results(rows, folder, f"sweep of {name}")
     Console().print(terminal_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)"))
     console.print(f"written: {', '.join(map(str, paths))}")
+    if (runs := len(finished_runs(rows, folder))) > MOST_REPORTED:
+        console.print(f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all")
 
 
 def _without(arguments: Sequence[str], *flags: str) -> list[str]:
