@@ -160,6 +160,19 @@ def test_the_durations_of_all_parts_are_added(copy):
         assert seconds[1] > seconds[0]
 
 
+def test_the_cpu_seconds_of_a_run_of_an_older_version_stay_unknown(copy):
+    path = copy / "environment.json"
+    environment = json.loads(path.read_text())
+    del environment["cpu_seconds"]
+    path.write_text(json.dumps(environment))
+    for _ in range(2):
+        shutil.rmtree(run_step(copy, 22))
+        fullrank.pretrain(resume=copy, console=QUIET)
+        after = json.loads(path.read_text())
+        assert after["duration_seconds"] > environment["duration_seconds"]
+        assert after["cpu_seconds"] == 0
+
+
 def test_resume_accepts_the_recipe_of_the_run(run, copy, small):
     assert fullrank.pretrain(small, resume=copy, console=QUIET).path == copy
 

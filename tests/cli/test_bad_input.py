@@ -87,7 +87,7 @@ def tree(path):
         ("digits --data.storage streaming --data.num_images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
         ("digits --out texts", "texts already contains other files, and only a run can be overwritten; give another --out"),
         ("digits --out texts --overwrite", "texts already contains other files"),
-        ("digits --out texts/a.txt", "--out texts/a.txt is a file; give a folder that does not exist yet"),
+        ("digits --out texts/a.txt", "texts/a.txt is a file, expected a folder or a new path; give another --out"),
         (
             "digits --out texts/a.txt/run",
             "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give a writable --out",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fullrank.sweep import sweep
+from fullrank.sweep import results, sweep
 
 TINY = ("--epochs", 1, "--backbone.name", "test_resnet", "--projector.widths", "32,16", "--data.subset", 256, "--batch_size", 64)
 TINY += ("--probes", "knn")
@@ -52,9 +52,11 @@ def test_cells_run_as_jobs_and_a_later_call_collects_them(fullrank, tmp_path, mo
         status, _, err = fullrank(*command, "--cell", cell)
         assert status == 0
         assert "done" in err
+    monkeypatch.setattr(results, "MOST_REPORTED", 1)
     status, out, err = fullrank(*command)
     assert status == 0
     assert "cells to run" not in err  # nothing was left
+    assert "report.html compares the first 1 of 2 runs" in err
     assert "frossl" in out
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names >= {"rows.jsonl", "table.md", "table.csv", "report.html", "frossl-seed0", "vicreg-seed0"}

@@ -1,6 +1,7 @@
 """Campaigns: runs are taken from their folder, partial results are drawn, and a result is not replaced by one with fewer runs."""
 
 import json
+import signal
 import sys
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -9,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from fullrank.cli import main
-from fullrank.errors import ProcessFailed, UserError
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.plot_style import subplots
-from fullrank.recipes import Recipe, with_objective
-from fullrank.reproduce import Campaign, collect_campaign, run_campaign
+from fullrank.recipes import DataConfig, Recipe, with_objective
+from fullrank.reproduce import Campaign, campaign, collect_campaign, run_campaign
 from fullrank.reproduce import figure as figure_module
 from fullrank.reproduce.campaign import campaign_result, require_one_digest
 from fullrank.reproduce.figure import paper_claim
-from fullrank.sweep import Cell, EvaluationPlan, Row
+from fullrank.sweep import Cell, EvaluationPlan, Row, identify
 
 METHODS = ("frossl", "vicreg")
 KNN = EvaluationPlan(probes=("knn",))
@@ -101,8 +102,12 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toy, tmp_path, m
     assert "| 2 |" in capsys.readouterr().out
     assert {file.name for file in path.parent.iterdir()} == {f"table-smoke.{suffix}" for suffix in ("json", "svg", "png", "md")}
 
-    assert command(*options, "--only", "vicreg") == 2  # two runs are not replaced by one
-    assert "has 2 runs, but this result has 1" in capsys.readouterr().err
+    before = path.read_text()
+    assert command(*options, "--only", "vicreg") == 0  # two runs are not replaced by one
+    printed = capsys.readouterr()
+    assert "| 1 |" in printed.out
+    assert "has 2 runs, more than these 1, and was kept" in " ".join(printed.err.split())
+    assert path.read_text() == before
     assert command(toy, "--size", "smoke", "--list") == 0
     assert "1\tdone\tfullrank reproduce toys/table --size smoke --cell vicreg-seed0" in capsys.readouterr().out
 
@@ -127,6 +132,51 @@ def test_a_wrong_option_of_a_campaign_is_an_error(toy, tmp_path, monkeypatch, ca
 def test_an_option_of_campaigns_is_an_error_for_a_figure_without_runs(capsys):
     assert command("dynamics/theorem3", "--size", "smoke", "--seeds", "3") == 2
     assert "has no --seeds" in capsys.readouterr().err
+
+
+@pytest.fixture
+def rows():
+    """Two rows of the toy campaign on the digits."""
+    name, images = identify(DataConfig(source="digits"))
+    row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", data=name, images=images, scores={name: {"knn": 0.5}})
+    return [replace(row, cell=method, settings={"method": method}) for method in METHODS]
+
+
+def store(toy, folder, rows):
+    """Write a result of the toy campaign, and return its path."""
+    path = folder / "toys" / "table-smoke.json"
+    path.parent.mkdir(parents=True)
+    campaign_result(toy, "smoke", rows, 2).write(path)
+    return path
+
+
+def test_a_result_of_other_images_is_refused_before_the_first_run(toy, rows, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = store(toy, tmp_path / "out", [replace(row, data="photos", images="b2") for row in rows])
+    before = path.read_text()
+    assert command(toy, "--size", "smoke", "--out", "out") == 2
+    assert "has runs of other images (photos b2) than those of this call (digits " in capsys.readouterr().err
+    assert path.read_text() == before
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("done", "message"), [(1, "has 2 runs, more than these 1"), (0, "were not drawn: the rows are damaged")])
+def test_nothing_replaces_an_interruption(toy, rows, tmp_path, monkeypatch, capsys, done, message):
+    def stop(name, **_):
+        raise Interrupted(signal.SIGINT, "stopped: the same command goes on")
+
+    def collect(name, **_):
+        if not done:
+            raise UserError("the rows are damaged")
+        return campaign_result(name, "smoke", rows[:done], 2)
+
+    monkeypatch.setattr(campaign, "run_campaign", stop)
+    monkeypatch.setattr(campaign, "collect_campaign", collect)
+    store(toy, tmp_path, rows)
+    assert command(toy, "--size", "smoke", "--out", tmp_path) == 128 + signal.SIGINT
+    errors = " ".join(capsys.readouterr().err.split())
+    assert message in errors
+    assert errors.endswith("stopped: the same command goes on")
 
 
 def test_a_result_has_the_machine_and_the_commits_of_its_runs(toy):

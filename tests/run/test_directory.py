@@ -228,7 +228,7 @@ def test_a_run_in_use_is_not_overwritten(old, lock_in_another_process):
 
 def test_a_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"--out {tmp_path / 'file'} is a file; give a folder that does not exist yet"):
+    with pytest.raises(UserError, match=f"{tmp_path / 'file'} is a file, expected a folder or a new path; give another --out"):
         create_run_directory(tmp_path / "file", "digits")
     with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"):
         create_run_directory(tmp_path / "file" / "run", "digits")

@@ -14,11 +14,14 @@ from rich.console import Console
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.recipes import DataConfig, import_function, with_objective
 from fullrank.run import Run
-from fullrank.sweep import Cell, EvaluationPlan, executor, read_row, require_success, run_sweep
+from fullrank.sweep import Cell, EvaluationPlan, engine, executor, read_row, require_success, run_sweep
 from fullrank.sweep.dataset import identify
 from fullrank.sweep.folder import cell_lock, log_path
-from fullrank.sweep.run_cell import run_cell
+from fullrank.sweep.grid import grid_plan
+from fullrank.sweep.row import write_row
+from fullrank.sweep.run_cell import new_row, run_cell
 from fullrank.sweep.single import list_cells, run_single_cell
+from fullrank.sweep.worker import Outcome
 
 QUIET = Console(quiet=True)
 KNN = EvaluationPlan(probes=("knn",))
@@ -76,7 +79,9 @@ def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, t
     assert (with_more.score("knn"), with_more.seconds) == (rows[0].score("knn"), rows[0].seconds)
     assert run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=QUIET)[0] == with_more  # which has all that is asked for
 
-    with pytest.raises(UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*cell seed0"):
+    with pytest.raises(
+        UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*; repeat .* give another folder \(--out .*cell seed0"
+    ):
         run_sweep(lambda rows: cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path, console=QUIET)
 
 
@@ -99,6 +104,30 @@ def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp
     assert again == frossl
     assert "step 20/20" in log_path(folder, "own").read_text()
     assert log_path(folder, "own").read_text().count("length: ") == 1  # the second call has resumed
+
+
+def test_of_equal_scores_the_first_value_is_chosen_whichever_cell_ends_first(tiny, tmp_path, monkeypatch):
+    ended = []
+
+    def end_in_reverse(missing, folder, slots, *, on_end, **_):
+        for cell in reversed(missing):
+            ended.append(cell.name)
+            (folder / cell.name).mkdir()
+            name, images = identify(cell.recipe.data)
+            write_row(folder / cell.name, replace(new_row(cell, name, images), scores={name: {"knn": 0.5}}))
+            on_end(cell, Outcome("done"))
+
+    def build(values):
+        return replace(tiny, optimizer=replace(tiny.optimizer, lr=values["optimizer.lr"]))
+
+    monkeypatch.setattr(engine, "run_cells", end_in_reverse)
+    plan = grid_plan({"optimizer.lr": [0.1, 0.2, 0.3]}, build, evaluate=KNN, chosen="optimizer.lr")
+    output = StringIO()
+    rows = run_sweep(plan, tmp_path, console=Console(file=output, width=200))
+    assert output.getvalue().count("3 of these cells choose a value; the cells with the chosen values follow") == 1
+    assert ended == ["choice-lr0.3", "choice-lr0.2", "choice-lr0.1", "lr0.1-seed0"]
+    assert [row.cell for row in rows] == ["choice-lr0.1", "choice-lr0.2", "choice-lr0.3", "lr0.1-seed0"]
+    assert run_sweep(plan, tmp_path, console=QUIET) == rows  # read from the folder, the choice is the same
 
 
 def wait_for(condition, seconds=60):
@@ -197,7 +226,7 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep" / "good").mkdir(parents=True)
     (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="already contains other files"):
+    with pytest.raises(UserError, match=r"already contains other files, .*give another folder \(--out of a sweep, --runs of a campaign\)"):
         run_sweep(lambda rows: [good], tmp_path / "sweep", console=QUIET)
     with pytest.raises(UserError, match="expected the name of one folder"):
         Cell("../up", tiny)
@@ -206,8 +235,10 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
 def test_a_diverged_run_is_a_result(tiny, tmp_path):
     wild = replace(tiny, epochs=5, optimizer=replace(tiny.optimizer, lr=1e6, weight_decay=1.0))
     cell = Cell("wild", wild, {"optimizer.lr": 1e6}, KNN)
-    with pytest.raises(ProcessFailed, match="wild diverged"):
-        run_single_cell(lambda rows: [cell], tmp_path, "0", QUIET)
+    output = StringIO()
+    for _ in range(2):  # the second call trains nothing
+        run_single_cell(lambda rows: [cell], tmp_path, "0", Console(file=output, width=400))
+    assert output.getvalue().count("wild: diverged: ") == 2
     row = read_row(tmp_path / "wild")
     assert row is not None
     assert (row.status, row.diverged) == ("failed", True)

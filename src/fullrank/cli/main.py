@@ -11,7 +11,7 @@ from fullrank.terminal import is_rank_zero, lasting_streams
 
 COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",
-    "sweep": "train a grid of settings and seeds: one table, one figure and one report of all runs",
+    "sweep": "train a grid of settings and seeds: one table, one figure and one report",
     "evaluate": "score the frozen backbone by linear probes and kNN, compared with raw pixels and the untrained network",
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",

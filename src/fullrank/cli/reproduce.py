@@ -1,7 +1,7 @@
 """`fullrank reproduce`: compute and draw figures of the papers, and check the papers' claims."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ def reproduce(
         cell: run one cell of a campaign: its number, counted from 0, or its name; for a cluster.
         list: print the cells of a campaign, each with the command that runs it.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
-        overwrite: replace existing files.
+        overwrite: replace existing files. Without it, a campaign replaces its result by one of the same images with at least as many runs.
         redraw: draw from the existing .json file, or from the runs of a campaign that are done, without computing.
     """
     if name is None:
@@ -103,6 +103,8 @@ def reproduce(
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     if name in paths and name not in campaigns and paths[name].exists() and not (overwrite or redraw):
         raise UserError(f"{paths[name]} exists already; choose another --out, draw the figure again with --redraw, or give --overwrite")
+    for figure in () if redraw else campaigns:
+        check_stored_images(figure, options)
     failed = []  # the failure of some runs does not end the other campaigns
     for figure, path in paths.items():
         if figure in campaigns:
@@ -150,6 +152,10 @@ class CampaignOptions:
     out: Path
     overwrite: bool
 
+    def result_path(self, name: str) -> Path:
+        """Return the path of a campaign's result."""
+        return (self.out / result_path(name, self.size)).with_suffix(".json")
+
     @property
     def plan(self) -> dict[str, Any]:
         """The arguments of the functions of `fullrank.reproduce.campaign`."""
@@ -166,7 +172,7 @@ def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> 
     with heavy_imports():
         from fullrank.reproduce.campaign import collect_campaign, run_campaign
         from fullrank.sweep import require_success
-    path = (options.out / result_path(name, options.size)).with_suffix(".json")
+    path = options.result_path(name)
     if redraw:
         collected = collect_campaign(name, **options.plan, runs=options.runs)
         result = collected if collected.rows["rows"] else Result.read(path)
@@ -175,9 +181,12 @@ def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> 
     try:
         result, rows = run_campaign(name, **options.plan, parallel=options.parallel, runs=options.runs, console=stderr())
     except Interrupted:
-        result = collect_campaign(name, **options.plan, runs=options.runs)
-        if result.rows["rows"]:
-            save_campaign(result, path, options)
+        try:
+            result = collect_campaign(name, **options.plan, runs=options.runs)
+            if result.rows["rows"]:
+                save_campaign(result, path, options)
+        except UserError as error:  # the command ends with the interruption, which says how to go on
+            stderr().print(f"{name}: the runs that are done were not drawn: {error}")
         raise
     if result.rows["rows"]:
         save_campaign(result, path, options)
@@ -185,24 +194,66 @@ def reproduce_campaign(name: str, options: CampaignOptions, *, redraw: bool) -> 
 
 
 def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
-    """Write rows, table and drawing of a campaign, and print its claims. A result with more runs is replaced only with --overwrite."""
+    """Print table and claims of a campaign, and write rows, table and drawing; a stored result with more runs is kept.
+
+    Raises:
+        UserError: the stored result is of other images, or the files cannot be written.
+    """
     from fullrank.reproduce.campaign import count_runs
 
-    done = len(result.rows["rows"])
-    if path.exists() and not options.overwrite and (before := len(Result.read(path).rows.get("rows", ()))) > done:
-        raise UserError(f"{path} has {before} runs, but this result has {done}; give --overwrite, another --out, or the flags of all runs")
-    with atomic_write(path, overwrite=True) as draft:
-        result.write(draft)
-    files = [path, *save_drawing(result, options.out)]
-    campaign = load_figure(result.name)
-    if isinstance(campaign, Campaign) and campaign.markdown is not None:
-        table = campaign.markdown(result.rows)
-        files.append(path.with_suffix(".md"))
-        with atomic_write(files[-1], overwrite=True) as draft:
-            draft.write_text(f"{campaign.title}: {count_runs(result.rows)}\n\n{table}\n", encoding="utf-8")
+    campaign, done = load_figure(result.name), len(result.rows["rows"])
+    table = campaign.markdown(result.rows) if isinstance(campaign, Campaign) and campaign.markdown is not None else None
+    stored = len(read_stored_rows(path, options))
+    if stored <= done:
+        require_stored_images(path, options, {row["images"]: row["data"] for row in result.rows["rows"]})
+        with atomic_write(path, overwrite=True) as draft:
+            result.write(draft)
+        files = [path, *save_drawing(result, options.out)]
+        if table is not None:
+            files.append(path.with_suffix(".md"))
+            with atomic_write(files[-1], overwrite=True) as draft:
+                draft.write_text(f"{campaign.title}: {count_runs(result.rows)}\n\n{table}\n", encoding="utf-8")
+    if table is not None:
         print(table)
     stderr().print(f"{result.name}: {count_runs(result.rows)}")
-    show(result, files)
+    if stored <= done:
+        show(result, files)
+    else:
+        print_claims(result.claims, result.name, Console())
+        stderr().print(f"{path} has {stored} runs, more than these {done}, and was kept; --overwrite replaces it")
+
+
+def read_stored_rows(path: Path, options: CampaignOptions) -> Sequence[Any]:
+    """Return the rows of the stored result that must not be lost: none if there is no result, or with --overwrite."""
+    return () if options.overwrite or not path.exists() else Result.read(path).rows.get("rows", ())
+
+
+def check_stored_images(name: str, options: CampaignOptions) -> None:
+    """Check before the first run that the result will not replace one of other images.
+
+    Raises:
+        UserError: it would.
+    """
+    path = options.result_path(name)
+    if not read_stored_rows(path, options):
+        return
+    with heavy_imports():
+        from fullrank.reproduce.campaign import campaign_plan
+        from fullrank.sweep import identify
+    found = (identify(cell.recipe.data) for cell in campaign_plan(name, **options.plan)([]))
+    require_stored_images(path, options, {images: data for data, images in found})
+
+
+def require_stored_images(path: Path, options: CampaignOptions, images: Mapping[str, str]) -> None:
+    """Check that the stored result is of the images of a new one: their digest → their name.
+
+    Raises:
+        UserError: it has other images.
+    """
+    stored = {row["images"]: row["data"] for row in read_stored_rows(path, options) if row.get("images")}
+    if not set(stored) <= set(images):
+        old, new = (", ".join(f"{name} {digest}" for digest, name in each.items()) for each in (stored, images))
+        raise UserError(f"{path} has runs of other images ({old}) than those of this call ({new}); give --overwrite, or another --out")
 
 
 def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report of all runs."""
+"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
 
 import io
 import shlex
@@ -15,7 +15,7 @@ from fullrank.errors import UserError, pick
 from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import with_devices
 from fullrank.sweep.cell import EvaluationPlan, Setting
-from fullrank.sweep.grid import combinations, grid_plan, seeds_of, with_marks
+from fullrank.sweep.grid import Axes, combinations, grid_plan, seeds_of, with_marks
 from fullrank.terminal import stderr
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ def run(arguments: Sequence[str]) -> None:
         return
     from fullrank.sweep import require_success, run_sweep
 
-    axes = [f"{flag} {' | '.join(map(str, values))}" for flag, values in split.axes.items()]
-    seeds = seeds_of(options.seeds)
-    combos = len(combinations(split.axes))
-    console.print(f"grid: {' × '.join([*axes, 'seed ' + ' '.join(map(str, seeds))])}: {combos} × {len(seeds)} runs in {folder}")
+    console.print(f"{describe_grid(split.axes, seeds_of(options.seeds), options.choose)} in {folder}")
     rows = run_sweep(plan, folder, parallel=options.parallel, console=console)
     print_results(rows, folder, name, console)
     require_success(rows, command)
@@ -112,11 +109,27 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
     return plan, plan([])[0].recipe.name
 
 
+def describe_grid(axes: Axes, seeds: Sequence[int], chosen: str | None = None) -> str:
+    """Return the values of a grid and the number of its runs.
+
+    >>> describe_grid({"objective": ["frossl", "vicreg"]}, [0, 1])
+    'grid: objective frossl | vicreg × seed 0 1: 2 × 2 runs'
+    >>> describe_grid({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.2, 0.3]}, [0, 1], "optimizer.lr")
+    'grid: objective frossl | vicreg × optimizer.lr 0.1 | 0.2 | 0.3 × seed 0 1: 6 runs for the choice, then 2 × 2 runs'
+    """
+    values = [f"{name} {' | '.join(map(str, each))}" for name, each in axes.items()]
+    combos = len(combinations(axes))
+    runs = f"{combos} × {len(seeds)} runs"
+    if chosen is not None:
+        runs = f"{combos} runs for the choice, then {combos // len(axes[chosen])} × {len(seeds)} runs"
+    return f"grid: {' × '.join([*values, 'seed ' + ' '.join(map(str, seeds))])}: {runs}"
+
+
 def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Console") -> None:
     """Write the files of the result, and print the table."""
     from rich.console import Console
 
-    from fullrank.sweep.results import write_results
+    from fullrank.sweep.results import MOST_REPORTED, finished_runs, write_results
     from fullrank.sweep.tables import terminal_table
 
     if not any(row.is_done for row in rows):
@@ -124,6 +137,8 @@ def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Cons
     paths = write_results(rows, folder, f"sweep of {name}")
     Console().print(terminal_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)"))
     console.print(f"written: {', '.join(map(str, paths))}")
+    if (runs := len(finished_runs(rows, folder))) > MOST_REPORTED:
+        console.print(f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all")
 
 
 def _without(arguments: Sequence[str], *flags: str) -> list[str]:

@@ -134,6 +134,8 @@ class RunLogger:
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
         self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
         self.cpu_seconds_before = float(self.environment.get("cpu_seconds", 0.0))
+        # A run that an older version began has no CPU seconds; 0 stands for unknown, because those since the resumption are too few.
+        self.knows_cpu_seconds = self.cpu_seconds_before > 0 or self.seconds_before == 0
         self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
         self.spectrum_seconds = 0.0
         self.online_seconds_before = self.seconds_before * float(self.environment.get("online_share", 0.0))
@@ -162,10 +164,10 @@ class RunLogger:
 
     def write_durations(self) -> None:
         """Write the duration and the CPU seconds of the run, including those before it was resumed, and the shares of the spectrum
-        evaluations and of the scores of the online probe in the duration.
+        evaluations and of the scores of the online probe in the duration. CPU seconds of 0: those before it was resumed are not known.
         """
         seconds = self.seconds_before + self.seconds
-        cpu_seconds = self.cpu_seconds_before + time.process_time() - self.cpu_started
+        cpu_seconds = self.cpu_seconds_before + time.process_time() - self.cpu_started if self.knows_cpu_seconds else 0.0
         spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
         durations = {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
         durations["spectrum_share"] = round(spectrum_seconds / seconds, 4)

@@ -156,8 +156,13 @@ def create_run_directory(path: Path | None, name: str, *, overwrite: bool = Fals
     return path
 
 
-def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
+def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:
     """Check that `path` can become the directory of a new run, without writing anything.
+
+    Args:
+        path: the directory.
+        overwrite: whether a run in it may be replaced.
+        option: what to change if it cannot, for messages.
 
     Raises:
         UserError: `path` is not empty and may not be overwritten, is in use, or cannot be written.
@@ -165,23 +170,23 @@ def validate_output_dir(path: Path, *, overwrite: bool = False) -> None:
     try:
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         if path.is_file():
-            raise UserError(f"--out {path} is a file; give a folder that does not exist yet")
+            raise UserError(f"{path} is a file, expected a folder or a new path; give another {option}")
         if not nearest.is_dir():
-            raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"))
+            raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"), option)
         if not os.access(nearest, os.W_OK | os.X_OK):
-            raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"))
+            raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"), option)
         contains_run = is_run(path)
         if path.is_dir() and not (overwrite and contains_run) and (contains_run or any(not is_leftover(e.name) for e in path.iterdir())):
             if contains_run:
                 raise UserError(
                     f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
                 )
-            raise UserError(f"{path} already contains other files, and only a run can be overwritten; give another --out")
+            raise UserError(f"{path} already contains other files, and only a run can be overwritten; give another {option}")
         if contains_run:
             with run_lock(path):
                 pass
     except OSError as error:  # a parent directory cannot be listed
-        raise _not_writable(path, error) from error
+        raise _not_writable(path, error, option) from error
 
 
 def _create_next_free(name: str) -> Path:
@@ -194,8 +199,8 @@ def _create_next_free(name: str) -> Path:
     raise AssertionError("itertools.count ended")
 
 
-def _not_writable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
+def _not_writable(path: Path, error: OSError, option: str = "--out") -> UserError:
+    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable {option}")
 
 
 def recover_run(path: Path) -> None:

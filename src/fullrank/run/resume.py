@@ -24,7 +24,9 @@ from fullrank.structure import structure
 from fullrank.training import Checkpoint, lr_factor
 
 
-def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | None = None, epochs: int | None = None) -> Recipe:
+def resumed_recipe(
+    path: Path, given: Recipe | None = None, *, source: str | None = None, epochs: int | None = None, remedy: str | None = None
+) -> Recipe:
     """Return the recipe with which the run in `path` continues.
 
     Args:
@@ -32,6 +34,7 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
         given: a recipe that must equal the stored one in what decides the weights; its `FREE_FIELDS` are used.
         source: the source of the images, if they have moved.
         epochs: the number of epochs, if it changes.
+        remedy: what to do if `given` is another recipe; None: the words for `fullrank pretrain`.
 
     Raises:
         UserError: there is no run, or `given` is another recipe.
@@ -46,9 +49,10 @@ def resumed_recipe(path: Path, given: Recipe | None = None, *, source: str | Non
         streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
         lines = ((line.partition(" ")[0], line) for line in differences(recipe, given))
         if changes := [line for name, line in lines if decides_weights(name) or (streaming and name == "data.storage")]:
-            remedy = "resume without a recipe, or start a new run"
-            if given.epochs != recipe.epochs:
-                remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
+            if remedy is None:
+                remedy = "resume without a recipe, or start a new run"
+                if given.epochs != recipe.epochs:
+                    remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); {remedy}")
         recipe = given
     if source is not None:

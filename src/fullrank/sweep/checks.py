@@ -17,6 +17,7 @@ from fullrank.run.replacement import is_run
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify, reading
+from fullrank.sweep.folder import FOLDER
 from fullrank.sweep.row import read_row
 
 
@@ -78,7 +79,7 @@ def check_evaluation(cell: Cell) -> None:
         sources: dict[str, str] = {}
         for data in (cell.recipe.data, *(DataConfig(source=source) for source in cell.evaluate.transfer)):
             if reason := _why_not_scorable(reading(data)):
-                raise UserError(f"the sweep cannot be evaluated: {reason}, or give --probes none")
+                raise UserError(f"the runs cannot be evaluated: {reason}; fullrank sweep also trains without evaluation: --probes none")
             name, _ = identify(data)
             if name in sources:
                 raise UserError(f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out, or rename its folder")
@@ -99,12 +100,12 @@ def check_folder(cell: Cell, folder: Path) -> None:
     """
     path = folder / cell.name
     if not is_run(path):
-        validate_output_dir(path)
+        validate_output_dir(path, option=FOLDER)
         return
-    resumed_recipe(path, cell.recipe)
+    resumed_recipe(path, cell.recipe, remedy=f"repeat the call that made it, or give another {FOLDER}")
     row, (name, images) = read_row(path), identify(cell.recipe.data)
     if row is not None and row.images != images:
         raise UserError(
             f"{path} was trained on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({name} {images}); "
-            "give another --out, one for each data set"
+            f"give another {FOLDER}, one for each data set"
         )

@@ -76,6 +76,7 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
                     on_end=on_end,
                     is_done=lambda cell: existing_row(cell, folder) is not None,
                 )
+            sort_rows(rows, cells)  # the cells have ended in any order
         except Interrupted as stop:
             done = sum(row.is_final for row in rows.values())
             raise Interrupted(
@@ -84,16 +85,21 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
 
 
 def known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Cell], list[Cell]]:
-    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`."""
+    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`, in the order of the cells."""
     while True:
-        cells = list(plan([rows[name] for name in rows]))
+        cells = list(plan(list(rows.values())))
         found = {cell.name: row for cell in cells if cell.name not in rows and (row := existing_row(cell, folder)) is not None}
         rows |= found
+        sort_rows(rows, cells)
         if not found:
-            order = {cell.name: rows[cell.name] for cell in cells if cell.name in rows}
-            rows.clear()
-            rows |= order
             return cells, [cell for cell in cells if cell.name not in rows]
+
+
+def sort_rows(rows: dict[str, Row], cells: Sequence[Cell]) -> None:
+    """Bring rows into the order of the cells, in which a plan takes them: the first of two equal scores is that of the first cell."""
+    ordered = {cell.name: rows[cell.name] for cell in cells if cell.name in rows}
+    rows.clear()
+    rows |= ordered
 
 
 def existing_row(cell: Cell, folder: Path) -> Row | None:

@@ -14,6 +14,7 @@ from fullrank.recipes.forecast import STATE_PER_WEIGHT, duration, measure_pass, 
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images
 from fullrank.sweep.executor import Slot
+from fullrank.sweep.grid import CHOICE, STAGE
 from fullrank.sweep.row import Row
 
 MEASURE_SECONDS = 10.0
@@ -34,9 +35,15 @@ class Estimate:
     """Bytes of the largest cell on its device, beside its images."""
     source: str
     """How the time was estimated."""
+    choices: int = 0
+    """Number of the cells that choose a value: the cells with the chosen values are not known yet."""
 
     def lines(self, cells: int, slots: Sequence[Slot]) -> list[str]:
-        """Return the lines to print before the first run."""
+        """Return the lines to print before the first run.
+
+        >>> Estimate({"choice-lr0.1": 8, "choice-lr0.3": 8}, {}, 10**9, "", choices=2).lines(2, [Slot(threads=1)])[-1]
+        '2 of these cells choose a value; the cells with the chosen values follow, and are not in these numbers'
+        """
         n = len(slots)
         device = "GPU" if slots[0].gpus else "process"
         many = f"{n} at a time, one {device} each" if n > 1 else "one at a time"
@@ -45,7 +52,11 @@ class Estimate:
         expected = "the time is known after the first cell"
         if self.seconds:
             expected = f"about {duration(sum(self.seconds.values()) / min(n, len(self.steps)))} of training, estimated from {self.source}"
-        return [length, f"time: {expected} · memory: about {readable(self.memory * min(n, len(self.steps)))} beside the images"]
+        cost = f"time: {expected} · memory: about {readable(self.memory * min(n, len(self.steps)))} beside the images"
+        if not self.choices:
+            return [length, cost]
+        chosen = f"{self.choices} of these cells choose a value; the cells with the chosen values follow, and are not in these numbers"
+        return [length, cost, chosen]
 
 
 def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str, Cell], slots: Sequence[Slot]) -> Estimate:
@@ -85,7 +96,8 @@ def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str,
     if seconds and (unknown := [name for name in steps if name not in seconds]):
         slowest = max(seconds[name] / max(steps[name], 1) for name in seconds)
         seconds |= {name: steps[name] * slowest for name in unknown}
-    return Estimate(steps, seconds, memory + PROCESS_BYTES, " and ".join(sorted(sources)))
+    choices = sum(cell.settings.get(STAGE) == CHOICE for cell in cells)
+    return Estimate(steps, seconds, memory + PROCESS_BYTES, " and ".join(sorted(sources)), choices)
 
 
 def cost_key(recipe: Recipe, *, objective: bool) -> str:

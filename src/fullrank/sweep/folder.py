@@ -10,6 +10,8 @@ import filelock
 from fullrank.errors import UserError
 
 LOGS = "logs"
+FOLDER = "folder (--out of a sweep, --runs of a campaign)"
+"""The folder of a sweep in messages: the commands name it by different flags."""
 
 
 def log_path(folder: Path, cell: str) -> Path:
@@ -28,7 +30,7 @@ def create_folder(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "no permission to write in it")
     except OSError as error:
-        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give a writable --out") from error
+        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give a writable {FOLDER}") from error
 
 
 @contextlib.contextmanager

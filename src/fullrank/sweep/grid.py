@@ -13,7 +13,8 @@ from fullrank.sweep.choice import choose
 from fullrank.sweep.row import Row
 
 STAGE, CHOICE, CHOSEN = "stage", "choice", "chosen setting"
-"""The setting that marks the runs of the first stage, its value, and the setting of these runs that names what is chosen."""
+"""The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that names what is
+chosen."""
 VALIDATION = 0.1
 """Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own."""
 LONGEST_NAME = 120

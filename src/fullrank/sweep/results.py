@@ -1,4 +1,4 @@
-"""The files of a sweep's result: rows, table, figure and the report of all runs."""
+"""The files of a sweep's result: rows, table, figure and the report of its runs."""
 
 import json
 from collections.abc import Sequence
@@ -65,10 +65,14 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
         paths.append(folder / f"accuracy.{suffix}")
         with atomic_write(paths[-1], overwrite=True) as draft:
             figure.savefig(draft, format=suffix, bbox_inches="tight", metadata={"Date": None} if suffix == "svg" else None)
-    runs = [folder / row.cell for row in final_rows(rows) if row.is_done and is_run(folder / row.cell)]
-    if runs:
+    if runs := finished_runs(rows, folder):
         paths.append(write_report(runs[:MOST_REPORTED], folder / "report.html"))
     return paths
+
+
+def finished_runs(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Return the run directories of the result, in the order of the cells; the report compares the first `MOST_REPORTED`."""
+    return [folder / row.cell for row in final_rows(rows) if row.is_done and is_run(folder / row.cell)]
 
 
 def choices_text(rows: Sequence[Row]) -> str:

@@ -51,7 +51,7 @@ class Row:
     """Duration of the training loop, also over several calls; without the evaluation after training."""
     cpu_seconds: float = 0.0
     """CPU time of the training loop, summed over the threads of its first process. Other jobs on the machine change it less than
-    `seconds`; it does not hold the time of a GPU.
+    `seconds`; it does not hold the time of a GPU. 0: not known.
     """
     online: tuple[OnlineScore, ...] = ()
     """Scores of the online classifier after the epochs of `probe.epochs`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fullrank.distributed import rank
-from fullrank.errors import ProcessFailed, UserError
+from fullrank.errors import UserError
 from fullrank.launch.environment import launched_world_size
 from fullrank.sweep.checks import check_cells
 from fullrank.sweep.engine import Plan, collect_rows, existing_row, find_cell, known_cells
@@ -19,7 +19,7 @@ from fullrank.sweep.run_cell import run_cell
 
 
 def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> None:
-    """Run one cell, or say that it is done.
+    """Run one cell, or say that it is done or has diverged: divergence is a result, as in a call that runs all cells.
 
     Under torchrun or srun, every process trains, and the first one evaluates and writes the row.
 
@@ -31,7 +31,6 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
 
     Raises:
         UserError: there is no such cell, another process runs it, or something is wrong with it.
-        ProcessFailed: the run diverged.
         Interrupted: SIGINT, SIGTERM or SIGHUP; the same command goes on.
     """
     cells, _ = known_cells(plan, folder, {})
@@ -49,8 +48,6 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
                 row = run_cell(cell, folder, console=console)
     if rank() == 0:
         console.print(f"{cell.name}: {describe(row)}")
-    if row.diverged:
-        raise ProcessFailed(f"cell {cell.name} diverged: {row.error}")
 
 
 def list_cells(plan: Plan, folder: Path, command: str) -> None:

@@ -1,4 +1,4 @@
-"""`sweep` trains a grid of settings and seeds, and writes one table, one figure and one report of all runs."""
+"""`sweep` trains a grid of settings and seeds, and writes one table, one figure and one report."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
