@@ -302,7 +302,8 @@ def list_figures(console: Console) -> None:
     console.print(table)
     console.print(
         "claims are statements of the paper (recalled claims: its text was not at hand); checks of the corrections are about our own "
-        "statements, from derivations or control experiments (docs/derivations); our comparisons are about our runs, whatever the paper's size"
+        "statements, from derivations or control experiments (docs/derivations); our comparisons are about our runs, whatever the size of "
+        "the paper's"
     )
     console.print("to compute one figure: fullrank reproduce frossl/fig2 --size smoke")
 
