@@ -194,7 +194,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
     dataset, images, epochs = DATASETS[column]
     decidable = at_papers_size(runs)
-    limit = f"decidable only at the paper's size, {dataset}, {images} images, {epochs} epochs; these runs: {size}"
+    limit = f"decidable only at the paper's size, {dataset}, {images:,} images, {epochs} epochs; these runs: {size}"
     competitive, verdict = check_competitive(runs, accuracy, shown)
     return {
         "FroSSL learns competitive representations: its linear probe is at most 2 points below that of each other method": paper_claim(

@@ -127,7 +127,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     dataset, images, epochs = DATASETS["stl10"]
     decidable = paper_column(runs) == "stl10" and reach(runs, images, epochs)
     interval, area = "95 % intervals of the paired differences above 0", f"area under the accuracy-epoch curve to epoch {end:g}"
-    limit = f"decidable only at the paper's size, {dataset}, {images} images, {epochs} epochs; these runs: {describe_runs(runs)}"
+    limit = f"decidable only at the paper's size, {dataset}, {images:,} images, {epochs} epochs; these runs: {describe_runs(runs)}"
 
     def join(epochs: list[float], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
         checks = [(epoch, *check_leads(at_marks[epoch], among)) for epoch in epochs]
