@@ -24,6 +24,10 @@ TINY += ("--probes", "knn")
         (["digits", "--cell", 7], "--cell 7 is neither a number from 0 to 0"),
         (["digits", "--transfer", "no/such/folder"], "no file or folder"),
         (["digitz", "--seeds", 2], "did you mean 'digits'"),
+        (
+            ["digits", "--objective", "frossl", "vicreg", "--hyper.log", "true", "false"],
+            "the objective vicreg has no hyperparameter log, but --hyper.log is given to every run",
+        ),
     ],
 )
 def test_a_wrong_command_is_one_line_and_writes_nothing(refused, tmp_path, monkeypatch, arguments, message):
@@ -65,6 +69,22 @@ def test_cells_run_as_jobs_and_a_later_call_collects_them(fullrank, tmp_path, mo
     assert all(row["train_images"] == 256 for row in rows)
     assert [score["epoch"] for score in rows[0]["online"]] == [1.0]
     assert (tmp_path / "out" / "accuracy.svg").exists()
+
+
+def test_runs_of_two_versions_of_a_function_are_never_in_one_table(fullrank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "edited_loss.py"
+    source.write_text("def pull(Z):\n    return {'invariance': (Z - Z.mean(0)).square().mean()}\n")
+    command = ["sweep", "digits", "--objective", "edited_loss:pull", *TINY, "--out", "out"]
+    assert fullrank(*command)[0] == 0
+    assert fullrank(*command)[0] == 0  # nothing to do
+    row = (tmp_path / "out" / "seed0" / "row.json").read_text()
+    source.write_text(source.read_text().replace("return", "return  # changed"))
+    status, _, err = fullrank(*command, "--seeds", 2)
+    assert status == 2
+    assert "was trained with another version of edited_loss:pull" in err
+    assert "give another folder" in err
+    assert (tmp_path / "out" / "seed0" / "row.json").read_text() == row
 
 
 def test_a_sweep_in_python_chooses_on_validation_images(tmp_path):

@@ -2,15 +2,17 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fullrank.errors import UserError
 from fullrank.sweep import OnlineScore, Row
 from fullrank.sweep.curves import accuracy_figure
 from fullrank.sweep.tables import columns_of as columns
-from fullrank.sweep.tables import comparisons, csv_table, group_rows, markdown_table, table_cells
+from fullrank.sweep.tables import comparisons, csv_table, group_rows, markdown_table, print_table, table_cells
 
 
 def row(objective, seed, accuracy, **changes):
@@ -47,6 +49,41 @@ def test_the_difference_to_the_best_is_paired_over_the_seeds():
     assert texts[("objective", "vicreg"),].startswith("worse (-9.9 ± 0.2")
     noisy = [*ROWS[:3], row("vicreg", 0, 0.9), row("vicreg", 1, 0.6), row("vicreg", 2, 0.7)]
     assert comparisons(group_rows(noisy), linear)[("objective", "vicreg"),].startswith("undecidable")
+
+
+def test_equal_differences_of_one_image_decide_nothing():
+    linear = next(column for column in columns(ROWS) if column.title == "linear %")
+    rows = [row("frossl", seed, value, test_images=100) for seed, value in enumerate((0.80, 0.85))]
+    rows += [row("vicreg", seed, value, test_images=100) for seed, value in enumerate((0.79, 0.84))]
+    assert comparisons(group_rows(rows), linear)[("objective", "vicreg"),].startswith("undecidable (-1.0 ± ")
+    many = [replace(each, test_images=10_000) for each in rows]  # a difference of 100 images
+    assert comparisons(group_rows(many), linear)[("objective", "vicreg"),].startswith("worse (-1.0 ± ")
+
+
+def test_of_equal_means_the_first_is_the_best():
+    linear = next(column for column in columns(ROWS) if column.title == "linear %")
+    rows = [row("frossl", 0, 0.1 + 0.2), row("frossl", 1, 0.3), row("vicreg", 0, 0.3), row("vicreg", 1, 0.1 + 0.2)]
+    texts = comparisons(group_rows(rows), linear)
+    assert texts[("objective", "frossl"),] == "best"
+    assert texts[("objective", "vicreg"),].startswith("undecidable (+0.0")
+
+
+def printed(rows, width, terminal):
+    file = io.StringIO()
+    print_table(rows, "sweep", Console(file=file, width=width, force_terminal=terminal, color_system=None))
+    return file.getvalue()
+
+
+def test_no_cell_of_the_printed_table_is_cut():
+    rows = [replace(each, settings={"objective": f"my_long_module_name:{each.objective}"}, cpu_seconds=1.5) for each in ROWS]
+    for text in (printed(rows, 80, False), printed(rows, 300, True)):
+        assert "…" not in text
+        assert "my_long_module_name:vicreg" in text
+        assert "CPU seconds" in text
+    narrow = printed(rows, 100, True)
+    assert "my_long_module_name:vicreg" in narrow
+    assert "worse (-9.9 ± 0.2)" in narrow
+    assert narrow.count("seconds") == 1  # "seconds" was dropped, "CPU seconds" fits
 
 
 def test_a_diverged_and_a_failed_run_are_counted_and_not_averaged():

@@ -135,7 +135,8 @@ def reproduce(
 def show(result: Result, files: Sequence[Path]) -> None:
     """Print the claims of a result and the files that were written."""
     print_claims(result.claims, result.name, Console())
-    stderr().print(f"{result.seconds:g} s; written: {', '.join(map(str, files))}")
+    what = " of training" if isinstance(load_figure(result.name), Campaign) else ""
+    stderr().print(f"{result.seconds:g} s{what}; written: {', '.join(map(str, files))}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +221,9 @@ def save_campaign(result: Result, path: Path, options: CampaignOptions) -> None:
         show(result, files)
     else:
         print_claims(result.claims, result.name, Console())
-        stderr().print(f"{path} has {stored} runs, more than these {done}, and was kept; --overwrite replaces it")
+        stderr().print(
+            f"{path} has {stored} runs, more than these {done}, and was kept: give --seeds, --only as when it was made, or --overwrite"
+        )
 
 
 def read_stored_rows(path: Path, options: CampaignOptions) -> Sequence[Any]:

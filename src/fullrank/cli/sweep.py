@@ -1,6 +1,7 @@
 """`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
 
 import io
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,16 @@ def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console
     def build(values: dict[str, Setting]) -> Recipe:
         file = io.StringIO()
         quiet = Console(file=file, markup=False, emoji=False, highlight=False, soft_wrap=True, width=400)
-        built, pretrain_options = read_arguments([recipe, *split.flags(values)], quiet)
+        try:
+            built, pretrain_options = read_arguments([recipe, *split.flags(values)], quiet)
+        except UserError as error:
+            if not (unknown := re.search(r"unrecognized options: --hyper\.(\w+)", str(error))):
+                raise
+            objective = f"the objective {values['objective']}" if "objective" in values else "the objective"
+            raise UserError(
+                f"{objective} has no hyperparameter {unknown[1]}, but --hyper.{unknown[1]} is given to every run; leave the flag out, "
+                "or give the objectives that have it a sweep of their own"
+            ) from error
         lines.update(dict.fromkeys(file.getvalue().splitlines()))
         if pretrain_options.devices is not None:
             built = with_devices(built, pretrain_options.devices)
@@ -130,12 +140,12 @@ def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Cons
     from rich.console import Console
 
     from fullrank.sweep.results import MOST_REPORTED, finished_runs, write_results
-    from fullrank.sweep.tables import terminal_table
+    from fullrank.sweep.tables import print_table
 
     if not any(row.is_done for row in rows):
         return
     paths = write_results(rows, folder, f"sweep of {name}")
-    Console().print(terminal_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)"))
+    print_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)", Console())
     console.print(f"written: {', '.join(map(str, paths))}")
     if (runs := len(finished_runs(rows, folder))) > MOST_REPORTED:
         console.print(f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all")

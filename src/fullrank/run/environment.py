@@ -1,5 +1,6 @@
 """The environment of a run: versions, hardware, command. User name and host name are not stored; `~` replaces the home folder."""
 
+import hashlib
 import os
 import platform
 import shlex
@@ -99,6 +100,16 @@ def source_file(name: str) -> Path | None:
     """Return the file of an imported function `package.module:function`, None if it is not imported or has no file."""
     file = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
     return Path(file) if file else None
+
+
+def source_digests(recipe: Recipe) -> dict[str, str]:
+    """Return name → first digits of the SHA-256 of the source file, for the functions of the user that a recipe names.
+
+    >>> source_digests(Recipe())
+    {}
+    """
+    files = {name: source_file(name) for name in code_names(recipe)}
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for name, file in files.items() if file}
 
 
 def commit(file: Path | None = None) -> str | None:

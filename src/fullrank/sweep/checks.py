@@ -18,7 +18,7 @@ from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify, reading
 from fullrank.sweep.folder import FOLDER
-from fullrank.sweep.row import read_row
+from fullrank.sweep.row import changed_code, read_row
 
 
 def check_cells(cells: Sequence[Cell], folder: Path) -> None:
@@ -93,7 +93,7 @@ def _why_not_scorable(data: DataConfig) -> str:
 
 
 def check_folder(cell: Cell, folder: Path) -> None:
-    """Check that the run directory of a cell is free, or holds a run of the same recipe and images.
+    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code.
 
     Raises:
         UserError: it holds another run, or other files.
@@ -108,4 +108,9 @@ def check_folder(cell: Cell, folder: Path) -> None:
         raise UserError(
             f"{path} was trained on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({name} {images}); "
             f"give another {FOLDER}, one for each data set"
+        )
+    if row is not None and (changed := changed_code(row, cell)):
+        raise UserError(
+            f"{path} was trained with another version of {', '.join(changed)}: the source file has changed since, and runs of two versions "
+            f"cannot be compared; give another {FOLDER}, or bring the old version back"
         )

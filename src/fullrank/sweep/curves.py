@@ -41,6 +41,10 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
         ax.fill_between(
             epochs, *zip(*((m - s, m + s) for m, s in zip(means, sds, strict=True)), strict=True), color=color, alpha=0.12, lw=0
         )
-    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=title)
-    ax.legend(ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)
+    most = max(len(found) for found in groups.values())
+    spread = f", mean ± sd of {most} seeds" if most > 1 else ""
+    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    names = ", ".join(name for name, _ in next(iter(groups)))
+    ax.legend(title=names or None, title_fontsize=8, ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)
     return figure

@@ -50,14 +50,20 @@ class PairedDifference:
         return f"{scale * self.mean:+.2f}{interval}, n = {self.n}"
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float]) -> PairedDifference:
+def paired_difference(a: Sequence[float], b: Sequence[float], *, step: float = 0.0) -> PairedDifference:
     """Return the difference a − b of paired values.
+
+    Args:
+        a: values.
+        b: values of the same pairs.
+        step: the values are multiples of it, as the accuracy on n images of 1/n. The standard deviation is at least that of rounding both
+            values to multiples, step/√6, because equal differences of a few pairs do not show that all pairs differ as much.
 
     >>> paired_difference([3.0, 4.0, 5.0], [1.0, 2.0, 3.0])
     PairedDifference(mean=2.0, sd=0.0, n=3)
     """
     gaps = [x - y for x, y in zip(a, b, strict=True)]
-    return PairedDifference(statistics.fmean(gaps), statistics.stdev(gaps) if len(gaps) > 1 else None, len(gaps))
+    return PairedDifference(statistics.fmean(gaps), max(statistics.stdev(gaps), step / 6**0.5) if len(gaps) > 1 else None, len(gaps))
 
 
 def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.reading import parse_json, read_text
+from fullrank.run.environment import source_digests
 from fullrank.structure import Count, JsonObject, structure
 from fullrank.sweep.cell import Cell, EvaluationPlan
 
@@ -69,6 +70,8 @@ class Row:
     """Number of images that the probes were scored on; validation images if `data.validation` holds some out."""
     fingerprint: str = ""
     """`Recipe.fingerprint` of the recipe that was asked for."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Name of a function of the user → digest of its source file. Rows of another version of the function are not comparable."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
     environment: JsonObject = field(default_factory=dict)
     """Hardware, versions, commit."""
@@ -131,8 +134,13 @@ def write_row(run: Path, row: Row) -> None:
         draft.write_text(json.dumps(row.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def changed_code(row: Row, cell: Cell) -> list[str]:
+    """Return the user's functions of a cell whose source file has changed since a row was measured."""
+    return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
+
+
 def answers(row: Row | None, cell: Cell, images: str) -> bool:
-    """Return whether a row is the final result of a cell: of the same recipe and images, and with at least its evaluation.
+    """Return whether a row is the final result of a cell: of the same recipe, images and code, and with at least its evaluation.
 
     Args:
         row: a row, or None.
@@ -140,6 +148,8 @@ def answers(row: Row | None, cell: Cell, images: str) -> bool:
         images: digest of the cell's images now.
     """
     if row is None or not row.is_final or (row.fingerprint, row.images) != (cell.recipe.fingerprint, images):
+        return False
+    if changed_code(row, cell):
         return False
     return row.diverged or row.evaluate.covers(cell.evaluate)
 

@@ -13,6 +13,7 @@ from fullrank.judging import evaluate
 from fullrank.pretraining import pretrain
 from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
+from fullrank.run.environment import source_digests
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify
@@ -72,6 +73,7 @@ def new_row(cell: Cell, data: str = "", images: str = "") -> Row:
         data=data,
         images=images,
         fingerprint=cell.recipe.fingerprint,
+        code=source_digests(cell.recipe),
         evaluate=cell.evaluate,
     )
 

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +17,7 @@ from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE
 from fullrank.sweep.paired import paired_difference
 from fullrank.sweep.row import Row, require_same_images
 
+LESS_IMPORTANT = ("seconds", "CPU seconds", "effective rank")
 Combination = tuple[tuple[str, Setting], ...]
 
 
@@ -69,23 +72,28 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
 
 
 def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
-    """Return for each combination what its paired difference to the best combination says, by the 95 % interval over common seeds."""
+    """Return for each combination what its paired difference to the best combination says, by the 95 % interval over common seeds.
+
+    Of several combinations with the best mean, the first is the best.
+    """
     scores = {
         combination: {row.seed: value for row in rows if (value := column.value(row)) is not None} for combination, rows in groups.items()
     }
-    means = {combination: statistics.fmean(found.values()) for combination, found in scores.items() if found}
+    means = {combination: round(statistics.fmean(found.values()), 9) for combination, found in scores.items() if found}
     if len(means) < 2:
         return {}
+    images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
+    step = 1 / images if images and column.scale == 100.0 else 0.0
     best = max(means, key=lambda combination: means[combination])
     texts = {best: "best"}
     for combination in means:
         seeds = sorted(set(scores[best]) & set(scores[combination]))
         if combination == best or not seeds:
             continue
-        gap = paired_difference([scores[combination][seed] for seed in seeds], [scores[best][seed] for seed in seeds])
+        gap = paired_difference([scores[combination][seed] for seed in seeds], [scores[best][seed] for seed in seeds], step=step)
         verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
         interval = "" if gap.sd is None else f" ± {column.scale * gap.half_width:.{column.digits}f}"
-        texts[combination] = f"{verdict} ({column.scale * gap.mean:+.{column.digits}f}{interval})"
+        texts[combination] = f"{verdict} ({column.scale * round(gap.mean, 9) + 0.0:+.{column.digits}f}{interval})"
     return texts
 
 
@@ -133,15 +141,22 @@ def score_column(columns: Sequence[Column]) -> Column | None:
     return order[0] if order else None
 
 
-def terminal_table(rows: Sequence[Row], title: str) -> Table:
-    """Return the table for the terminal."""
+def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
+    """Print the table without cutting a cell. A narrow terminal gets it without the columns `LESS_IMPORTANT`; files and pipes get all."""
     titles, lines = table_cells(rows)
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in titles:
-        table.add_column(name)
-    for line in lines:
-        table.add_row(*map(Text, line))
-    return table
+    dropped: list[str] = []
+    for name in ("", *(name for name in LESS_IMPORTANT if name in titles)):
+        dropped += [name]
+        kept = [i for i, each in enumerate(titles) if each not in dropped]
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+        for i in kept:
+            table.add_column(titles[i], no_wrap=True)
+        for line in lines:
+            table.add_row(*(Text(line[i]) for i in kept))
+        width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+        if width <= console.width or not console.is_terminal:
+            break
+    Console(file=console.file, width=max(width, console.width), force_terminal=console.is_terminal).print(table)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:

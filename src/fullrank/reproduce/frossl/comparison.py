@@ -24,7 +24,7 @@ RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
 VALIDATION = 0.1  # share of the training images that the choice is made on
 EARLY = 30.0  # the paper's "first 30 epochs"
-NO_PAIR = "no two runs of equal length and seed yet"
+NO_PAIR = "no two runs of equal length and seed"
 PROBES = ("linear-sgd", "linear-imagenet", "linear")
 """The probes that tables compare, the paper's protocol first; a table shows the first that was measured."""
 

@@ -224,7 +224,7 @@ def check_competitive(runs: Runs, accuracy: Values, others: Sequence[str]) -> tu
     name = min(gaps, key=lambda each: gaps[each].mean)
     text = f"least difference, from {CONTENDERS[name].label}: {format_gap(gaps[name])} points, n = {gaps[name].n}"
     verdict = holds_for_all(gaps[name].exceeds(-COMPETITIVE) if name in gaps else None for name in others)
-    return f"{text}; {len(gaps)} of {len(others)} methods", verdict
+    return f"{text}; {len(gaps)} of {len(others)} methods have runs", verdict
 
 
 FIGURE = Campaign(

@@ -90,7 +90,7 @@ def plot(rows: Rows) -> MplFigure:
         color, line, width = style.get(name, (f"C{number % 10}", ("-", "--", ":")[number // 10], 0.9))
         percentages = [100 * statistics.fmean(values.values()) for values in means.values() if values]
         left.plot(list(means), percentages, color=color, linestyle=line, linewidth=width, marker=".", label=CONTENDERS[name].label)
-    left.set(xlabel="epoch", ylabel="accuracy of the online classifier, %, mean over seeds", xscale="log", title=describe_runs(runs))
+    left.set(xlabel="epoch", ylabel="online classifier, %, mean over seeds", xscale="log", title=describe_runs(runs))
     if runs:
         left.set_xticks(marks_of(runs), [f"{epoch:g}" for epoch in marks_of(runs)])
         left.minorticks_off()
@@ -132,7 +132,7 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     def join(epochs: list[float], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
         checks = [(epoch, *check_leads(at_marks[epoch], among)) for epoch in epochs]
         text = "; ".join(f"epoch {epoch:g}: {text}" for epoch, text, _ in checks)
-        return text or "no runs yet", holds_for_all(verdict for *_, verdict in checks) if checks else None
+        return text or "no run reaches an epoch of the paper's table", holds_for_all(verdict for *_, verdict in checks) if checks else None
 
     def claim(expected: str, check: tuple[str, bool | None]) -> ClaimResult:
         measured, verdict = check
