@@ -9,7 +9,6 @@ from typing import Any, Literal
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.reading import parse_json, read_text
-from fullrank.run.environment import source_digests
 from fullrank.structure import Count, JsonObject, structure
 from fullrank.sweep.cell import Cell, EvaluationPlan
 
@@ -136,6 +135,8 @@ def write_row(run: Path, row: Row) -> None:
 
 def changed_code(row: Row, cell: Cell) -> list[str]:
     """Return the user's functions of a cell whose source file has changed since a row was measured."""
+    from fullrank.run.environment import source_digests  # imported here: slow
+
     return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
 
 
