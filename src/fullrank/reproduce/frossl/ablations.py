@@ -211,6 +211,8 @@ def plot(result: Rows) -> MplFigure:
         if values := sorted({value for method in ablation.methods for value in accuracies(read_points(rows, name, method))}):
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.minorticks_off()
+        else:
+            axis.text(0.5, 0.5, "no runs", transform=axis.transAxes, ha="center", va="center")
         axis.legend()
     runs = {name: by_seed for name, by_seed in runs_of(rows).items() if name in ("frossl", "nologs")}
     for place, by_seed in enumerate(runs.values()):
