@@ -121,7 +121,7 @@ def check_leads(gaps: Mapping[str, PairedDifference], among: Mapping[str, object
 def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
     runs = read_runs(rows)
     end = early_end(runs) if runs else 0.0
-    shared = [epoch for epoch in marks_of(runs) if epoch in PAPER_MARKS]
+    shared = [epoch for epoch in marks_of(runs) if epoch in map(float, PAPER_MARKS)]
     early = [epoch for epoch in shared if epoch <= EARLY]
     at_marks, areas = {epoch: leads(runs, epoch) for epoch in shared}, leads(runs) if runs else {}
     dataset, images, epochs = DATASETS["stl10"]
