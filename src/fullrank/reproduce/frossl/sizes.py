@@ -69,7 +69,7 @@ STL10_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["stl10"], marks=(*MARKS, 200.0
 
 SIZES = {
     "smoke": SMOKE_SIZE,
-    "mnist": Size(MNIST, seeds=2, marks=(1.0, 2.0, 5.0), rates=(3e-3, 1e-2)),
+    "mnist": Size(MNIST, seeds=3, marks=(1.0, 2.0, 5.0), rates=(1e-2, 3e-2, 1e-1)),
     "small": SMALL_SIZE,
     "gpu": GPU_SIZE,
     "paper": CIFAR10_SIZE,
