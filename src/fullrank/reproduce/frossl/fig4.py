@@ -64,7 +64,8 @@ def markdown(rows: Rows) -> str:
 
 
 def plot(rows: Rows) -> MplFigure:
-    runs = {name: by_seed for name, by_seed in read_runs(rows).items() if name in METHODS}
+    every = read_runs(rows)
+    runs = {name: every[name] for name in METHODS if name in every}
     figure, (axes,) = subplots(1, 2, width=9.0, height=3.2)
     for axis, top, score in zip(axes, ("top-1", "top-5"), (online_accuracy, online_top5), strict=True):
         for color, (name, by_seed) in zip(("C1", "C0"), runs.items(), strict=False):
@@ -76,6 +77,7 @@ def plot(rows: Rows) -> MplFigure:
             axis.legend()
         else:
             axis.text(0.5, 0.5, "not measured: top-5 says little\nwith ten classes", transform=axis.transAxes, ha="center", va="center")
+            axis.set(xticks=[], yticks=[])
     axes[0].set_title(describe_runs(runs))
     return figure
 
