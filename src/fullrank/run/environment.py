@@ -23,7 +23,7 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
     """Return the content of environment.json at the start of a run.
 
     >>> sorted(describe_environment(Recipe()))[:4]
-    ['code', 'command', 'commit', 'datasets']
+    ['code', 'command', 'commit', 'cpu_seconds']
     """
     return {
         **platform_info(),
