@@ -168,9 +168,9 @@ def runs_of(rows: Sequence[Row]) -> Runs:
 
 def count_diverged(rows: Rows) -> dict[str, int]:
     """Return method → number of its compared runs that diverged; of a method without compared runs, of the choices, if all of them did."""
-    found: dict[str, int] = {}
+    every, found = read_rows(rows), {}
     for name in CONTENDERS:
-        of_method = [row for row in read_rows(rows) if row.settings["method"] == name]
+        of_method = [row for row in every if row.settings["method"] == name]
         compared = [row for row in of_method if row.settings.get("stage") == "compared"]
         choices = [row for row in of_method if row.settings.get("stage") == "choice"]
         if count := sum(row.diverged for row in compared or (choices if all(row.diverged for row in choices) else [])):

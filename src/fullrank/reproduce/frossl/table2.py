@@ -86,7 +86,8 @@ def markdown(rows: Rows) -> str:
     column, ordered = paper_column(runs), at_papers_size(runs)
     accuracy = values_of(runs, probe_accuracy)
     measured = {heading: values_of(runs, value) for heading, (value, _, _) in COLUMNS.items()}
-    transfers = sorted({name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data})
+    others = sorted({name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data})
+    transfers = {data: values_of(runs, partial(probe_accuracy, data=data)) for data in others}
     recipes = {name: ", ".join(sorted({row.recipe for row in by_seed.values()})) for name, by_seed in runs.items()}
     published = len(set(recipes.values())) > 1
     lines = []
@@ -102,9 +103,7 @@ def markdown(rows: Rows) -> str:
             values = measured[heading].get(name)
             line.append(mean_and_deviation(values, scale=scale, digits=digits) if values else "")
         line += [describe_rate(every, name), *([recipes.get(name, "")] if published else [])]
-        for data in transfers:
-            line.append(describe_accuracies(values_of(runs, partial(probe_accuracy, data=data)).get(name, {})))
-        lines.append(line)
+        lines.append([*line, *(describe_accuracies(values.get(name, {})) for values in transfers.values())])
     header = [
         "method",
         f"paper, {DATASETS[column][0]}, %" if column else "paper, %",
