@@ -259,6 +259,9 @@ def test_a_single_cell_is_found_by_number_or_name_and_is_not_run_twice(tiny, tmp
     list_cells(plan, tmp_path, "fullrank sweep digits")
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert lines == [["0", "to run", "fullrank sweep digits --cell seed0"], ["1", "done", "fullrank sweep digits --cell seed1"]]
+    (tmp_path / "seed1" / "row.json").unlink()
+    list_cells(plan, tmp_path, "fullrank sweep digits")
+    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["to run", "unfinished"]
 
 
 def test_a_data_set_is_known_by_its_pixels(tmp_path):

@@ -51,8 +51,12 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
 
 
 def list_cells(plan: Plan, folder: Path, command: str) -> None:
-    """Print the cells, each with its number, state, and the command that runs it, separated by tabs."""
+    """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
+
+    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row) and to run.
+    """
     rows, cells = collect_rows(plan, folder)
     states = {row.cell: "diverged" if row.diverged else row.status for row in rows}
     for number, cell in enumerate(cells):
-        print(f"{number}\t{states.get(cell.name, 'to run')}\t{command} --cell {shlex.quote(cell.name)}")
+        missing = "unfinished" if (folder / cell.name).is_dir() else "to run"
+        print(f"{number}\t{states.get(cell.name, missing)}\t{command} --cell {shlex.quote(cell.name)}")

@@ -263,7 +263,8 @@ def describe_runs(runs: Runs) -> str:
         return "no runs yet"
     images = " or ".join(f"{count:,}" for count in sorted({row.train_images for row in rows}))
     epochs = " or ".join(f"{count:g}" for count in sorted({row.epochs for row in rows}))
-    return f"{', '.join(sorted({row.data for row in rows}))}, {images} images, {epochs} epochs"
+    plural = "" if epochs == "1" else "s"
+    return f"{', '.join(sorted({row.data for row in rows}))}, {images} images, {epochs} epoch{plural}"
 
 
 def describe_accuracies(values: Mapping[int, float], diverged: int = 0) -> str:
