@@ -5,9 +5,9 @@ from handmade import answer, as_result, row
 
 from fullrank.errors import UserError
 from fullrank.reproduce.frossl import ablations
-from fullrank.reproduce.frossl.ablations import ABLATIONS, FIGURE, accuracies, plan, read_points
+from fullrank.reproduce.frossl.ablations import ABLATIONS, FIGURE, accuracies, plan, read_points, with_balance
+from fullrank.reproduce.frossl.comparison import compared_cell, read_rows
 from fullrank.reproduce.frossl.comparison import plan as comparison_plan
-from fullrank.reproduce.frossl.comparison import read_rows
 from fullrank.reproduce.frossl.sizes import SMALL_SIZE
 
 SMALL = FIGURE.sizes["small"]
@@ -21,9 +21,10 @@ def campaign(accuracy=lambda settings: 0.4, *, diverged=lambda settings: False):
         row(name, seed, accuracy({}) + noise) for name in ("frossl", "nologs", "simclr", "corinfomax") for seed, noise in enumerate(NOISE)
     ]
     for name, values in SMALL.values.items():
-        for method in ABLATIONS[name].methods:
+        for method, balanced in ABLATIONS[name].curves:
             for value in values:
                 settings = {"ablation": name, "value": value, **({"unchanged": UNCHANGED[name]} if name in UNCHANGED else {})}
+                settings |= {"balanced": True} if balanced else {}
                 rows += [
                     row(method, seed, accuracy(settings) - noise, stage="ablation", diverged=diverged(settings), **settings)
                     for seed, noise in enumerate(NOISE)
@@ -48,6 +49,28 @@ def test_ablations_start_from_the_runs_of_the_tables():
     assert sum(view.count for view in names["frossl-20epochs-lr0.001-views8-seed0"].recipe.views) == 8
     assert names["simclr-20epochs-lr0.0005-batch32-seed0"].recipe.batch_size == 32
     assert names["frossl-20epochs-lr0.001-invariance8-seed0"].recipe.hyper["invariance"] == 8.0
+    assert names["frossl-20epochs-lr0.001-dimension64-seed0"].recipe.hyper["invariance"] == 2.0
+
+
+def test_the_balanced_weight_follows_batch_dimension_and_views():
+    cells, _ = answer(plan(SMALL, seeds=1), lambda cell: 0.5)
+    weights = {
+        (cell.settings["ablation"], cell.settings["value"]): cell.recipe.hyper["invariance"]
+        for cell in cells
+        if cell.settings.get("balanced")
+    }
+    assert weights == {
+        ("dimension", 64): 8.0,
+        ("dimension", 1024): 0.5,
+        ("batch", 32): 0.5,
+        ("batch", 64): 1.0,
+        ("batch", 256): 4.0,
+        ("views", 4): 2 / 3,
+        ("views", 8): 2 / 7,
+    }
+    for size in FIGURE.sizes.values():  # the unchanged recipes have this weight, so they are points of the balanced curve
+        recipe = compared_cell(size.comparison, "frossl", None, 0, None).recipe
+        assert with_balance(recipe).hyper["invariance"] == pytest.approx(recipe.hyper.get("invariance", 1.0))
 
 
 def test_only_names_ablations():
@@ -80,9 +103,17 @@ def test_epsilon_is_critical_if_accuracies_differ_or_runs_diverge():
     assert verdicts(one_seed)[1] is None
 
 
-def test_a_better_invariance_weight_contradicts_no_tuning():
+def test_a_better_invariance_weight_contradicts_4N_over_D():
     assert verdicts(campaign())[2] is True
     assert verdicts(campaign(lambda settings: 0.4 + 0.1 * (settings.get("ablation") == "invariance")))[2] is False
+
+
+@pytest.mark.parametrize(("loss", "expected"), [(0.0, True), (0.1, False), (0.02, None)])
+def test_weight_1_and_the_balanced_weight_are_compared_with_the_unchanged_recipe(loss, expected):
+    assert verdicts(campaign(lambda settings: 0.4 - loss * (settings.get("value") == 1.0)))[3] is expected
+    assert verdicts(campaign(lambda settings: 0.4 - loss * settings.get("balanced", False)))[4] is expected
+    unbalanced = campaign(lambda settings: 0.4 - 0.1 * (settings.get("ablation") == "views" and not settings.get("balanced", False)))
+    assert verdicts(unbalanced)[4] is True, "the runs with the unchanged weight are only shown beside"
 
 
 def test_all_panels_have_data():
@@ -91,5 +122,9 @@ def test_all_panels_have_data():
     drawing.canvas.draw()
     assert all(axis.has_data() for axis in drawing.axes)
     lines = ablations.markdown(rows).splitlines()[2:]
-    points = sum(len(read_points(read_rows(rows), name, method)) for name, ablation in ABLATIONS.items() for method in ablation.methods)
+    points = sum(
+        len(read_points(read_rows(rows), name, method, balanced=balanced))
+        for name, ablation in ABLATIONS.items()
+        for method, balanced in ablation.curves
+    )
     assert len(lines) == points + 2  # and the two lines of the logarithms

@@ -1,9 +1,13 @@
 """The ablations of FroSSL: logarithms, invariance weight, projector dimension, batch size, number of views; and CorInfoMax's ε.
 
 Each ablation changes one setting of the comparison's recipe and keeps the learning rate that was chosen for the method there, so the runs
-at the unchanged settings are those of Table 2; at size gpu only those of 100 epochs are. FroSSL's invariance weight stays the same unless
-it is the setting, because the paper uses no trade-off hyperparameter; a batch of another size changes the learning rate as `with_choices`
-says.
+at the unchanged settings are those of Table 2; at size gpu only those of 100 epochs are. A batch of another size changes the learning rate
+as `with_choices` says.
+
+The paper uses no trade-off hyperparameter, so FroSSL's invariance weight stays the same unless it is the setting. But N, D and the number
+of views V change the balance of the two terms. The invariance term sums D unit columns over V(V − 1)/2 pairs and divides by N; the variance
+term sums V views, and D enters it only in the logarithm. So each of these settings has a second curve, with the weight 4N/(D(V − 1)),
+which keeps the balance of the paper's N = 256, D = 1024, V = 2.
 
 CorInfoMax did not converge on STL-10 in the paper, which found ε critical. With the authors' public STL-10 configuration, N = D = 256, the
 covariance of a batch has a rank of at most N − 1 < D, and the running covariance forgets its start within a few steps. So its smallest
@@ -54,6 +58,13 @@ class Ablation:
     methods: tuple[str, ...] = ("frossl",)
     base: Callable[[Recipe], int | float] | None = None
     """The value that the unchanged recipe has; the runs of the comparison are then a point of the ablation. None: they are not."""
+    balanced: bool = False
+    """Whether FroSSL is also trained with the weight of `with_balance`."""
+
+    @property
+    def curves(self) -> list[tuple[str, bool]]:
+        """Return each method, and whether its weight is that of `with_balance`."""
+        return [*((method, False) for method in self.methods), *([("frossl", True)] if self.balanced else [])]
 
 
 def with_hyper(recipe: Recipe, **values: Any) -> Recipe:
@@ -69,6 +80,12 @@ def with_views(recipe: Recipe, count: int) -> Recipe:
     return replace(recipe, views=(replace(recipe.views[0], count=count),))
 
 
+def with_balance(recipe: Recipe) -> Recipe:
+    """Return FroSSL's recipe with the invariance weight 4N/(D(V − 1)); the recipes of the comparison have it."""
+    N, D, V = recipe.batch_size, recipe.projector.widths[-1], sum(view.count for view in recipe.views)
+    return with_hyper(recipe, invariance=4 * N / (D * (V - 1)))
+
+
 def with_batch_of_dimension(recipe: Recipe, epsilon: float, N: int = 256) -> Recipe:
     """Return CorInfoMax's recipe with N = D = 256 and α = 500, as in the public STL-10 configuration of FroSSL's authors, and another ε."""
     recipe = with_dimension(with_choices(recipe, batch_size=N), N)
@@ -77,11 +94,15 @@ def with_batch_of_dimension(recipe: Recipe, epsilon: float, N: int = 256) -> Rec
 
 ABLATIONS: dict[str, Ablation] = {
     "invariance": Ablation("invariance weight", lambda r, w: with_hyper(r, invariance=w), base=lambda r: r.hyper["invariance"]),
-    "dimension": Ablation("projector dimension D", with_dimension, base=lambda r: r.projector.dimensions(0)),
+    "dimension": Ablation("projector dimension D", with_dimension, base=lambda r: r.projector.dimensions(0), balanced=True),
     "batch": Ablation(
-        "batch size N", lambda r, n: with_choices(r, batch_size=n), methods=("frossl", "simclr"), base=lambda r: r.batch_size
+        "batch size N",
+        lambda r, n: with_choices(r, batch_size=n),
+        methods=("frossl", "simclr"),
+        base=lambda r: r.batch_size,
+        balanced=True,
     ),
-    "views": Ablation("number of views", with_views, base=lambda r: sum(view.count for view in r.views)),
+    "views": Ablation("number of views V", with_views, base=lambda r: sum(view.count for view in r.views), balanced=True),
     "epsilon": Ablation("CorInfoMax's ε at N = D", with_batch_of_dimension, methods=("corinfomax",)),
 }
 """Name of a setting → its ablation. The ablation of the logarithms has no values: its runs are those of Table 2."""
@@ -110,10 +131,10 @@ def plan(
     def cells(rows: Sequence[Row]) -> list[Cell]:
         found, rates = list(base(rows)), chosen_rates(rows, size.comparison.rates)
         for name in names:
-            for method in ABLATIONS[name].methods if name != LOGS else ():
+            for method, balanced in ABLATIONS[name].curves if name != LOGS else ():
                 if not size.comparison.rates or method in rates:
                     found += [
-                        ablated_cell(size, name, method, value, rates.get(method), seed, data)
+                        ablated_cell(size, name, method, value, rates.get(method), seed, data, balanced=balanced)
                         for value in size.values.get(name, ())
                         for seed in range(seeds or size.comparison.seeds)
                     ]
@@ -122,27 +143,33 @@ def plan(
     return cells
 
 
-def ablated_cell(size: AblationSize, name: str, method: str, value: int | float, rate: float | None, seed: int, data: str | None) -> Cell:
-    """Return the cell of a run with one setting changed."""
+def ablated_cell(
+    size: AblationSize, name: str, method: str, value: int | float, rate: float | None, seed: int, data: str | None, *, balanced: bool
+) -> Cell:
+    """Return the cell of a run with one setting changed, and with the weight of `with_balance` if it is `balanced`."""
     base = compared_cell(size.comparison, method, rate, seed, data)
     recipe = ABLATIONS[name].change(base.recipe, value)
     settings = {"method": method, RATE: recipe.optimizer.lr, "stage": "ablation", "ablation": name, "value": value}
+    if balanced:
+        recipe, settings["balanced"] = with_balance(recipe), True
     if (unchanged := ABLATIONS[name].base) is not None:
         settings["unchanged"] = unchanged(base.recipe)
-    return Cell(cell_name(size.comparison, method, recipe, f"{name}{value:g}", f"seed{seed}"), recipe, settings, base.evaluate)
+    changed = f"{name}{value:g}" + ("balanced" if balanced else "")
+    return Cell(cell_name(size.comparison, method, recipe, changed, f"seed{seed}"), recipe, settings, base.evaluate)
 
 
 Points = dict[float, dict[int, Row]]
 """Value of a setting → seed → row."""
 
 
-def read_points(rows: Sequence[Row], name: str, method: str) -> Points:
-    """Return the rows of one ablation of one method, done or diverged, with those of the unchanged recipe, in the order of the values."""
+def read_points(rows: Sequence[Row], name: str, method: str, *, balanced: bool = False) -> Points:
+    """Return the rows of one curve of an ablation, done or diverged, with those of the unchanged recipe, in the order of the values."""
     found: Points = {}
     unchanged = None
     for row in rows:
         settings = row.settings
-        if settings.get("ablation") == name and settings["method"] == method and row.is_final:
+        curve = (settings.get("ablation"), settings["method"], settings.get("balanced", False))
+        if curve == (name, method, balanced) and row.is_final:
             found.setdefault(float(settings["value"]), {})[row.seed] = row
             unchanged = settings.get("unchanged")
     if unchanged is not None:
@@ -169,15 +196,20 @@ def markdown(result: Rows) -> str:
     """Return one line for each setting, method and value: accuracy, effective rank, seconds and CPU seconds."""
     rows, lines = read_rows(result), []
     for name, ablation in ABLATIONS.items():
-        for method in ablation.methods:
-            points = read_points(rows, name, method)
+        for method, balanced in ablation.curves:
+            points = read_points(rows, name, method, balanced=balanced)
             for value, by_seed in points.items():
-                lines.append([ablation.label, CONTENDERS[method].label, f"{value:g}", *describe_point(by_seed)])
+                lines.append([ablation.label, label_curve(method, balanced), f"{value:g}", *describe_point(by_seed)])
     for method in ("frossl", "nologs"):
         if by_seed := runs_of(rows).get(method):
             lines.append(["logarithms", CONTENDERS[method].label, "yes" if method == "frossl" else "no", *describe_point(by_seed)])
     ranks = ("effective rank, backbone", "effective rank, projector")
     return markdown_table(["setting", "method", "value", "linear, %", *ranks, "seconds", "CPU seconds", "diverged"], lines)
+
+
+def label_curve(method: str, balanced: bool) -> str:
+    """Return the name of a curve of an ablation."""
+    return CONTENDERS[method].label + (", weight 4N/(D(V−1))" if balanced else "")
 
 
 def describe_point(by_seed: Mapping[int, Row]) -> list[str]:
@@ -199,12 +231,13 @@ def plot(result: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=11.0, height=5.6)
     *panels, last = axes.flat
     for axis, (name, ablation) in zip(panels, ABLATIONS.items(), strict=True):
-        for color, method in zip(("C1", "C0"), ablation.methods, strict=False):
-            found = accuracies(read_points(rows, name, method))
+        for method, balanced in ablation.curves:
+            color = "C2" if balanced else "C0" if method == "simclr" else "C1"
+            found = accuracies(read_points(rows, name, method, balanced=balanced))
             axis.plot(list(found), [100 * statistics.fmean(by_seed.values()) for by_seed in found.values()], color=color)
             for value, by_seed in found.items():
                 axis.plot([value] * len(by_seed), [100 * accuracy for accuracy in by_seed.values()], "o", color=color, markersize=3)
-            axis.plot([], [], "o-", color=color, label=CONTENDERS[method].label)
+            axis.plot([], [], "o-", color=color, label=label_curve(method, balanced))
         if (unchanged := unchanged_value(rows, name)) is not None:
             axis.axvline(unchanged, color="gray", linestyle=":", linewidth=0.9)
         axis.set(xscale="log", xlabel=ablation.label)
@@ -213,7 +246,7 @@ def plot(result: Rows) -> MplFigure:
             axis.minorticks_off()
         else:
             axis.text(0.5, 0.5, "no runs", transform=axis.transAxes, ha="center", va="center")
-        axis.legend()
+        axis.legend(fontsize=7)
     runs = {name: by_seed for name, by_seed in runs_of(rows).items() if name in ("frossl", "nologs")}
     for place, by_seed in enumerate(runs.values()):
         found = [100 * accuracy for row in by_seed.values() if (accuracy := probe_accuracy(row)) is not None]
@@ -231,7 +264,9 @@ def evaluate_claims(result: Rows) -> Mapping[str, ClaimResult]:
     return {
         "FroSSL does not need large batches": check_batches(rows),
         "CorInfoMax's ε is critical": check_epsilon(rows),
-        "FroSSL needs no tuning of the invariance weight: the unchanged weight is at most 2 points below any other": check_weights(rows),
+        "The invariance weight 4N/D is at most 2 points below any other": check_weights(rows),
+        "The paper's invariance weight 1 is at most 2 points below 4N/D": check_papers_weight(rows),
+        "With the weight 4N/(D(V−1)), other N, D and V cost at most 2 points": check_balance(rows),
     }
 
 
@@ -269,6 +304,36 @@ def check_epsilon(rows: Sequence[Row]) -> ClaimResult:
         "or all of its runs diverge; N = D = 256 as in the authors' STL-10 configuration, on other images",
         "; ".join(texts) or NO_PAIR,
         None if verdict is None else not verdict,
+    )
+
+
+def check_papers_weight(rows: Sequence[Row]) -> ClaimResult:
+    """Return whether the weight 1, which the paper uses at every size, loses at most `COMPETITIVE` against the unchanged weight."""
+    found, unchanged = accuracies(read_points(rows, "invariance", "frossl")), unchanged_value(rows, "invariance")
+    gap = None if unchanged in (None, 1.0) else paired_by_seed(found.get(1.0, {}), found.get(unchanged, {}))
+    return our_comparison(
+        f"95 % interval of weight 1 − weight {unchanged or 0:g} above −{100 * COMPETITIVE:.0f} points; {describe_runs(runs_of(rows))}",
+        f"{format_gap(gap)} points" if gap else NO_PAIR,
+        gap.exceeds(-COMPETITIVE) if gap else None,
+    )
+
+
+def check_balance(rows: Sequence[Row]) -> ClaimResult:
+    """Return whether FroSSL loses at most `COMPETITIVE` at each other N, D and V if its weight follows them."""
+    gaps, texts = [], []
+    for name, ablation in ABLATIONS.items():
+        unchanged, fixed = unchanged_value(rows, name), accuracies(read_points(rows, name, "frossl"))
+        found = accuracies(read_points(rows, name, "frossl", balanced=True)) if ablation.balanced and unchanged is not None else {}
+        for value, by_seed in found.items():
+            if value != unchanged and (gap := paired_by_seed(by_seed, found.get(unchanged, {}))):
+                same = paired_by_seed(fixed.get(value, {}), fixed.get(unchanged, {}))
+                beside = f" (weight not changed: {format_gap(same)})" if same else ""
+                texts.append(f"{ablation.label} = {value:g}: {format_gap(gap)}{beside}")
+                gaps.append(gap)
+    return our_comparison(
+        f"95 % intervals of the difference to the unchanged setting above −{100 * COMPETITIVE:.0f} points; {describe_runs(runs_of(rows))}",
+        "; ".join(texts) or NO_PAIR,
+        holds_for_all(gap.exceeds(-COMPETITIVE) for gap in gaps) if gaps else None,
     )
 
 
