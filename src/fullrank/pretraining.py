@@ -23,6 +23,7 @@ from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
+from fullrank.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
 from fullrank.launch.devices import launch_fabric, resolve_devices
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
@@ -46,13 +47,14 @@ from fullrank.recipes import (
     to_file,
 )
 from fullrank.recipes.from_keywords import recipe_from_keywords
-from fullrank.run import Metrics, Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
+from fullrank.run import INITIAL, Metrics, Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import as_path, recover_run, validate_output_dir
 from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
 from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
 from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
-from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
+from fullrank.training import Checkpoint, build_optimizer, fit, list_checkpoints, lr_factor
+from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
@@ -61,6 +63,7 @@ def pretrain(
     data: Any = None,
     out: str | Path | None = None,
     *,
+    init: str | Path | Run | None = None,
     epochs: int | None = None,
     resume: str | Path | None = None,
     resume_or_start: bool = False,
@@ -82,6 +85,9 @@ def pretrain(
             `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
             `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
+        init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its normalisation are those
+            of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A file of another library needs the network:
+            `backbone="resnet50"`.
         epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
         resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
             in what decides the weights; it may have another log_every, data.workers or machine.micro_batch.
@@ -121,17 +127,20 @@ def pretrain(
         raise UserError("--overwrite needs --out RUN, the run to replace; without --out a run gets a new folder (in Python: out)")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
+    start = None if init is None else read_start(init, backbone=named_backbone(changes))
     if run_to_resume is not None:
-        if changes and recipe is None:
-            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
-        given = None if recipe is None else import_code(recipe_from_keywords(recipe, RECIPES, None, changes), trust, notify=console.print)
+        if (changes or start) and recipe is None:
+            given = ", ".join([*changes, *(["init"] if start else [])])
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {given}, or start a new run")
+        given = None if recipe is None else recipe_from_keywords(recipe, RECIPES, None, changes, start=start)
+        given = None if given is None else with_initial_weights(import_code(given, trust, notify=console.print))
         recover_run(run_to_resume)
         recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
     else:
         changes |= {} if epochs is None else {"epochs": epochs}
-        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print)
+        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print, start=start)
         recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
-        recipe = import_code(recipe, trust, notify=console.print)
+        recipe = with_initial_weights(import_code(recipe, trust, notify=console.print))
         if resume_or_start and path is not None and is_run(path):
             recover_run(path)
             run_to_resume, recipe = path, resumed_recipe(path, recipe)
@@ -200,7 +209,8 @@ def train_on_rank(
     """
     # The networks come first, because the precision depends on them, and Fabric on the precision
     recipe = import_code(recipe, trust)
-    method = build_method(recipe)
+    weights, start = ({}, []) if resume and path and list_checkpoints(path / "checkpoints") else initial_weights(recipe)
+    method = build_method(recipe, weights)
     asked = recipe.machine.precision
     recipe = recipe if resume else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
@@ -215,6 +225,9 @@ def train_on_rank(
                 on_path(path)
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = newest_checkpoint(path)
+
+        for line in start:
+            console.print(line)
 
         # The objective comes before the images, because a wrong backbone or objective is then reported without reading an image
         _check_method(method, recipe, notify=console.print)
@@ -242,7 +255,10 @@ def train_on_rank(
                 on_path(path)
                 with _explain_full_disk(path):
                     write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
-                    write_json(path / "environment.json", describe_environment(recipe))
+                    write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
+        if weights and fabric.is_global_zero:
+            with _explain_full_disk(path), atomic_write(path / INITIAL, overwrite=True) as draft:
+                draft.write_bytes(to_safetensors(method.backbone.state_dict()))
 
         # Training
         with _explain_full_disk(path), _global_state(recipe, fabric.device):

@@ -34,6 +34,7 @@ SOURCE: a folder or Parquet file of images; the command chooses and shows a gene
   fullrank pretrain digits --views.1.size 6 --views.1.count 4   add smaller crops to the views
   fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
   fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
+  fullrank pretrain path/to/photos --init timm:resnet18         start with given weights: timm's, a run's, a file's
   fullrank pretrain path/to/photos --preview                    look at the views first
   fullrank pretrain digits --help                               show all flags of a recipe with their defaults
 

@@ -35,6 +35,9 @@ class Options(RunOptions):
 
     data: str | None = None
     """Short for --data.source: the source of the images."""
+    init: str | None = None
+    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The network, its channels and
+    its normalisation are those of the model, and the learning rate is a tenth."""
     split: str | None = None
     """Short for --data.train: the name of the split to train on."""
     out: Path | None = None
