@@ -24,6 +24,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, at_size, build_backbone
+from fullrank.methods.backbones import check_name
 from fullrank.outside_weights import find_naming, load_outside_weights, read_weights
 from fullrank.reading import parse_json, read_text
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
@@ -117,7 +118,7 @@ def load(
             `BackboneConfig` for another stem or arguments.
         channels: channels of the images of such a network; by default those of its first convolution.
         size: side of its images in pixels; by default that of its position embeddings, or else the size that timm gives for the network.
-        mean: mean of each channel, for pixels in [0, 1]; by default timm's.
+        mean: mean of each channel, for pixels in [0, 1]; by default timm's, or their average for other than three channels.
         std: standard deviation of each channel; by default timm's.
 
     Raises:
@@ -266,17 +267,21 @@ def load_hub(name: str) -> Model:
         return replace(load_file(file), name=model)
     try:
         config = parse_json(read_text(folder / HUB_CONFIG))
-        architecture, arguments = config.get("architecture"), config.get("model_args") or {}
-        cfg = config.get("pretrained_cfg") or {}
-        data = timm.data.resolve_data_config(pretrained_cfg=cfg)
-    except Exception as error:  # a stranger's file
+    except (OSError, ValueError) as error:
         raise UserError(f"{what} cannot be read ({_summary(error)}); give another model") from error
-    if not isinstance(architecture, str) or not isinstance(arguments, dict):
-        raise UserError(
-            f"{what} names no network of timm ('architecture'), such as transformers' models; give a model of timm, or file:PATH"
-        )
-    arguments = {key: value for key, value in arguments.items() if key not in ("num_classes", "in_chans")}
-    spec, preprocess = structure({"name": architecture, "arguments": arguments}, BackboneConfig, what), _data_preprocess(data)
+    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+        raise UserError(f"{what} names no network of timm ('architecture'); give a model of timm, or file:PATH with the weights of another")
+    arguments = config.get("model_args") or {}
+    if isinstance(arguments, dict):
+        arguments = {key: value for key, value in arguments.items() if key not in ("num_classes", "in_chans")}
+    spec = structure({"name": config["architecture"], "arguments": arguments}, BackboneConfig, what)
+    check_name(spec.name)
+    try:
+        usual = timm.get_pretrained_cfg(spec.name)
+        cfg = (usual.to_dict() if usual else {}) | (config.get("pretrained_cfg") or {})
+        preprocess = _data_preprocess(timm.data.resolve_data_config(pretrained_cfg=cfg))
+    except Exception as error:  # a stranger's file
+        raise UserError(f"{what} has no valid pretrained_cfg ({_summary(error)}); give another model") from error
     _check_preprocess(preprocess, what)
     network = _build_untrained(spec, preprocess.channels)
     weights, metadata = read_weights(file)
@@ -322,7 +327,8 @@ def _timm_preprocess(network: nn.Module) -> Preprocess:
 def _data_preprocess(data: dict[str, Any]) -> Preprocess:
     channels, size, _ = data["input_size"]
     resize = math.floor(size / data["crop_pct"]) if data["crop_mode"] == "center" else size
-    return Preprocess(channels, size, tuple(data["mean"]), tuple(data["std"]), resize=resize if resize > size else 0)
+    mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
+    return Preprocess(int(channels), int(size), mean, std, resize=resize if resize > size else 0)
 
 
 def _check_hub(name: str) -> None:
@@ -408,7 +414,10 @@ def _load_outside(
     usual = _timm_preprocess(network)
     given = {"channels": channels, "size": size, "mean": list(mean) if isinstance(mean, tuple) else mean}
     given["std"] = list(std) if isinstance(std, tuple) else std
-    usual_values = {"size": usual.size, "mean": list(usual.mean), "std": list(usual.std)}
+    usual_values: dict[str, Any] = {"size": spec.arguments.get("img_size", usual.size)}
+    for name in ("mean", "std"):  # timm's are for three channels; other networks get the average
+        values = getattr(usual, name)
+        usual_values[name] = list(values) if len(values) == channels else [sum(values) / len(values)] * channels
     preprocess = structure(usual_values | {name: value for name, value in given.items() if value is not None}, Preprocess, "network")
     _check_preprocess(preprocess, f"network of {path}")
     try:

@@ -95,7 +95,11 @@ def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
     size = "" if max(sizes) == start.size else f"; its images have {start.size} px, the views {max(sizes)} px (--views.0.size)"
     channels = f"{recipe.data.channels} channel{'s' * (recipe.data.channels > 1)}"
     adapted = "" if recipe.data.channels == start.channels else f", instead of its {start.channels}"
-    mean = f"mean {_row(recipe.data.mean)}, std {_row(recipe.data.std)}" if recipe.data.mean else "mean and std computed from the images"
+    mean = (
+        f"mean {_row(recipe.data.mean)}, std {_row(recipe.data.std)} (--data.mean, --data.std)"
+        if recipe.data.mean
+        else "mean and std computed from the images"
+    )
     yield f"the backbone starts with the weights of {start.model}: network {recipe.backbone.name}, {channels}{adapted}, {mean}{size}"
     yield (
         f"continued pretraining: learning rate {recipe.optimizer.lr:.3g}, warm-up over {recipe.schedule.warmup:.3g} epochs "
