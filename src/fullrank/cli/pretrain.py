@@ -59,6 +59,8 @@ def run(arguments: Sequence[str]) -> None:
             f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank pretrain digits {arguments[0]} …"
         )
     recipe, options = read_arguments(arguments, console)
+    if options.hours is not None and any(argument.partition("=")[0] == "--epochs" for argument in arguments):
+        raise UserError("--hours chooses the epochs, and cannot be combined with --epochs; leave one of them out")
     start_run(recipe, options, console)
 
 
@@ -74,6 +76,7 @@ def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
     run = pretrain(
         recipe,
         out=options.out,
+        hours=options.hours,
         resume_or_start=options.resume_or_start,
         overwrite=options.overwrite,
         devices=options.devices,
@@ -91,8 +94,8 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     data, epochs = None, None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
-        if options.out or options.overwrite or options.preview or options.resume_or_start:
-            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview and --resume-or-start")
+        if options.out or options.overwrite or options.preview or options.resume_or_start or options.hours:
+            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview, --resume-or-start and --hours")
         if any(argument.partition("=")[0] == "--epochs" for argument in arguments):
             epochs = recipe.epochs
     else:
