@@ -36,12 +36,12 @@ def test_a_measured_run_equals_a_run_of_the_chosen_epochs(small, tmp_path, monke
         return 4.0
 
     monkeypatch.setattr(pretraining, "measure_step", measure)
-    by_hours = pretrain(recipe, hours=3 * 2 * 4.0 * REST / 3600 + 1e-4, out=tmp_path / "hours", console=QUIET)
-    assert by_hours.recipe.epochs == 3
+    by_hours = pretrain(recipe, hours=2 * 4.0 * REST / 3600 + 1e-4, out=tmp_path / "hours", console=QUIET)
+    assert by_hours.recipe.epochs == 1 != recipe.epochs
     assert 0 < found[0] < 4.0
-    assert_same(by_hours.path, pretrain(recipe, epochs=3, out=tmp_path / "epochs", console=QUIET).path)
+    assert_same(by_hours.path, pretrain(recipe, epochs=1, out=tmp_path / "epochs", console=QUIET).path)
     again = pretrain(recipe, hours=100.0, out=tmp_path / "hours", resume_or_start=True, console=QUIET)
-    assert (again.recipe.epochs, len(found)) == (3, 1)
+    assert (again.recipe.epochs, len(found)) == (1, 1)
 
 
 def test_hours_and_epochs_exclude_each_other(run, small, tmp_path, capsys):

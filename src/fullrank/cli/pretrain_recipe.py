@@ -273,9 +273,10 @@ def resolve_recipe(
         **reading.open_options,
     )
     info = dataset_info(splits.train)
-    size: dict[str, Any] = {}  # the number of channels decides which operations the views have
+    own: dict[str, Any] = {}  # the number of channels decides which operations the views have
     if start is not None:
-        info, size = replace(info, channels=start_channels(info.channels, start, channels)), {"size": start.size}
+        info = replace(info, channels=start_channels(info.channels, start, channels))
+        own = {"size": start.size, "backbone": start.backbone.name}
     elif channels is not None:
         info = replace(info, channels=channels)
     title = (
@@ -283,7 +284,7 @@ def resolve_recipe(
         "the flags in brackets change the recipe:"
     )
     given = {name: value for name, value in arguments_of_choices(choices, Recipe()).items() if value is not None}
-    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **(size | given))
+    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **(own | given))
     recipe = recipe if start is None else with_start(recipe, start, channels=channels)
     return BaseRecipe(with_view_groups(recipe, groups), lambda final: [title, *explain_photos_recipe(final, info)])
 

@@ -112,7 +112,7 @@ def _base(
     name = source if isinstance(source, str) else source.source
     info, choices = dataset_info(images), _choices(fields, Recipe())
     if start is not None:
-        choices["size"] = choices["size"] or start.size
+        choices |= {"size": choices["size"] or start.size, "backbone": start.backbone.name}
         info = replace(info, channels=start_channels(info.channels, start, _given_channels(fields)))
     chosen = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
     return _with_groups(chosen, fields)
