@@ -69,6 +69,13 @@ LAYOUTS = {
         lambda w, n: prefixed(random_like(w), "student_backbone.") | prefixed(w, "teacher_backbone."),
         r"'teacher_backbone\.' \(the teacher, as in DINO\)",
     ),
+    "LightlyTrain": (
+        lambda w, n: {
+            "state_dict": prefixed(random_like(w), "student_embedding_model.wrapped_model._model.")
+            | prefixed(w, "teacher_embedding_model.wrapped_model._model.")
+        },
+        r"\(the teacher of LightlyTrain\)",
+    ),
     "VISSL": (
         lambda w, n: {"classy_state_dict": {"base_model": {"model": {"trunk": prefixed(w, "_feature_blocks.")}}}},
         r"under the prefix '_feature_blocks\.' \(as in VISSL\)",
@@ -96,6 +103,30 @@ def test_weights_of_another_library_give_its_features(network, tmp_path, layout,
         assert torch.equal(model.backbone(images), network(images))
     assert (model.preprocess.size, model.preprocess.mean) == (32, timm.data.IMAGENET_DEFAULT_MEAN)
     assert re.search(words, model.note), model.note
+
+
+def test_names_that_timm_converts_are_converted(tmp_path):
+    """The public weights of ConvNeXt have the names of their authors, which timm's own loader changes."""
+    config = BackboneConfig(name="convnext_atto", arguments={"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16], "conv_mlp": False})
+    network = build_backbone(config).eval()
+    authors = {"stem": "downsample_layers.0", "head.norm": "norm"} | {
+        f"stages.{i}.{ours}": theirs
+        for i in range(4)
+        for ours, theirs in (("downsample", f"downsample_layers.{i}"), ("blocks", f"stages.{i}"))
+    }
+    parts = {"conv_dw": "dwconv", "mlp.fc1": "pwconv1", "mlp.fc2": "pwconv2"}
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        theirs = name
+        for part, words in (authors | parts).items():
+            theirs = re.sub(rf"(^|(?<=\.)){re.escape(part)}(?=\.)", words, theirs)
+        weights[theirs] = tensor
+    assert len(weights.keys() - network.state_dict().keys()) > len(weights) / 2
+    torch.save({"model": weights}, tmp_path / "convnext.pth")
+    model = fullrank.load(f"file:{tmp_path / 'convnext.pth'}", backbone=config, size=32)
+    images = torch.rand(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.backbone(images), network(images))
 
 
 def test_torchvisions_own_network_has_equal_features(tmp_path):

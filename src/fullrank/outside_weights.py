@@ -36,10 +36,12 @@ ORIGINS = {
     r"base_encoder\.": "the base encoder of MoCo v3",
     r"momentum_encoder\.": "the momentum encoder of MoCo v3",
     r"momentum_backbone\.": "the momentum backbone, as in solo-learn",
+    r"teacher_embedding_model\.": "the teacher of LightlyTrain",
+    r"student_embedding_model\.": "the student of LightlyTrain",
+    r"wrapped_model\.": "as in LightlyTrain",
     r"teacher": "the teacher, as in DINO",
     r"student": "the student, as in DINO",
     r"_feature_blocks\.": "as in VISSL",
-    r"wrapped_model\.": "as in LightlyTrain",
     r"backbone\.": "as in solo-learn and lightly",
     r"module\.": "as of DataParallel",
 }
