@@ -239,7 +239,10 @@ def test_the_metadata_of_a_file_is_complete(run):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"),
+        (
+            "nowhere",
+            "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH",
+        ),
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
         ("{run}@7", "has no checkpoint of step 7; choose one of the steps 6, 11, 16, 22"),
@@ -247,7 +250,7 @@ def test_the_metadata_of_a_file_is_complete(run):
         ("{run}@", "the step is '', expected a number"),
         ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
         ("timm:mobilevit_s.none", r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s"),
-        ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"),
+        ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"),
         ("file:nowhere", "no file nowhere; expected a file of `fullrank export"),
         ("file:{file}", "no readable file of weights .*; expected a file of `fullrank export"),
         ("file:{empty}", "is no file; expected a file of `fullrank export"),

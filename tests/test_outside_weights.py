@@ -12,7 +12,7 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
-from fullrank.outside_weights import read_weights
+from fullrank.outside_weights import WRAPPERS, read_weights
 
 SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)
@@ -32,6 +32,10 @@ def prefixed(weights, prefix):
     return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
 
 
+def random_like(weights):
+    return {name: torch.rand(tensor.shape) if tensor.is_floating_point() else tensor.clone() for name, tensor in weights.items()}
+
+
 def as_lightly(network):
     """The backbone of lightly's examples: the children of a ResNet, without the classifier."""
     head = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
@@ -43,14 +47,40 @@ LAYOUTS = {
     "torchvision": (lambda w, n: w | {"fc.weight": torch.zeros(10, 16), "fc.bias": torch.zeros(10)}, "fc.weight"),
     "solo-learn": (
         lambda w, n: {"state_dict": prefixed(w, "backbone.") | {"projector.0.weight": torch.zeros(2, 2)}, "epoch": 3},
-        "prefix 'backbone.'.*projector.0.weight",
+        r"under the prefix 'backbone\.' \(as in solo-learn and lightly\).*projector.0.weight",
+    ),
+    "solo-learn, momentum": (
+        lambda w, n: {"state_dict": prefixed(random_like(w), "momentum_backbone.") | prefixed(w, "backbone.")},
+        r"under the prefix 'backbone\.' \(as in solo-learn",
     ),
     "MoCo": (
         lambda w, n: {"state_dict": prefixed(w, "module.encoder_q.") | {"module.encoder_k.conv1.weight": torch.zeros(1)}},
-        "'module.encoder_q.'",
+        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
     ),
-    "DINO": (lambda w, n: {"student": {}, "teacher": prefixed(w, "module.backbone.")}, "'module.backbone.'"),
-    "lightly": (lambda w, n: prefixed(as_lightly(n), "backbone."), "'backbone.'"),
+    "MoCo, both encoders": (
+        lambda w, n: {"state_dict": prefixed(random_like(w), "module.encoder_k.") | prefixed(w, "module.encoder_q.")},
+        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
+    ),
+    "DINO": (
+        lambda w, n: {"student": prefixed(random_like(w), "module.backbone."), "teacher": prefixed(w, "backbone.")},
+        r"in the entry 'teacher', under the prefix 'backbone\.' \(the teacher, as in DINO\)|under the prefix 'backbone\.'",
+    ),
+    "DINO by lightly": (
+        lambda w, n: prefixed(random_like(w), "student_backbone.") | prefixed(w, "teacher_backbone."),
+        r"'teacher_backbone\.' \(the teacher, as in DINO\)",
+    ),
+    "LightlyTrain": (
+        lambda w, n: {
+            "state_dict": prefixed(random_like(w), "student_embedding_model.wrapped_model._model.")
+            | prefixed(w, "teacher_embedding_model.wrapped_model._model.")
+        },
+        r"\(the teacher of LightlyTrain\)",
+    ),
+    "VISSL": (
+        lambda w, n: {"classy_state_dict": {"base_model": {"model": {"trunk": prefixed(w, "_feature_blocks.")}}}},
+        r"under the prefix '_feature_blocks\.' \(as in VISSL\)",
+    ),
+    "lightly": (lambda w, n: prefixed(as_lightly(n), "backbone."), r"'backbone\.' \(the children of a ResNet, as in lightly\)"),
     "no counters": (lambda w, n: {name: tensor for name, tensor in w.items() if "num_batches" not in name}, "counters of BatchNorm"),
 }
 
@@ -64,13 +94,39 @@ def test_weights_of_another_library_give_its_features(network, tmp_path, layout,
     if form == "pt":
         torch.save(content, path)
     else:
-        save_file(content.get("state_dict") or content.get("teacher") or content, path)
+        while isinstance(inner := next((v for k, v in content.items() if k in WRAPPERS), None), dict):  # safetensors has no entries
+            content = content.get("teacher") or inner
+        save_file(content, path)
     model = fullrank.load(f"file:{path}", backbone=CONFIG, size=32)
     images = torch.rand(3, 3, 32, 32)
     with torch.inference_mode():
         assert torch.equal(model.backbone(images), network(images))
     assert (model.preprocess.size, model.preprocess.mean) == (32, timm.data.IMAGENET_DEFAULT_MEAN)
     assert re.search(words, model.note), model.note
+
+
+def test_names_that_timm_converts_are_converted(tmp_path):
+    """The public weights of ConvNeXt have the names of their authors, which timm's own loader changes."""
+    config = BackboneConfig(name="convnext_atto", arguments={"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16], "conv_mlp": False})
+    network = build_backbone(config).eval()
+    authors = {"stem": "downsample_layers.0", "head.norm": "norm"} | {
+        f"stages.{i}.{ours}": theirs
+        for i in range(4)
+        for ours, theirs in (("downsample", f"downsample_layers.{i}"), ("blocks", f"stages.{i}"))
+    }
+    parts = {"conv_dw": "dwconv", "mlp.fc1": "pwconv1", "mlp.fc2": "pwconv2"}
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        theirs = name
+        for part, words in (authors | parts).items():
+            theirs = re.sub(rf"(^|(?<=\.)){re.escape(part)}(?=\.)", words, theirs)
+        weights[theirs] = tensor
+    assert len(weights.keys() - network.state_dict().keys()) > len(weights) / 2
+    torch.save({"model": weights}, tmp_path / "convnext.pth")
+    model = fullrank.load(f"file:{tmp_path / 'convnext.pth'}", backbone=config, size=32)
+    images = torch.rand(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.backbone(images), network(images))
 
 
 def test_torchvisions_own_network_has_equal_features(tmp_path):

@@ -10,9 +10,12 @@ from typing import Literal, NamedTuple
 
 from fullrank.errors import UserError, suggest
 
-MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"
+MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"
 """The forms of a MODEL."""
 WEIGHTS = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
+
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", re.ASCII)
+"""OWNER/NAME, or OWNER/NAME@REVISION."""
 
 SCHEMES = ("folder", "parquet", "hf")
 MEMORY = "memory"  # the source of images that were given as Python objects
@@ -36,9 +39,9 @@ def check_run(path: Path) -> None:
 class ModelName(NamedTuple):
     """The parts of a MODEL."""
 
-    kind: Literal["run", "timm", "timm-untrained", "file"]
+    kind: Literal["run", "timm", "timm-untrained", "hf-hub", "file"]
     name: str
-    """The path of the run or the file, or the name of timm's model."""
+    """The path of the run or the file, the name of timm's model, or OWNER/NAME on the Hugging Face hub."""
     step: int | None = None
     """The step in RUN@STEP."""
 
@@ -55,7 +58,9 @@ def parse_model(text: str) -> ModelName:
     scheme, _, rest = text.partition(":")
     if scheme == "file" and rest:
         check_weights_file(Path(rest))
-    if scheme in ("file", "timm", "timm-untrained") and rest:
+    if scheme == "hf-hub" and not HUB_NAME.fullmatch(rest):
+        raise UserError(f"model '{text}' names no model of the Hugging Face hub; expected hf-hub:OWNER/NAME or hf-hub:OWNER/NAME@REVISION")
+    if scheme in ("file", "timm", "timm-untrained", "hf-hub") and rest:
         return ModelName(scheme, rest)
     if Path(text).is_dir():
         return ModelName("run", text)

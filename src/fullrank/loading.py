@@ -1,10 +1,10 @@
-"""Load a MODEL (a run, a checkpoint of a run, a timm model, or a file of weights) as a frozen backbone with its preprocessing."""
+"""Load a MODEL (a run or its checkpoint, a model of timm or of the hub, a file of weights) as a frozen backbone with its preprocessing."""
 
 import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -16,17 +16,27 @@ import torch
 from huggingface_hub import model_info, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from jaxtyping import Float
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from fullrank.arguments import MODELS, parse_model
+from fullrank.arguments import MODELS, check_weights_file, parse_model
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, at_size, build_backbone
-from fullrank.outside_weights import load_outside_weights, read_weights
+from fullrank.methods.backbones import check_name
+from fullrank.outside_weights import find_naming, load_outside_weights, read_weights
+from fullrank.reading import parse_json, read_text
 from fullrank.recipes import Recipe, build_encoder, build_preprocess
-from fullrank.run import Run
+from fullrank.run import INITIAL, Run
 from fullrank.structure import structure
+
+DESCRIPTION = {"name", "arguments", "stem", "preprocess"}
+"""The metadata by which a file of `fullrank export` names its network."""
+HUB_CONFIG = "config.json"
+HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""The files of weights of a model of the hub, the preferred one first."""
+MAX_CHANNELS = 1024
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,8 @@ class Model:
     """The names of the classes of the images that a run was trained on, () if they are unknown."""
     note: str = ""
     """What is known about the weights of another library: their names in the file, and the tensors that were not used."""
+    initial: Callable[[], nn.Module] | None = None
+    """Builds the same network with the weights that a run began with; None if these were random, or if the model is no run."""
 
     @torch.inference_mode()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:
@@ -97,15 +109,16 @@ def load(
     | `RUN@STEP` | the checkpoint of step STEP |
     | `timm:NAME` | a timm model with its pretrained weights |
     | `timm-untrained:NAME` | a timm model with random weights |
+    | `hf-hub:OWNER/NAME` | a timm model of the Hugging Face hub; `@REVISION` chooses a commit |
     | `file:PATH` | a file of `fullrank export`, or the weights of another library, with `backbone` |
 
     Args:
         model: a MODEL, a `Run`, or a loaded model, which is returned unchanged.
         backbone: the network of a file of another library (torchvision, solo-learn, lightly, a plain state dict): a timm name, or a
             `BackboneConfig` for another stem or arguments.
-        channels: channels of the images of such a network; 3 by default.
-        size: side of its images in pixels; by default the size that timm gives for the network.
-        mean: mean of each channel, for pixels in [0, 1]; by default timm's.
+        channels: channels of the images of such a network; by default those of its first convolution.
+        size: side of its images in pixels; by default that of its position embeddings, or else the size that timm gives for the network.
+        mean: mean of each channel, for pixels in [0, 1]; by default timm's, or their average for other than three channels.
         std: standard deviation of each channel; by default timm's.
 
     Raises:
@@ -113,7 +126,8 @@ def load(
 
     >>> load("no/such/run")
     Traceback (most recent call last):
-    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH
+    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, \
+hf-hub:OWNER/NAME or file:PATH
     """
     network = {"backbone": backbone, "channels": channels, "size": size, "mean": mean, "std": std}
     network = {name: value for name, value in network.items() if value is not None}
@@ -129,7 +143,7 @@ def load(
         raise UserError(f"{', '.join(network)} describe the network of a file:PATH, but the model is '{text}'; leave them out")
     if kind == "run":
         return load_run(Path(name), step, name=text)
-    return load_timm(name) if kind == "timm" else load_timm_untrained(name)
+    return {"timm": load_timm, "timm-untrained": load_timm_untrained, "hf-hub": load_hub}[kind](name)
 
 
 def load_run(path: Path, step: int | None = None, *, name: str | None = None) -> Model:
@@ -157,7 +171,22 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         step=checkpoint.step,
         run=run if step is None else None,
         classes=_class_names(checkpoint.meta().get("classes")),
+        initial=partial(_initial_backbone, recipe, path / INITIAL) if recipe.init and (path / INITIAL).exists() else None,
     )
+
+
+def _initial_backbone(recipe: Recipe, file: Path) -> nn.Module:
+    """Build the backbone of a run that started with given weights, with these weights.
+
+    Raises:
+        UserError: the file is damaged, or belongs to another network.
+    """
+    backbone, weights = build_encoder(recipe).backbone, read_weights(file)[0]
+    try:
+        backbone.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UserError(f"{file} does not match the recipe of its run ({_summary(error)}); restore the file, or remove it") from error
+    return backbone
 
 
 def first_not_finite(weights: Mapping[str, Tensor]) -> str:
@@ -220,12 +249,86 @@ def load_timm_untrained(name: str) -> Model:
     return Model(f"timm-untrained:{name}", network.eval(), _timm_preprocess(network), spec, untrained=untrained)
 
 
+def load_hub(name: str) -> Model:
+    """Load a model of the Hugging Face hub whose config.json names a network of timm, as `timm.models.push_to_hf_hub` writes it.
+
+    A model.safetensors of `fullrank export` describes its own network, so that another stem is built too. No code of the model is executed.
+
+    Args:
+        name: OWNER/NAME, or OWNER/NAME@REVISION.
+
+    Raises:
+        UserError: the model is not available, or is no model of timm.
+    """
+    model, what = f"hf-hub:{name}", f"config.json of hf-hub:{name}"
+    folder = _hub_folder(name)
+    file = next(folder / file for file in HUB_WEIGHTS if (folder / file).exists())
+    if file.suffix == ".safetensors" and describes_network(file):
+        return replace(load_file(file), name=model)
+    try:
+        config = parse_json(read_text(folder / HUB_CONFIG))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{what} cannot be read ({_summary(error)}); give another model") from error
+    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+        raise UserError(f"{what} names no network of timm ('architecture'); give a model of timm, or file:PATH with the weights of another")
+    arguments = config.get("model_args") or {}
+    if isinstance(arguments, dict):
+        arguments = {key: value for key, value in arguments.items() if key not in ("num_classes", "in_chans")}
+    spec = structure({"name": config["architecture"], "arguments": arguments}, BackboneConfig, what)
+    check_name(spec.name)
+    try:
+        usual = timm.get_pretrained_cfg(spec.name)
+        cfg = (usual.to_dict() if usual else {}) | (config.get("pretrained_cfg") or {})
+        preprocess = _data_preprocess(timm.data.resolve_data_config(pretrained_cfg=cfg))
+    except Exception as error:  # a stranger's file
+        raise UserError(f"{what} has no valid pretrained_cfg ({_summary(error)}); give another model") from error
+    _check_preprocess(preprocess, what)
+    network = _build_untrained(spec, preprocess.channels)
+    weights, metadata = read_weights(file)
+    if broken := first_not_finite(weights):
+        raise UserError(f"the weights of {model} are not finite ({broken}); give another model")
+    note = load_outside_weights(network, weights, model, spec, metadata.get("entry", ""))
+    return Model(model, network.eval(), preprocess, spec, untrained=partial(_build_untrained, spec, preprocess.channels), note=note)
+
+
+def _hub_folder(name: str) -> Path:
+    """Return the folder with the config.json and the weights of a model of the hub: from the cache, or downloaded.
+
+    Raises:
+        UserError: the model does not exist, lacks one of these files, or cannot be downloaded.
+    """
+    repository, _, revision = name.partition("@")
+    wanted: dict[str, Any] = {"revision": revision or None, "allow_patterns": [HUB_CONFIG, *HUB_WEIGHTS]}
+
+    def complete(folder: Path) -> bool:
+        return (folder / HUB_CONFIG).exists() and any((folder / file).exists() for file in HUB_WEIGHTS)
+
+    with contextlib.suppress(LocalEntryNotFoundError):
+        if complete(folder := Path(snapshot_download(repository, local_files_only=True, **wanted))):
+            return folder
+    try:
+        model_info(repository, revision=revision or None, timeout=10)  # without internet, a download would be tried again and again
+        folder = Path(snapshot_download(repository, **wanted))
+    except Exception as error:  # the hub raises exceptions of many types
+        raise UserError(
+            f"hf-hub:{name} is not available ({_summary(error)}); check the name, connect to the internet once so that it is cached, "
+            "or give file:PATH"
+        ) from error
+    if not complete(folder):
+        raise UserError(f"hf-hub:{name} has no {HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}, as timm's models have; give a model of timm")
+    return folder
+
+
 def _timm_preprocess(network: nn.Module) -> Preprocess:
     """Return the preprocessing with timm's size, resize, mean and standard deviation."""
-    data = timm.data.resolve_model_data_config(network)
+    return _data_preprocess(timm.data.resolve_model_data_config(network))
+
+
+def _data_preprocess(data: dict[str, Any]) -> Preprocess:
     channels, size, _ = data["input_size"]
     resize = math.floor(size / data["crop_pct"]) if data["crop_mode"] == "center" else size
-    return Preprocess(channels, size, tuple(data["mean"]), tuple(data["std"]), resize=resize if resize > size else 0)
+    mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
+    return Preprocess(int(channels), int(size), mean, std, resize=resize if resize > size else 0)
 
 
 def _check_hub(name: str) -> None:
@@ -249,13 +352,13 @@ def load_file(path: Path, **network: Any) -> Model:
     weights, metadata = read_weights(path)
     if broken := first_not_finite(weights):
         raise UserError(f"the weights of {path} are not finite ({broken}); give another file, such as one of an earlier checkpoint")
-    if not metadata.keys() >= {"name", "arguments", "stem", "preprocess"}:
+    if not metadata.keys() >= DESCRIPTION:
         if "backbone" not in network:
             raise UserError(
                 f"{path} does not name its network; expected a file of `fullrank export`, or the name of a timm model: "
                 "--backbone.name resnet50 (backbone='resnet50' in Python)"
             )
-        return _load_outside(path, weights, **network)
+        return _load_outside(path, weights, entry=metadata.get("entry", ""), **network)
     if network:
         raise UserError(f"{path} describes its own network, so {', '.join(network)} must be left out")
     what = f"metadata of {path}"
@@ -275,12 +378,25 @@ def load_file(path: Path, **network: Any) -> Model:
     return Model(f"file:{path}", backbone.eval(), preprocess, spec, untrained=untrained, classes=classes)
 
 
+def describes_network(path: Path) -> bool:
+    """Return whether a file names its network, as the files of `fullrank export` do."""
+    try:
+        check_weights_file(path)
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).keys() >= DESCRIPTION
+    except UserError:
+        raise
+    except Exception:  # a file of torch.save, or a damaged one, which `read_weights` reports
+        return False
+
+
 def _load_outside(
     path: Path,
     weights: dict[str, Tensor],
     *,
     backbone: BackboneConfig | str,
-    channels: int = 3,
+    entry: str = "",
+    channels: int | None = None,
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -288,15 +404,20 @@ def _load_outside(
     """Build a network and load the weights of another library into it."""
     if not isinstance(backbone, BackboneConfig | str):
         raise UserError(f"backbone is {backbone!r:.60}, expected the name of a timm model or a BackboneConfig")
-    if not isinstance(channels, int) or channels < 1:
+    if channels is not None and (not isinstance(channels, int) or channels < 1):
         raise UserError(f"channels is {channels!r:.60}, expected a positive integer")
     spec = BackboneConfig(name=backbone) if isinstance(backbone, str) else backbone
+    network = _build_untrained(spec, channels or 3)
+    spec, channels = _as_in_file(network, spec, weights, channels=channels, size=size)
     network = _build_untrained(spec, channels)
-    note = load_outside_weights(network, weights, path, spec)
+    note = load_outside_weights(network, weights, path, spec, entry)
     usual = _timm_preprocess(network)
     given = {"channels": channels, "size": size, "mean": list(mean) if isinstance(mean, tuple) else mean}
     given["std"] = list(std) if isinstance(std, tuple) else std
-    usual_values = {"size": usual.size, "mean": list(usual.mean), "std": list(usual.std)}
+    usual_values: dict[str, Any] = {"size": spec.arguments.get("img_size", usual.size)}
+    for name in ("mean", "std"):  # timm's are for three channels; other networks get the average
+        values = getattr(usual, name)
+        usual_values[name] = list(values) if len(values) == channels else [sum(values) / len(values)] * channels
     preprocess = structure(usual_values | {name: value for name, value in given.items() if value is not None}, Preprocess, "network")
     _check_preprocess(preprocess, f"network of {path}")
     try:
@@ -308,6 +429,38 @@ def _load_outside(
     untrained = partial(_build_untrained, spec, channels)
     note = f"{note}; images of {preprocess.size} px, mean {preprocess.mean}, std {preprocess.std} (--size, --mean, --std)"
     return Model(f"file:{path}", network.eval(), preprocess, spec, untrained=untrained, note=note)
+
+
+def _as_in_file(
+    network: nn.Module, spec: BackboneConfig, weights: Mapping[str, Tensor], *, channels: int | None, size: int | None
+) -> tuple[BackboneConfig, int]:
+    """Return the network and its channels with what a file of weights shows, where the user gave nothing.
+
+    The first convolution shows the channels, and position embeddings show the size of the images: n patches are √n × √n.
+    """
+    wanted: Mapping[str, Tensor] = network.state_dict()
+    names = find_naming(wanted, weights)[1]
+    for name in first_convolutions(network):
+        found = weights.get(names.get(name, ""))
+        if channels is None and found is not None and found.ndim == 4 and found.shape[1] <= MAX_CHANNELS:
+            channels = found.shape[1] if wanted[name].shape[1] == 3 else None
+    found, patches = weights.get(names.get("pos_embed", "")), getattr(network, "patch_embed", None)
+    if found is not None and patches is not None and found.ndim == 3 and found.shape != wanted["pos_embed"].shape:
+        others = wanted["pos_embed"].shape[1] - patches.num_patches
+        side = math.isqrt(max(found.shape[1] - others, 0))
+        if side**2 == found.shape[1] - others and "img_size" not in spec.arguments and size is None:
+            spec = replace(spec, arguments={**spec.arguments, "img_size": side * patches.patch_size[0]})
+    return spec, channels or 3
+
+
+def first_convolutions(network: nn.Module) -> list[str]:
+    """Return the names of the weights that take the channels of the image, as timm describes the network.
+
+    >>> first_convolutions(timm.create_model("test_resnet"))
+    ['conv1.0.weight']
+    """
+    names = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv") or ()
+    return [f"{name}.weight" for name in ([names] if isinstance(names, str) else names)]
 
 
 def _check_preprocess(preprocess: Preprocess, what: str) -> None:

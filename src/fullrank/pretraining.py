@@ -23,6 +23,7 @@ from fullrank.errors import Interrupted, UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import Images, as_images
 from fullrank.images.parallel import refuse_reimported_script
+from fullrank.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
 from fullrank.launch.devices import launch_fabric, resolve_devices
 from fullrank.launch.environment import launched_world_size
 from fullrank.launch.launcher import run_processes
@@ -42,17 +43,21 @@ from fullrank.recipes import (
     dry_run,
     forecast_run,
     import_code,
+    read_recipe,
     to_dict,
     to_file,
+    with_choices,
 )
 from fullrank.recipes.from_keywords import recipe_from_keywords
-from fullrank.run import Metrics, Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
+from fullrank.run import INITIAL, Metrics, Run, create_run_directory, describe_environment, resume_command, run_lock, write_json
 from fullrank.run.directory import as_path, recover_run, validate_output_dir
 from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
 from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, repair_files, resumed_recipe, with_absolute_source
 from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
-from fullrank.training import Checkpoint, build_optimizer, fit, lr_factor
+from fullrank.time_budget import check_hours, measure_step, with_hours
+from fullrank.training import Checkpoint, build_optimizer, fit, list_checkpoints, lr_factor
+from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
 
@@ -61,7 +66,9 @@ def pretrain(
     data: Any = None,
     out: str | Path | None = None,
     *,
+    init: str | Path | Run | None = None,
     epochs: int | None = None,
+    hours: float | None = None,
     resume: str | Path | None = None,
     resume_or_start: bool = False,
     overwrite: bool = False,
@@ -82,7 +89,11 @@ def pretrain(
             `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the datasets library, see
             `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
+        init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its normalisation are those
+            of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A file of another library needs the network:
+            `backbone="resnet50"`.
         epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
+        hours: the time of training in hours, instead of `epochs`: a few steps are measured, and the epochs that fit are chosen and printed.
         resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
             in what decides the weights; it may have another log_every, data.workers or machine.micro_batch.
         resume_or_start: continue the run in `out` if there is one, which must have the same recipe; else start.
@@ -121,19 +132,29 @@ def pretrain(
         raise UserError("--overwrite needs --out RUN, the run to replace; without --out a run gets a new folder (in Python: out)")
     if resume_or_start and (path is None or overwrite):
         raise UserError("--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)")
+    if hours is not None:
+        check_hours(hours)
+        if epochs is not None or run_to_resume is not None:
+            other = "epochs" if epochs is not None else f"resume={resume}, whose epochs are set; to train it for longer, give epochs"
+            raise UserError(f"hours chooses the epochs of a new run, and cannot be combined with {other}; leave one of them out")
+    start = None if init is None else read_start(init, backbone=named_backbone(changes))
     if run_to_resume is not None:
-        if changes and recipe is None:
-            raise UserError(f"resume={resume} uses the stored recipe; leave out {', '.join(changes)}, or start a new run")
-        given = None if recipe is None else import_code(recipe_from_keywords(recipe, RECIPES, None, changes), trust, notify=console.print)
+        if (changes or start) and recipe is None:
+            given = ", ".join([*changes, *(["init"] if start else [])])
+            raise UserError(f"resume={resume} uses the stored recipe; leave out {given}, or start a new run")
+        given = None if recipe is None else recipe_from_keywords(recipe, RECIPES, None, changes, start=start)
+        given = None if given is None else with_initial_weights(import_code(given, trust, notify=console.print))
         recover_run(run_to_resume)
         recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
     else:
         changes |= {} if epochs is None else {"epochs": epochs}
-        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print)
+        recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print, start=start)
         recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
-        recipe = import_code(recipe, trust, notify=console.print)
+        recipe = with_initial_weights(import_code(recipe, trust, notify=console.print))
         if resume_or_start and path is not None and is_run(path):
             recover_run(path)
+            if hours is not None:
+                recipe, hours = with_choices(recipe, epochs=read_recipe(path / "recipe.json").epochs), None
             run_to_resume, recipe = path, resumed_recipe(path, recipe)
     recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
     check(recipe)
@@ -151,6 +172,7 @@ def pretrain(
             images=images,
             resume=run_to_resume is not None,
             overwrite=overwrite,
+            hours=hours,
             trust=trust,
             wandb=wandb,
             console=console,
@@ -165,6 +187,7 @@ def pretrain(
         out=path and str(path),
         resume=run_to_resume is not None,
         overwrite=overwrite,
+        hours=hours,
         trust=list(code_names(recipe)),
         wandb=wandb if isinstance(wandb, bool) else dict(wandb),
         quiet=console.quiet,
@@ -180,6 +203,7 @@ def train_on_rank(
     images: Images | None = None,
     resume: bool,
     overwrite: bool,
+    hours: float | None = None,
     trust: bool | Collection[str] = False,
     wandb: WandbOptions | bool,
     console: Console,
@@ -193,6 +217,7 @@ def train_on_rank(
         images: images that were given as a Python object, instead of the source of the recipe.
         resume: continue the run in `path`.
         overwrite: replace the run in `path`.
+        hours: the time of training, which decides the epochs.
         trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
         wandb: log to Weights & Biases too.
         console: where the first process prints.
@@ -200,7 +225,8 @@ def train_on_rank(
     """
     # The networks come first, because the precision depends on them, and Fabric on the precision
     recipe = import_code(recipe, trust)
-    method = build_method(recipe)
+    weights, start = ({}, []) if resume and path and list_checkpoints(path / "checkpoints") else initial_weights(recipe)
+    method = build_method(recipe, weights)
     asked = recipe.machine.precision
     recipe = recipe if resume else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
@@ -216,6 +242,9 @@ def train_on_rank(
             stack.enter_context(_lock_on_rank_zero(path))
             checkpoint = newest_checkpoint(path)
 
+        for line in start:
+            console.print(line)
+
         # The objective comes before the images, because a wrong backbone or objective is then reported without reading an image
         _check_method(method, recipe, notify=console.print)
         if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
@@ -224,6 +253,13 @@ def train_on_rank(
         held_out = evaluated[0].backbone.samples if evaluated else 0
         recipe, data = open_data(recipe, method, images=images, held_out_before=held_out, notify=console.print)
         assembly = assemble(recipe, method)
+        if hours is not None:
+            with _global_state(recipe, fabric.device):
+                seconds = measure_step(recipe, method, assembly.views, data, fabric)
+            recipe, data, line = with_hours(recipe, hours, seconds, data, method)
+            console.print(line)
+            method = build_method(recipe, weights)  # some methods wait for a share of the epochs
+            assembly = assemble(recipe, method)
         if not (resume or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
@@ -242,7 +278,10 @@ def train_on_rank(
                 on_path(path)
                 with _explain_full_disk(path):
                     write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
-                    write_json(path / "environment.json", describe_environment(recipe))
+                    write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
+        if weights and fabric.is_global_zero:
+            with _explain_full_disk(path), atomic_write(path / INITIAL, overwrite=True) as draft:
+                draft.write_bytes(to_safetensors(method.backbone.state_dict()))
 
         # Training
         with _explain_full_disk(path), _global_state(recipe, fabric.device):

@@ -45,7 +45,8 @@ def tree(path):
         ("digits --lr 3", "did you mean --optimizer.lr?"),
         ("digits --backbone=resnet50", "did you mean --backbone.name?"),
         ("digits --batch 64", "did you mean --batch_size?"),
-        ("digits --init imagenet", "a run starts from random weights"),
+        ("digits --init imagenet", "expected RUN, RUN@STEP, timm:NAME"),
+        ("digits --pretrained imagenet", "did you mean --init MODEL"),
         ("digits --backbone.name vit_tiny_patch16_224", "backbone 'vit_tiny_patch16_224' fails on views of 8 px"),
         ("digits --out=", "--out is empty, expected a value"),
         ("digits --epochs 99999999999999999999", "epochs"),
@@ -113,7 +114,10 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
     ("arguments", "message"),
     [
         ("evaluate", "missing from fullrank evaluate: MODEL; see fullrank evaluate --help"),
-        ("evaluate nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH"),
+        (
+            "evaluate nowhere",
+            "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH",
+        ),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
         ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, e.g. :360 or 360:"),
         ("evaluate {run} --accelerator tpu", "'tpu' is not available; choose from auto, cpu"),

@@ -49,6 +49,13 @@ def test_a_forecast_names_size_length_time_memory_and_disk():
         assert "measured after the first steps" in forecast_run(TINY, method, 1000, torch.device(device))[1]
 
 
+@pytest.mark.parametrize(("arguments", "words"), [({}, "(the class token)"), ({"global_pool": "avg"}, "(the average of the tokens)")])
+def test_the_pooling_of_a_vision_transformer_is_named(arguments, words):
+    tiny = {"embed_dim": 48, "depth": 1, "num_heads": 3, "patch_size": 4}
+    vit = replace(TINY, backbone=BackboneConfig(name="vit_tiny_patch16_224", arguments=tiny | arguments))
+    assert f"48 features {words}" in forecast_run(vit, build_method(vit), 1000, torch.device("cuda"))[0]
+
+
 def test_weights_are_counted_in_bytes():
     method = build_method(TINY)
     assert weight_bytes(method) == sum(tensor.numel() * tensor.element_size() for tensor in method.state_dict().values())

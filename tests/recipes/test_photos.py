@@ -35,6 +35,16 @@ def test_size_and_backbone_depend_on_the_images_and_the_machine(side, gpu, size,
     assert (found.views[0].size, found.backbone.name, found.backbone.stem) == (size, backbone, stem)
 
 
+def test_a_vision_transformer_has_the_optimizer_of_dino_and_a_longer_warmup():
+    vit = recipe(10_000, gpu=True, choices={"backbone": "vit_small_patch16_224", "epochs": 100})
+    assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay, vit.optimizer.clip_norm) == ("adamw", 5e-4, 0.04, 3.0)
+    assert (vit.views[0].size, vit.schedule.warmup) == (224, 10.0)
+    small = recipe(10_000, gpu=True, choices={"backbone": "vit_small_patch16_224", "batch_size": 64})
+    assert small.optimizer.lr == 2.5e-4
+    assert recipe(10_000, choices={"backbone": "vit_small_patch16_224", "optimizer": "sgd"}).optimizer.name == "sgd"
+    assert recipe(10_000, choices={"epochs": 100}).schedule.warmup == 5.0
+
+
 def test_the_shorter_side_determines_the_size():
     assert recipe(side=1000, height=40).views[0].size == 32
 

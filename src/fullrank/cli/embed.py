@@ -26,7 +26,7 @@ def embed(
     """Write the name, the label, the class and the embedding of every image; a missing label is null.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         out: the file to write; its suffix determines the format: .parquet, .csv, .npz (arrays embeddings, labels, names, classes) or .npy.
         split: name of the split; required if the source has several splits.
         batch_size: images per forward pass.

@@ -48,7 +48,7 @@ def evaluate(
     protocols and checkpoints stay; a score of the same images, checkpoint, probe and protocol is replaced.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
             A run with data.validation is scored on its validation images, unless --data or --test is given.

@@ -23,7 +23,7 @@ def export(
     `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a standard stem.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         out: the file; its suffix, .safetensors or .onnx, determines the format.
         overwrite: replace the file if it exists.
         network: the network of a file that another library wrote.

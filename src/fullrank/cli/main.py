@@ -29,7 +29,7 @@ Self-supervised learning of images by joint embedding, with the spectrum of the 
 {commands}
 
 SOURCE of images: digits (embedded), a path (folder or Parquet), folder:PATH, parquet:PATH, hf:NAME
-MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, file:PATH
+MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME, file:PATH
 
 Try it:                fullrank pretrain digits
 Use your photos:       fullrank pretrain path/to/folder

@@ -34,6 +34,7 @@ SOURCE: a folder or Parquet file of images; the command chooses and shows a gene
   fullrank pretrain digits --views.1.size 6 --views.1.count 4   add smaller crops to the views
   fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
   fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
+  fullrank pretrain path/to/photos --init timm:resnet18         start with given weights: timm's, a run's, a file's
   fullrank pretrain path/to/photos --preview                    look at the views first
   fullrank pretrain digits --help                               show all flags of a recipe with their defaults
 
@@ -58,6 +59,8 @@ def run(arguments: Sequence[str]) -> None:
             f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank pretrain digits {arguments[0]} …"
         )
     recipe, options = read_arguments(arguments, console)
+    if options.hours is not None and any(argument.partition("=")[0] == "--epochs" for argument in arguments):
+        raise UserError("--hours chooses the epochs, and cannot be combined with --epochs; leave one of them out")
     start_run(recipe, options, console)
 
 
@@ -73,6 +76,7 @@ def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
     run = pretrain(
         recipe,
         out=options.out,
+        hours=options.hours,
         resume_or_start=options.resume_or_start,
         overwrite=options.overwrite,
         devices=options.devices,
@@ -90,8 +94,8 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     data, epochs = None, None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
-        if options.out or options.overwrite or options.preview or options.resume_or_start:
-            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview and --resume-or-start")
+        if options.out or options.overwrite or options.preview or options.resume_or_start or options.hours:
+            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview, --resume-or-start and --hours")
         if any(argument.partition("=")[0] == "--epochs" for argument in arguments):
             epochs = recipe.epochs
     else:

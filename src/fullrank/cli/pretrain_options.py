@@ -35,8 +35,13 @@ class Options(RunOptions):
 
     data: str | None = None
     """Short for --data.source: the source of the images."""
+    init: str | None = None
+    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The network, its channels and
+    its normalisation are those of the model, and the learning rate is a tenth."""
     split: str | None = None
     """Short for --data.train: the name of the split to train on."""
+    hours: float | None = None
+    """Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are chosen and printed."""
     out: Path | None = None
     """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
     overwrite: bool = False

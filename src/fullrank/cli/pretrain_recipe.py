@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fullrank.arguments import check_source
+from fullrank.arguments import check_source, parse_model
 from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
+from fullrank.config import BackboneConfig
 from fullrank.errors import UserError, suggest
 from fullrank.recipes import (
     RECIPES,
@@ -33,6 +34,7 @@ from fullrank.recipes import (
 )
 from fullrank.recipes.catalog import explain_published
 from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
+from fullrank.recipes.start import Start, explain_start, start_channels, with_start
 from fullrank.recipes.view_groups import with_view_groups
 
 if TYPE_CHECKING:
@@ -56,13 +58,21 @@ HINTS = {
     **dict.fromkeys(("--loss", "--method"), "did you mean --objective?"),
     **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--save-dir", "--logdir"), "did you mean --out?"),
     **dict.fromkeys(
-        ("--init", "--pretrained", "--weights", "--checkpoint", "--finetune"),
-        "a run starts from random weights, drawn from --seed; --resume RUN continues a run, fullrank evaluate scores pretrained weights",
+        ("--pretrained", "--weights", "--checkpoint", "--finetune"),
+        "did you mean --init MODEL, to start with given weights? --resume RUN continues a run",
     ),
 }
 """Flags that users of other libraries type → what to say."""
 
+BACKBONE_FLAGS = ("name", "stem", "arguments")
 READ_FLAGS = ("test", "channels", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+
+
+@dataclass(frozen=True)
+class BackboneFlags:
+    """The flags --backbone.…."""
+
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
 
 
 @dataclass(frozen=True)
@@ -82,17 +92,34 @@ def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe
     train, _ = pop_flag(arguments, "--data.train")
     objective, _ = pop_flag(arguments, "--objective")
     reading = read_data_flags(arguments[1:])
+    init, _ = pop_flag(arguments, "--init")
+    start = None if init is None else read_model(init, arguments[1:])
     name = arguments[0]
     if name in RECIPES and objective and (published := published_name(RECIPES[name], objective)):
         name = published
     groups = [flag[2:].partition("=")[0] for flag in arguments[1:] if flag.startswith("--views.")]
-    base = resolve_recipe(name, data=data, train=split or train, choices=read_choices(arguments[1:]), reading=reading, groups=groups)
+    choices = read_choices(arguments[1:])
+    base = resolve_recipe(name, data=data, train=split or train, choices=choices, reading=reading, groups=groups, start=start)
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if name != arguments[0]:
         console.print(explain_published(name))
     if lines := base.explain(recipe):
         console.print("\n  ".join(lines))
+    for line in explain_start(recipe, start) if start else ():
+        console.print(line)
     return recipe, options
+
+
+def read_model(model: str, arguments: Sequence[str]) -> Start:
+    """Load the MODEL of --init; the flags name the network of a file of another library."""
+    found = flags_below("backbone", BACKBONE_FLAGS, arguments)
+    named = any(flag.partition("=")[0] == "--backbone.name" for flag in found)
+    backbone = parse(BackboneFlags, found, command="pretrain").backbone if named else None
+    parse_model(model)
+    with heavy_imports():
+        from fullrank.initial_weights import read_start
+
+    return read_start(model, backbone=backbone)
 
 
 def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
@@ -131,13 +158,22 @@ def read_data_flags(arguments: Sequence[str]) -> DataConfig:
     >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
     'photo'
     """
+    return parse(DataFlags, flags_below("data", READ_FLAGS, arguments), command="pretrain").data
+
+
+def flags_below(part: str, names: Collection[str], arguments: Sequence[str]) -> list[str]:
+    """Return the flags of some fields of a part of the recipe, with their values.
+
+    >>> flags_below("backbone", ("name", "stem"), ["--backbone.name=resnet50", "--epochs", "3", "--backbone.stem", "small"])
+    ['--backbone.name=resnet50', '--backbone.stem', 'small']
+    """
     found: list[str] = []
     for i, argument in enumerate(arguments):
         flag, equals, _ = argument.partition("=")
-        name = flag.removeprefix("--data.").replace("-", "_")
-        if flag.startswith("--data.") and name in READ_FLAGS:
+        name = flag.removeprefix(f"--{part}.").replace("-", "_")
+        if flag.startswith(f"--{part}.") and name in names:
             found += [argument] if equals or name == "follow_links" else arguments[i : i + 2]
-    return parse(DataFlags, found, command="pretrain").data
+    return found
 
 
 def whole_number(text: str) -> int | None:
@@ -189,6 +225,7 @@ def resolve_recipe(
     choices: Mapping[str, Any] = MappingProxyType({}),
     reading: DataConfig | None = None,
     groups: Sequence[str] = (),
+    start: Start | None = None,
 ) -> BaseRecipe:
     """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
 
@@ -199,16 +236,18 @@ def resolve_recipe(
         choices: what `read_choices` returns.
         reading: how the images are read.
         groups: names of fields of views, which may ask for further groups of views.
+        start: the model whose weights the backbone starts with.
 
     Raises:
         UserError: `name` is neither a recipe nor a source, or a group of views is left out.
     """
+    channels = reading.channels if reading and reading.channels != DataConfig.channels else None  # what the user gave
     if name in RECIPES:
-        return adapted(with_view_groups(RECIPES[name], groups), choices)
+        return adapted(with_view_groups(RECIPES[name], groups), choices, start, channels)
     if name == "photos" and data is not None:
         name = data
     if name.endswith(".json") and os.path.isfile(name):  # unlike `Path.is_file`, it returns False for a folder that may not be read
-        return adapted(with_view_groups(read_recipe(Path(name)), groups), choices)
+        return adapted(with_view_groups(read_recipe(Path(name)), groups), choices, start, channels)
     if os.path.isfile(Path(name) / "recipe.json"):
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
         raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
@@ -234,19 +273,27 @@ def resolve_recipe(
         **reading.open_options,
     )
     info = dataset_info(splits.train)
-    if reading.channels != DataConfig.channels:  # the number of channels decides which operations the views have
-        info = replace(info, channels=reading.channels)
+    own: dict[str, Any] = {}  # the number of channels decides which operations the views have
+    if start is not None:
+        info = replace(info, channels=start_channels(info.channels, start, channels))
+        own = {"size": start.size, "backbone": start.backbone.name}
+    elif channels is not None:
+        info = replace(info, channels=channels)
     title = (
         f"A general recipe for the {len(splits.train):,} training images ({len(splits.test):,} others are held out); "
         "the flags in brackets change the recipe:"
     )
-    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **arguments_of_choices(choices, Recipe()))
+    given = {name: value for name, value in arguments_of_choices(choices, Recipe()).items() if value is not None}
+    recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **(own | given))
+    recipe = recipe if start is None else with_start(recipe, start, channels=channels)
     return BaseRecipe(with_view_groups(recipe, groups), lambda final: [title, *explain_photos_recipe(final, info)])
 
 
-def adapted(recipe: Recipe, choices: Mapping[str, Any]) -> BaseRecipe:
-    """Return a recipe with what follows from the choices."""
+def adapted(recipe: Recipe, choices: Mapping[str, Any], start: Start | None = None, channels: int | None = None) -> BaseRecipe:
+    """Return a recipe with what follows from the choices, and from the model whose weights it starts with."""
     derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
+    if start is not None:
+        derived = with_start(derived, start, channels=channels)
     return BaseRecipe(derived, partial(explain_choices, recipe, derived))
 
 

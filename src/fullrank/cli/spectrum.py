@@ -29,7 +29,7 @@ def spectrum(
     For a single run directory, the command also shows the spectra over training.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         against: a second MODEL, measured on the same images and shown next to the first.
         split: name of the split; by default the held-out images.
         out: write eigenvalues to FILE.npz, metrics to FILE.json, or a figure to FILE.png.

@@ -30,6 +30,7 @@ class ProcessSpec:
     """The run directory; None: the next free `runs/NAME`."""
     resume: bool
     overwrite: bool
+    hours: float | None = None
     trust: list[str] = field(default_factory=list)
     """The names of the functions that the processes may import."""
     wandb: bool | dict[str, Any]
@@ -121,6 +122,7 @@ def main(folder: Path) -> int:
                 Path(spec.out) if spec.out else None,
                 resume=spec.resume,
                 overwrite=spec.overwrite,
+                hours=spec.hours,
                 trust=spec.trust,
                 wandb=spec.wandb,
                 console=console,

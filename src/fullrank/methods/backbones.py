@@ -88,6 +88,16 @@ def has_plain_stem(name: str) -> bool:
     return timm.model_entrypoint(name).__module__ == "timm.models.resnet" and cfg is not None and cfg.first_conv == "conv1"
 
 
+def is_built_for_one_size(name: str) -> bool:
+    """Return whether timm's network of this name has a fixed size of images, as vision transformers have.
+
+    >>> is_built_for_one_size("vit_tiny_patch16_224"), is_built_for_one_size("resnet50")
+    (True, False)
+    """
+    cfg = timm.get_pretrained_cfg(name)
+    return cfg is not None and cfg.fixed_input_size
+
+
 def at_size(config: BackboneConfig, sizes: Collection[int]) -> BackboneConfig:
     """Return the configuration of the network for images of these sizes.
 
@@ -97,8 +107,7 @@ def at_size(config: BackboneConfig, sizes: Collection[int]) -> BackboneConfig:
     >>> at_size(BackboneConfig(name="vit_tiny_patch16_224"), [96]).arguments
     {'img_size': 96}
     """
-    cfg = timm.get_pretrained_cfg(config.name)
-    if cfg is None or not cfg.fixed_input_size:
+    if not is_built_for_one_size(config.name):
         return config
     arguments: dict[str, Any] = {"img_size": max(sizes)}
     if len(set(sizes)) > 1 and _takes_any_size(config.name):

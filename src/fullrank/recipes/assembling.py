@@ -1,11 +1,13 @@
 """Build method, views and preprocessing from a recipe, and check the values of the recipe."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import torch
+from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
@@ -47,8 +49,13 @@ def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
     return Assembly(method=method, views=build_transform(recipe), preprocess=build_preprocess(recipe))
 
 
-def build_method(recipe: Recipe) -> Method:
+def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyType({})) -> Method:
     """Build the method on the CPU, with weights that are initialised from the recipe's seed.
+
+    Args:
+        recipe: the recipe.
+        weights: tensors of the backbone that replace the initial ones, by name (`fullrank.initial_weights`). All other weights are the same
+            as without them.
 
     Raises:
         UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
@@ -60,7 +67,7 @@ def build_method(recipe: Recipe) -> Method:
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        method = build(partial(_make_encoder, recipe), objective, views, **recipe.method)
+        method = build(partial(_make_encoder, recipe, weights), objective, views, **recipe.method)
     if not isinstance(method, Method):
         raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
     method.seed = recipe.seed
@@ -81,8 +88,10 @@ def build_encoder(recipe: Recipe) -> Encoder:
         return _make_encoder(recipe)
 
 
-def _make_encoder(recipe: Recipe) -> Encoder:
+def _make_encoder(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyType({})) -> Encoder:
     backbone = build_backbone(at_size(recipe.backbone, view_sizes(recipe)), channels=recipe.data.channels)
+    if weights:
+        backbone.load_state_dict(weights, strict=False)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
 

@@ -26,6 +26,10 @@ OPTIMIZERS = {
 """Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021), Adam as for
 W-MSE (Ermolov et al. 2021)."""
 
+VISION_TRANSFORMER = OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, clip_norm=3.0)
+"""AdamW for a vision transformer at a batch of 256, as in DINO (Caron et al. 2021, Sec. 3.2, whose weight decay grows from 0.04 to 0.4; the
+clip is from the public code)."""
+
 BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
 """Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al. 2017), the square root
 for Adam and AdamW (Malladi et al. 2022)."""

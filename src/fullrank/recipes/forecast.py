@@ -12,6 +12,9 @@ from fullrank.recipes.recipe import Recipe, view_sizes
 STATE_PER_WEIGHT = {"adam": 2, "adamw": 2, "lars": 1, "sgd": 1}
 """Optimizer → numbers that it keeps for each weight."""
 
+POOLING = {"token": "the class token", "avg": "the average of the tokens", "map": "an attention over the tokens"}
+"""timm's pooling of a vision transformer → what its features are; backbone.arguments {"global_pool": "avg"} chooses another."""
+
 MIN_IMAGES = 32  # images of a pass whose time is proportional to the number of images
 MEASURE_SECONDS = 0.3
 """The measurement of the time takes more images until a pass takes this long."""
@@ -35,8 +38,10 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
     kept = recipe.checkpoints if recipe.keep_checkpoints < 0 else min(recipe.keep_checkpoints, recipe.checkpoints)
     disk = weights * kept + weights * others * min(kept, 2)
     parameters = f"{count(method)} parameters, of which {count(method.backbone)} in the backbone {recipe.backbone.name}"
+    pooling = getattr(method.backbone, "global_pool", None)  # a module for most convolutional networks
+    features = f"{D_b:,} features" + (f" ({POOLING.get(pooling, pooling)})" if isinstance(pooling, str) and pooling else "")
     return [
-        f"networks: {parameters}; {D_b:,} features, embeddings of {D:,} dimensions",
+        f"networks: {parameters}; {features}, embeddings of {D:,} dimensions",
         f"length: {num_images:,} images, {steps_per_epoch:,} steps per epoch, epochs: {recipe.epochs:,}, {steps:,} steps in total; "
         f"{time_of(recipe, method, steps, images, device)}",
         f"memory: about {readable(memory)} for weights, gradients, optimizer and a step of {images} images (--machine.micro_batch), "

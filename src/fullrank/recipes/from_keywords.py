@@ -15,6 +15,7 @@ from fullrank.recipes.choices import OPTIMIZERS, largest_size, with_choices
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict
 from fullrank.recipes.recipe_file import read_recipe
+from fullrank.recipes.start import Start, explain_start, start_channels, with_start
 from fullrank.recipes.view_groups import with_view_groups
 
 PHOTOS = "photos"
@@ -29,6 +30,8 @@ def recipe_from_keywords(
     data: str | Images | None,
     changes: Mapping[str, Any],
     notify: Callable[[str], Any] = lambda line: None,
+    *,
+    start: Start | None = None,
 ) -> Recipe:
     """Return the recipe of a call, with fields set by keyword.
 
@@ -40,7 +43,8 @@ def recipe_from_keywords(
         data: a source of images, or opened images; only the general recipe reads them.
         changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
             dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. Names such as views.1.size add a group of views.
-        notify: is called with one line that says which recipe another objective takes.
+        notify: is called with one line that says which recipe another objective takes, and with lines about `start`.
+        start: the model whose weights the backbone starts with.
 
     Raises:
         UserError: the recipe or a field does not exist, or a value is wrong.
@@ -59,16 +63,28 @@ def recipe_from_keywords(
     if isinstance(named, Recipe) and objective is not None and published_name(named, objective):
         recipe, sentence = method_recipe(named, objective)
         notify(sentence)
-    base = _base(recipe, recipes, data, fields, with_changes(Recipe(), data_fields).data)
+    base = _base(recipe, recipes, data, fields, with_changes(Recipe(), data_fields).data, start)
     if objective is not None and objective != base.objective:
         base, sentence = method_recipe(base, objective, method_builder=builder)
         notify(sentence)
     elif builder:
         base = replace(base, method_builder=builder, method={})
-    return with_changes(base, fields)
+    if start is None:
+        return with_changes(base, fields)
+    final = with_changes(with_start(base, start, channels=_given_channels(fields)), fields)
+    for line in explain_start(final, start):
+        notify(line)
+    return final
 
 
-def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None, fields: Mapping[str, Any], spec: DataConfig) -> Recipe:
+def _base(
+    recipe: Any,
+    recipes: Mapping[str, Recipe],
+    data: str | Images | None,
+    fields: Mapping[str, Any],
+    spec: DataConfig,
+    start: Start | None = None,
+) -> Recipe:
     """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images are read."""
     expected = f"a Recipe, a name ({', '.join(recipes)}), a recipe.json or a source of images"
     if isinstance(recipe, Recipe):
@@ -77,9 +93,9 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     if not isinstance(recipe, str | Path | None):
         raise UserError(f"recipe is {recipe!r:.60} ({type(recipe).__name__}), expected {expected}")
     if isinstance(recipe, str) and recipe in recipes:
-        return _base(recipes[recipe], recipes, data, fields, spec)
+        return _base(recipes[recipe], recipes, data, fields, spec, start)
     if isinstance(recipe, str | Path) and Path(recipe).suffix == ".json" and os.path.isfile(recipe):
-        return _base(read_recipe(Path(recipe)), recipes, data, fields, spec)
+        return _base(read_recipe(Path(recipe)), recipes, data, fields, spec, start)
     source = data if recipe is None or (str(recipe) == PHOTOS and data is not None) else str(recipe)
     if isinstance(source, str) and not (":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())):
         raise UserError(f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}")
@@ -94,8 +110,18 @@ def _base(recipe: Any, recipes: Mapping[str, Recipe], data: str | Images | None,
     else:
         images = hold_out_test(source, validation=spec.validation, subset=spec.subset).train
     name = source if isinstance(source, str) else source.source
-    chosen = photos_recipe(name, dataset_info(images), gpu=torch.cuda.is_available(), **_choices(fields, Recipe()))
+    info, choices = dataset_info(images), _choices(fields, Recipe())
+    if start is not None:
+        choices |= {"size": choices["size"] or start.size, "backbone": start.backbone.name}
+        info = replace(info, channels=start_channels(info.channels, start, _given_channels(fields)))
+    chosen = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
     return _with_groups(chosen, fields)
+
+
+def _given_channels(fields: Mapping[str, Any]) -> int | None:
+    """Return the number of channels among the fields, None if they have none."""
+    value = fields["data"].channels if isinstance(fields.get("data"), DataConfig) else fields.get("data.channels")
+    return value if type(value) is int else None
 
 
 def _with_groups(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:

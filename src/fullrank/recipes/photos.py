@@ -5,8 +5,8 @@ from dataclasses import replace
 from fullrank.config import BlurConfig, JitterConfig, ProjectorConfig, ScheduleConfig, ViewConfig
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.methods.backbones import has_plain_stem
-from fullrank.recipes.choices import OPTIMIZERS, WARMUPS, backbone_config, learning_rate
+from fullrank.methods.backbones import has_plain_stem, is_built_for_one_size
+from fullrank.recipes.choices import BATCH_EXPONENTS, OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, backbone_config, learning_rate
 from fullrank.recipes.recipe import DataConfig, Recipe
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
@@ -33,8 +33,8 @@ def photos_recipe(
     | stem | small for views of at most 64 px, else standard |
     | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
-    | learning rate | `learning_rate(optimizer, batch_size)` |
-    | warm-up | a twentieth of the epochs, at least one epoch, at most a fifth of the epochs |
+    | learning rate | `learning_rate(optimizer, batch_size)`; for a vision transformer with AdamW, `VISION_TRANSFORMER` |
+    | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of the epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
 
     Args:
@@ -61,14 +61,18 @@ def photos_recipe(
     epochs = epochs or min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
     optimizer = optimizer or "adamw"
     network = backbone_config(backbone or ("resnet50" if gpu and size >= 224 else "resnet18"), size)
+    transformer = is_built_for_one_size(network.name)
+    rule = replace(OPTIMIZERS[optimizer], lr=learning_rate(optimizer, batch_size))
+    if transformer and optimizer == "adamw":
+        rule = replace(VISION_TRANSFORMER, lr=VISION_TRANSFORMER.lr * (batch_size / 256) ** BATCH_EXPONENTS["adamw"])
     return Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
         backbone=replace(network, arguments=NARROW) if not (gpu or backbone) else network,
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
-        optimizer=replace(OPTIMIZERS[optimizer], lr=learning_rate(optimizer, batch_size)),
-        schedule=ScheduleConfig(warmup=min(max(0.05 * epochs, 1.0), epochs / WARMUPS)),
+        optimizer=rule,
+        schedule=ScheduleConfig(warmup=min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)),
         epochs=epochs,
         batch_size=batch_size,
     )

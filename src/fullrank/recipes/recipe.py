@@ -175,6 +175,10 @@ class Recipe:
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
     method: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
+    init: Hidden[Text] = ""
+    """The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`."""
+    init_hash: Hidden[Text] = ""
+    """SHA-256 of these weights; the run stores it, and a run with this recipe starts only from the same weights."""
     data: DataConfig = field(default_factory=DataConfig)
     views: Annotated[tuple[ViewConfig, ...], Requirement("with at least one view", bool)] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
@@ -232,13 +236,14 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs"),
+    *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in
-another place, on other devices, or with other logs. (The images themselves are compared by their own fingerprint.)"""
+another place, on other devices, or with other logs. (The images are compared by their own fingerprint, and the weights of `init` by
+`init_hash`.)"""
 
 
 def decides_weights(name: str) -> bool:

@@ -14,7 +14,7 @@ from fullrank.signatures import declared_builder, declared_objective, objective_
 from fullrank.structure import field_types, structure
 from fullrank.terminal import stderr
 
-FORMAT = 1
+FORMAT = 2
 """The version of recipe.json. It rises with each field that is added, removed or given another meaning."""
 
 
@@ -24,7 +24,7 @@ def to_file(recipe: Recipe) -> dict[str, Any]:
     A reader that does not know a field of a later format may ignore it if it has its default.
 
     >>> to_file(Recipe(epochs=3))["format"], "epochs" in to_file(Recipe(epochs=3))["defaults"], "seed" in to_file(Recipe())["defaults"]
-    (1, False, True)
+    (2, False, True)
     """
     return {"format": FORMAT, **to_dict(recipe), "defaults": defaults(recipe)}
 

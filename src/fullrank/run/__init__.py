@@ -4,9 +4,11 @@ from fullrank.run.directory import Run, create_run_directory, resume_command, ru
 from fullrank.run.environment import describe_environment
 from fullrank.run.files import read_json, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.replacement import INITIAL
 from fullrank.run.spectrum_history import SpectrumHistory
 
 __all__ = [
+    "INITIAL",
     "Metrics",
     "MetricsWriter",
     "Run",

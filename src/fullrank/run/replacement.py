@@ -15,10 +15,12 @@ from fullrank.errors import UserError
 from fullrank.training import list_checkpoints
 from fullrank.training.checkpoints import recover_checkpoints
 
+INITIAL = "initial.safetensors"
+"""The weights that the backbone of a run began with, if they were given (`init`)."""
 RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl"),
-    *("evaluation.json", "report.html", "row.json"),
+    *("evaluation.json", "report.html", "row.json", INITIAL),
 )
 RECIPE = "recipe.json"
 ASIDE, DISCARDED = ".replaced", ".discarded"

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from fullrank.errors import UserError
+from fullrank.initial_weights import named_backbone, read_start
 from fullrank.recipes import RECIPES, Recipe, import_code
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run.directory import as_path
@@ -61,7 +62,9 @@ def sweep(
 
     def build(values: dict[str, Setting]) -> Recipe:
         fields = changes | {name: originals[name][value] for name, value in values.items()}
-        built = recipe_from_keywords(recipe, RECIPES, data, fields)
+        init = fields.pop("init", None)
+        start = None if init is None else read_start(init, backbone=named_backbone(fields))
+        built = recipe_from_keywords(recipe, RECIPES, data, fields, start=start)
         built = built if data is None else replace(built, data=replace(built.data, source=data))
         return with_marks(import_code(built, trust, notify=console.print))
 

@@ -1,0 +1,111 @@
+"""What a recipe takes over from the MODEL whose weights it starts with, and the rules of continued pretraining."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fullrank.config import BackboneConfig
+from fullrank.recipes.recipe import Recipe
+
+RATE = 0.1
+"""Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the weights hold."""
+WARMUPS = 40
+"""With `init`, a run is at least this many times as long as its warm-up. Our choice: the peak is lower, so that it is reached sooner."""
+CONVERTED = (1, 3)
+"""Numbers of channels between which images are converted; images of any other number stay as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A MODEL whose weights a run starts with."""
+
+    model: str
+    """The MODEL, with an absolute path and with the step of a run."""
+    hash: str
+    """SHA-256 of the weights of its backbone."""
+    backbone: BackboneConfig
+    """Its network, without a size of the images."""
+    channels: int
+    size: int
+    """Side of its images in pixels."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    note: str = ""
+    """What is known about weights of another library."""
+
+
+def start_channels(channels: int, start: Start, given: int | None = None) -> int:
+    """Return the number of channels of the images of a run.
+
+    Args:
+        channels: channels of the images, or those of the recipe.
+        start: the model; its channels are taken if the images can be converted to them, between gray and RGB.
+        given: the number that the user gave.
+    """
+    if given is not None:
+        return given
+    return start.channels if channels in CONVERTED and start.channels in CONVERTED else channels
+
+
+def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> Recipe:
+    """Return the recipe that starts with the weights of a MODEL.
+
+    | field | value |
+    |---|---|
+    | backbone | that of the model |
+    | channels | those of the model, if the images are gray or RGB; else those of the images |
+    | mean, std | those of the model; their means if a model for RGB gets gray images; computed from the images for other channels |
+    | learning rate | a tenth |
+    | warm-up | at most a fortieth of the epochs |
+
+    A recipe that has an `init` already keeps its learning rate and its warm-up.
+
+    Args:
+        recipe: the recipe, with the choices of the user but for single flags.
+        start: the model.
+        channels: the number of channels that the user gave.
+
+    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), channels=3, size=224, mean=(), std=())
+    >>> continued = with_start(Recipe(epochs=100), start)
+    >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
+    ('resnet50', 0.03, 2.5)
+    """
+    data = replace(recipe.data, channels=start_channels(recipe.data.channels, start, channels))
+    mean, std = normalization_for(start, data.channels)
+    if not recipe.init:
+        warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS)
+        lr = float(f"{recipe.optimizer.lr * RATE:.6g}")  # 0.03, not 0.030000000000000002
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=lr), schedule=replace(recipe.schedule, warmup=warmup))
+    return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=replace(data, mean=mean, std=std))
+
+
+def normalization_for(start: Start, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
+    if channels == start.channels:
+        return start.mean, start.std
+    if channels == 1 and start.mean:
+        return (sum(start.mean) / start.channels,), (sum(start.std) / start.channels,)
+    return (), ()
+
+
+def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
+    """Yield lines about the final recipe of a run that starts with the weights of a MODEL."""
+    if start.note:
+        yield start.note
+    sizes = [view.size for view in recipe.views]
+    size = "" if max(sizes) == start.size else f"; its images have {start.size} px, the views {max(sizes)} px (--views.0.size)"
+    channels = f"{recipe.data.channels} channel{'s' * (recipe.data.channels > 1)}"
+    adapted = "" if recipe.data.channels == start.channels else f", instead of its {start.channels}"
+    mean = (
+        f"mean {_row(recipe.data.mean)}, std {_row(recipe.data.std)} (--data.mean, --data.std)"
+        if recipe.data.mean
+        else "mean and std computed from the images"
+    )
+    yield f"the backbone starts with the weights of {start.model}: network {recipe.backbone.name}, {channels}{adapted}, {mean}{size}"
+    yield (
+        f"continued pretraining: learning rate {recipe.optimizer.lr:.3g}, warm-up over {recipe.schedule.warmup:.3g} epochs "
+        "(--optimizer.lr, --schedule.warmup; --optimizer.layer_decay 0.75 changes early layers less)"
+    )
+
+
+def _row(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:.3g}" for value in values)
