@@ -62,7 +62,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         return next(iter(splits.values()))
     if isinstance(data, MemoryImages):
         pixels = data.pixels.permute(0, 2, 3, 1).cpu().numpy()
-        return ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
+        images = ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
+        images.groups = data.groups.cpu().numpy()
+        return images
     if isinstance(data, Tensor | np.ndarray):
         return ArrayImages(_to_pixels(data))
     hub = sys.modules.get("datasets")  # if nobody has imported `datasets`, `data` is none of its data sets
