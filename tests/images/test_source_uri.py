@@ -95,6 +95,6 @@ def test_a_single_file_must_be_parquet(write, parquet):
     assert (
         message(image)
         == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-        "or a table of paths (.csv, .tsv)"
+        "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
     )
     assert "is a file" in message(f"folder:{parquet()}")

@@ -14,6 +14,9 @@ from fullrank.images.folder import EXTENSIONS, folder_splits, walk
 from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out, reduce_training
 
+FILES: dict[str, Literal["csv", "tar", "packed"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".safetensors": "packed"}
+"""Suffix of a source that is one file → its kind."""
+
 
 def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
     """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits.
@@ -23,6 +26,8 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
     | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets` library wrote |
     | `PATH.csv`, `PATH.tsv` | a table of paths, relative to the folder of the table; Parquet files may have a column of paths too |
+    | `PATH.tar`, a folder of `.tar` files | WebDataset shards: images, each with a label in the member of its key that ends in `.cls` |
+    | `PATH.safetensors` | the images that `fullrank pack` wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
@@ -78,6 +83,17 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
     if found.kind == "images":
         labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
         return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
+    if found.kind in ("tar", "packed"):
+        if (labels := options.get("labels", "auto")) == "folders":
+            raise UserError(f"data.labels is folders, but {source} has no folders; expected auto or none")
+        use_labels, max_pixels = labels != "none", options.get("max_pixels", MAX_PIXELS)
+        if found.kind == "packed":
+            from fullrank.images.packing import open_packed
+
+            return open_packed(source, found.root / found.files[0], max_pixels=max_pixels, use_labels=use_labels)
+        from fullrank.images.shards import open_shards
+
+        return open_shards(source, found.root, found.files, max_pixels=max_pixels, use_labels=use_labels)
     from fullrank.images.table import open_tables
 
     return open_tables(source, found.kind, found.root, found.files, options)
@@ -85,11 +101,13 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
 
 @dataclass(frozen=True)
 class Found:
-    """The files of a source: images, Parquet files, Arrow files of `save_to_disk`, or a CSV file, relative to a root folder."""
+    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar files, a CSV file or a packed
+    file.
+    """
 
     root: Path
     files: list[str]
-    kind: Literal["images", "parquet", "arrow", "csv"]
+    kind: Literal["images", "parquet", "arrow", "csv", "tar", "packed"]
     notes: tuple[str, ...] = ()
 
 
@@ -99,27 +117,29 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
             return Found(root.parent, [root.name], "parquet")
-        if root.suffix.lower() in (".csv", ".tsv") and not scheme:
-            return Found(root.parent, [root.name], "csv")
+        if (kind := FILES.get(root.suffix.lower())) and not scheme:
+            return Found(root.parent, [root.name], kind)
         raise UserError(
             f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-            "or a table of paths (.csv, .tsv)"
+            "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
         )
     if not root.is_dir():
         raise UserError(f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files")
-    found = walk(root, EXTENSIONS | {".parquet", ".arrow"}, follow_links=follow_links)
+    found = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     notes = (
         (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",)
         if found.links_out
         else ()
     )
-    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "images": []}
+    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "tar": [], "images": []}
     for file in found.files:
         suffix = Path(file).suffix.lower()
-        by_kind[suffix[1:] if suffix in (".arrow", ".parquet") else "images"].append(file)
-    arrow, tables, images = by_kind.values()
+        by_kind[suffix[1:] if suffix in (".arrow", ".parquet", ".tar") else "images"].append(file)
+    arrow, tables, tar, images = by_kind.values()
     if arrow and not tables and not images and scheme == "":
         return Found(root, arrow, "arrow", notes)
+    if tar and not tables and not images and not arrow and scheme == "":
+        return Found(root, tar, "tar", notes)
     if scheme == "parquet" or (tables and not images and scheme != "folder"):
         kind, expected = "parquet", "Parquet files (.parquet)"
     else:

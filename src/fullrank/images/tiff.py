@@ -25,8 +25,8 @@ def has_tifffile() -> bool:
 def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     """Return all bands of the first page of a TIFF file, (H, W, C), with 8 or 16 bits as in the file.
 
-    Nothing is decompressed before the header is compared with `max_pixels`, and no tile expands to more than its pixels need. Only the given
-    bytes are read, and metadata that name other files (OME) are ignored.
+    Nothing is decompressed before the header is compared with `max_pixels`, and no tile expands to more than its pixels need. Only the
+    given bytes are read, and metadata that name other files (OME) are ignored.
 
     Raises:
         ImageDecodeError: the file is damaged, or has too many pixels, another type or compression, or tiles that expand too much.
@@ -46,7 +46,7 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
         elif page.compression not in UNCOMPRESSED:
             raise ImageDecodeError(
                 name,
-                f"the bands are compressed as {page.compression!s}, expected none or deflate; write the file again, or store .npy (H, W, C)",
+                f"the bands are compressed as {page.compression!s}, expected none or deflate; write it again, or store .npy (H, W, C)",
             )
         elif page.nbytes > len(data):
             raise ImageDecodeError(name, f"the file is truncated: it has {len(data)} bytes, but its pixels need {page.nbytes}")
