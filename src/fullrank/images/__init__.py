@@ -1,4 +1,4 @@
-"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits, in memory, on disk or as a stream."""
+"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits: in memory, on disk, streamed."""
 
 from fullrank.config import OpenOptions
 from fullrank.images.bit_depth import BitDepth, find_bit_depth

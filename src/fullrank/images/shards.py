@@ -112,7 +112,7 @@ def _index(source: str, files: list[str], max_pixels: int) -> tuple[TarImages, l
                     elif os.path.splitext(base)[1].lower() in EXTENSIONS:
                         rows.append((shard, member.offset_data, member.size, os.fsencode(member.name)))
                         keys.append(key)
-                    tar.members = []  # tarfile keeps every header, which fills the memory for millions of images
+                    tar.members = []  # pyright: ignore[reportAttributeAccessIssue]  # tarfile keeps all
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
             reason = getattr(error, "strerror", None) or f"{error}"
             remedy = "give complete, uncompressed tar files (unpack .tar.gz first)"

@@ -101,8 +101,8 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
 
 @dataclass(frozen=True)
 class Found:
-    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar files, a CSV file or a packed
-    file.
+    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar files, a CSV file, or
+    a packed file.
     """
 
     root: Path
