@@ -134,7 +134,12 @@ def test_labels_are_given_beside_any_images(labels, write):
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [([0, 1], "4 images and 2 labels"), ([0, 1, "a", 1], "the label 'a'"), ([0.5, 1, 1, 1], "the label 0.5"), ([0, 1, -2, 1], "the label -2")],
+    [
+        ([0, 1], "4 images and 2 labels"),
+        ([0, 1, "a", 1], "the label 'a'"),
+        ([0.5, 1, 1, 1], "the label 0.5"),
+        ([0, 1, -2, 1], "the label -2"),
+    ],
 )
 def test_labels_that_fit_no_images_are_refused(labels, message):
     with pytest.raises(UserError, match=message):

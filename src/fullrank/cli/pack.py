@@ -34,7 +34,7 @@ def pack(
     """Write all images of a source at one size into one file, which is a source again and needs no decoding.
 
     Args:
-        source: source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME.
+        source: source of the images: digits, a path (folder, Parquet, CSV, tar), folder:PATH, parquet:PATH or hf:NAME.
         out: the file to write, .safetensors.
         size: side in pixels: the shorter side is resized to it, and the centre is cropped.
         channels: channels of the packed images; 0: those of the images.

@@ -15,8 +15,8 @@ from fullrank.errors import UserError, pick, printable
 from fullrank.images.columns import Column, DatasetRows, Rows, read_columns
 from fullrank.images.csv_table import read_csv
 from fullrank.images.decode import open_cell
-from fullrank.images.decode_errors import convert_errors
-from fullrank.images.files import check_regular
+from fullrank.images.decode_errors import ImageDecodeError, convert_errors
+from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
@@ -68,7 +68,14 @@ class TableImages(Images):
             cell = self.rows.cell(index, self.image)
             cell = {"path": cell} if self.has_paths else cell
         root = self.roots[0] if self.roots else None
-        return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
+        try:
+            return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
+        except ImageDecodeError as error:
+            if self.has_paths and root and isinstance(error.__cause__, FileNotFoundError):
+                raise ImageDecodeError(error.name, f"{error.reason} (paths are relative to the folder of the table, {root})") from error
+            if self.has_paths and isinstance(error.__cause__, OutsideError):
+                raise ImageDecodeError(error.name, f"{error.reason}; put the table into a folder that contains the images") from error
+            raise
 
 
 _Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # labels, classes, notes
