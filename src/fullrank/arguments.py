@@ -180,7 +180,7 @@ def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:
     >>> check_suffix("features.NPZ", (".parquet", ".npz"))
     '.npz'
     """
-    expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}".removeprefix(" or ")
     if not isinstance(out, str | Path):
         raise UserError(f"out is {out!r:.60}, expected a path that ends in {expected}")
     suffix = Path(out).suffix

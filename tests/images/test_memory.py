@@ -114,3 +114,41 @@ def test_items_that_are_no_images_are_counted():
             images.open(k)
     with pytest.raises(UserError, match="0, 1"):
         load_images(images, channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))
+
+
+@pytest.mark.parametrize(
+    "labels", [["b", "a", None, "b"], (1, 0, -1, 1), [1, 0, None, 1], np.array([1, 0, -1, 1]), torch.tensor([1, 0, -1, 1])]
+)
+def test_labels_are_given_beside_any_images(labels, write):
+    folder = write("0.png", "1.png", "2.png", "3.png")
+    paths = [folder / f"{k}.png" for k in range(4)]
+    for data in (torch.zeros(4, 3, 8, 6), np.zeros((4, 3, 8, 6), np.uint8), paths, folder, as_images(paths)):
+        images = as_images((data, labels))
+        assert images.labels.tolist() == [1, 0, -1, 1]
+        assert images.classes == (("a", "b") if isinstance(labels[0], str) else ())
+        assert images.open(0) is not None
+    original = as_images(paths)
+    as_images((original, labels))
+    assert original.labels.tolist() == [-1] * 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1], "4 images and 2 labels"),
+        ([0, 1, "a", 1], "the label 'a'"),
+        ([0.5, 1, 1, 1], "the label 0.5"),
+        ([0, 1, -2, 1], "the label -2"),
+    ],
+)
+def test_labels_that_fit_no_images_are_refused(labels, message):
+    with pytest.raises(UserError, match=message):
+        as_images((torch.zeros(4, 3, 8, 6), labels)).open(0)
+
+
+def test_two_paths_and_two_images_are_no_images_with_labels(write):
+    folder = write("0.png", "1.png")
+    assert len(as_images((folder / "0.png", folder / "1.png"))) == 2
+    assert len(as_images((str(folder / "0.png"), str(folder / "1.png")))) == 2
+    picture = np.zeros((8, 6, 3), np.uint8)
+    assert as_images((picture, picture)).open(1).shape == (8, 6, 3)

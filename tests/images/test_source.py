@@ -1,7 +1,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fullrank.images import open_images
+from fullrank.images import as_images, load_images, open_images
 
 
 def test_a_subset_of_a_subset_has_the_names_of_the_whole():
@@ -21,3 +21,15 @@ def test_digits_are_those_of_scikit_learn_in_eight_bits():
     assert images.open(5).dtype == np.uint8
     assert np.abs(images.open(5)[..., 0] / 255 - digits.images[5] / 16).max() <= 0.5 / 255
     assert images.name(5) == "digits[5]"
+
+
+def test_images_have_no_groups_unless_they_are_given_and_a_subset_keeps_them():
+    images = open_images("digits")["all"]
+    assert np.array_equal(images.groups, np.full(1797, -1))
+    images.groups = np.arange(1797) // 10
+    chosen = images.subset([25, 3, 999])
+    assert chosen.groups.tolist() == [2, 0, 99]
+    assert chosen.subset([2]).groups.tolist() == [99]
+    in_memory = load_images(chosen, channels=1)
+    assert in_memory.to("cpu").groups.tolist() == [2, 0, 99]
+    assert as_images(in_memory).groups.tolist() == [2, 0, 99]

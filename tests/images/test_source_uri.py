@@ -94,6 +94,7 @@ def test_a_single_file_must_be_parquet(write, parquet):
     image = write("a.png") / "a.png"
     assert (
         message(image)
-        == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
+        == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
+        "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
     )
     assert "is a file" in message(f"folder:{parquet()}")

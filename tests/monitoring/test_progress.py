@@ -43,7 +43,9 @@ def test_the_memory_of_the_process_is_reported(monkeypatch):
 def test_a_gpu_that_waits_for_data_is_reported(monkeypatch, wait_seconds, data_bound):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
     text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=wait_seconds, device=torch.device("cuda"))
-    assert ("the GPU waits for data (give more --data.workers, or --data.storage memory)" in text) is data_bound
+    assert (
+        "the GPU waits for data (give more --data.workers, --data.storage memory, or decode the images once by fullrank pack)" in text
+    ) is data_bound
     assert "memory 1.5 GiB" in text
 
 

@@ -82,7 +82,9 @@ def evaluate(
 
     loaded = load_model(model, network)
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
-    usual = replace(read, labels=None, image_column=None, label_column=None)  # these flags describe the images of the run or of --data
+    usual = replace(
+        read, labels=None, image_column=None, label_column=None, group_column=None, split_column=None
+    )  # these flags describe the images of the run or of --data
     sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
     if len(sets) > 1:

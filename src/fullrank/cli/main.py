@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "score the frozen backbone by linear probes and kNN, compared with raw pixels and the untrained network",
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",
+    "pack": "write all images of a source at one size into one file, which a run reads without decoding",
     "export": "write the backbone as safetensors for timm, or as ONNX",
     "report": "write one self-contained HTML page for one or several runs",
     "check": "test whether an objective meets the requirements; yours is package.module:function",
@@ -28,7 +29,7 @@ Self-supervised learning of images by joint embedding, with the spectrum of the 
 
 {commands}
 
-SOURCE of images: digits (embedded), a path (folder or Parquet), folder:PATH, parquet:PATH, hf:NAME
+SOURCE of images: digits (embedded), a path (folder, Parquet, CSV of paths, tar shards, packed file), folder:PATH, parquet:PATH, hf:NAME
 MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME, file:PATH
 
 Try it:                fullrank pretrain digits

@@ -65,7 +65,18 @@ HINTS = {
 """Flags that users of other libraries type → what to say."""
 
 BACKBONE_FLAGS = ("name", "stem", "arguments")
-READ_FLAGS = ("test", "channels", "labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+READ_FLAGS = (
+    "test",
+    "channels",
+    "labels",
+    "image_column",
+    "label_column",
+    "group_column",
+    "split_column",
+    "follow_links",
+    "max_pixels",
+    "max_expansion",
+)
 
 
 @dataclass(frozen=True)

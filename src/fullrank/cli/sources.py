@@ -18,7 +18,7 @@ class ReadOptions:
     """Flags that several commands share: how images are read, and where the backbone runs."""
 
     data: str | None = None
-    """Source of the images: digits, a path, folder:PATH, parquet:PATH or hf:NAME; by default the source of the run."""
+    """Source of the images: digits, a path (folder, Parquet, CSV), folder:PATH, parquet:PATH or hf:NAME; by default that of the run."""
     accelerator: str = "auto"
     """auto, cpu, cuda or mps; auto uses a GPU if there is a GPU."""
     workers: int = 0
@@ -31,6 +31,10 @@ class ReadOptions:
     """The image column of a table."""
     label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
     """The label column of a table."""
+    group_column: Annotated[str | None, tyro.conf.arg(name="data.group_column")] = None
+    """The column of a table whose equal values belong together, such as patients."""
+    split_column: Annotated[str | None, tyro.conf.arg(name="data.split_column")] = None
+    """The column of a table that names the split of each image."""
     follow_links: Annotated[bool, tyro.conf.arg(name="data.follow_links")] = False
     """Follow symbolic links that lead out of a folder of images."""
     max_pixels: Annotated[int | None, tyro.conf.arg(name="data.max_pixels")] = None
@@ -52,7 +56,7 @@ class ReadOptions:
 
     def images(self, model: "Model") -> str | DataConfig | None:
         """Return the source, with how to read it if a flag says so; None: that of the run."""
-        names = ("labels", "image_column", "label_column", "follow_links", "max_pixels", "max_expansion")
+        names = ("labels", "image_column", "label_column", "group_column", "split_column", "follow_links", "max_pixels", "max_expansion")
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
         if not given or (self.data is None and model.recipe is None):
             return self.data

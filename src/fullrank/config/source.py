@@ -13,6 +13,8 @@ class OpenOptions(TypedDict, total=False):
 
     image: str | None
     label: str | None
+    group: str | None
+    column_of_splits: str | None
     labels: Labels
     follow_links: bool
     max_pixels: int

@@ -1,4 +1,4 @@
-"""Images from folders, Parquet files, the Hugging Face hub and scikit-learn's digits, in memory, on disk or as a stream."""
+"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits: in memory, on disk, streamed."""
 
 from fullrank.config import OpenOptions
 from fullrank.images.bit_depth import BitDepth, find_bit_depth
@@ -8,6 +8,7 @@ from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
+from fullrank.images.packing import pack
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.source import Images
 from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
@@ -43,5 +44,6 @@ __all__ = [
     "load_images",
     "open_images",
     "open_stream",
+    "pack",
     "train_and_test",
 ]

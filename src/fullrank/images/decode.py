@@ -9,10 +9,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin
+from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
+from fullrank.images import tiff
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.source import Pixels, RawImage
@@ -32,8 +33,15 @@ def open_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> RawIm
             raise ImageDecodeError(name, "the file is empty")
         if data.startswith(b"\x93NUMPY"):
             return _open_array(data, name, max_pixels)
-        with _pillow_allows(max_pixels):
-            image = Image.open(io.BytesIO(data), formats=_formats())  # from memory, because Pillow would not close the file of a path
+        try:
+            with _pillow_allows(max_pixels):
+                image = Image.open(io.BytesIO(data), formats=_formats())  # from memory, because Pillow would not close the file of a path
+        except UnidentifiedImageError:
+            if data.startswith(tiff.MAGIC) and tiff.has_tifffile():
+                return tiff.read_bands(data, name, max_pixels)
+            raise
+        if unnamed_bands(image) > len(image.getbands()) and tiff.has_tifffile():
+            return tiff.read_bands(data, name, max_pixels)
         _check_pixels(name, *image.size, max_pixels)
         return image
 
@@ -164,7 +172,7 @@ def unnamed_bands(image: Image.Image) -> int:
 def _check_bands(image: Image.Image, channels: int, name: str) -> None:
     bands, readable = unnamed_bands(image), len(image.getbands())
     if readable < bands:
-        message = f"the file has {bands} bands, of which Pillow reads {readable}; store the bands as .npy (H, W, {bands})"
+        message = f"the file has {bands} bands, of which Pillow reads {readable}; install tifffile, or store .npy (H, W, {bands})"
         raise ImageDecodeError(name, message)
     if bands and bands != channels:
         flag = f"set channels to {bands} (--data.channels {bands})"

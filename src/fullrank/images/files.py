@@ -10,6 +10,10 @@ from fullrank.reading import special_kind
 BYTES_PER_PIXEL = 16
 
 
+class OutsideError(ValueError):
+    """A name leads out of the folders that may contain the files of a data set."""
+
+
 def read_regular_file(path: str | Path, *, max_bytes: int, below: Sequence[str] | None = None) -> bytes:
     """Return the content of a regular file. A FIFO, a socket or a device is never opened: it could block, or have no end.
 
@@ -23,7 +27,7 @@ def read_regular_file(path: str | Path, *, max_bytes: int, below: Sequence[str] 
         ValueError: the file is not regular, too long, or outside `below`.
     """
     if below is not None and not is_below(path, below):
-        raise ValueError("the file is outside the folder of the data set, and is not read")
+        raise OutsideError("the file is outside the folder of the data set, and is not read")
     check_regular(os.stat(path))
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with open(descriptor, "rb") as file:

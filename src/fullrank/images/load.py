@@ -35,18 +35,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class MemoryImages:
-    """All readable images of a source, decoded; a label of -1 means no label."""
+    """All readable images of a source, decoded; a label of -1 means no label, and a group of -1 no group."""
 
     pixels: UInt8[Tensor, "n C H W"]
     labels: Int64[Tensor, " n"]
     names: tuple[str, ...]
     classes: tuple[str, ...]
+    groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
+
+    def __post_init__(self) -> None:
+        if self.groups is None:
+            object.__setattr__(self, "groups", torch.full((len(self.pixels),), -1, dtype=torch.int64))
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def to(self, device: torch.device | str) -> "MemoryImages":
-        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device), groups=self.groups.to(device))
 
 
 def iterate_batches(
@@ -115,7 +120,8 @@ def load_images(
     if pixels is None:
         raise UserError(f"none of the {len(images)} images of {images.source} can be read")
     names = tuple(images.name(i) for i in indices)
-    return MemoryImages(pixels[: len(indices)], torch.from_numpy(images.labels[indices]), names, images.classes)
+    labels, groups = torch.from_numpy(images.labels[indices]), torch.from_numpy(images.groups[indices])
+    return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups)
 
 
 def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> UInt8[Tensor, "C H W"]:

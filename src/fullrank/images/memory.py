@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullrank.arguments import MEMORY
 from fullrank.config import MAX_PIXELS, OpenOptions
-from fullrank.errors import UserError
+from fullrank.errors import UserError, printable
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
@@ -41,6 +41,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     | tensor or array (n, C, H, W) | uint8, or floats in [0, 1], which become round(255·x); an array may be uint16 |
     | data set of torch, list of images | items are images or (image, label): a Pillow image, an array (H, W, C) or a tensor (C, H, W) |
     | `datasets.Dataset` | its image column and its label column |
+    | tuple (images, labels) | any of these with one integer or one class name for each image; -1 or None means no label |
 
     Args:
         data: The images.
@@ -62,7 +63,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         return next(iter(splits.values()))
     if isinstance(data, MemoryImages):
         pixels = data.pixels.permute(0, 2, 3, 1).cpu().numpy()
-        return ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
+        images = ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
+        images.groups = data.groups.cpu().numpy()
+        return images
     if isinstance(data, Tensor | np.ndarray):
         return ArrayImages(_to_pixels(data))
     hub = sys.modules.get("datasets")  # if nobody has imported `datasets`, `data` is none of its data sets
@@ -73,6 +76,8 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         return table_splits(MEMORY, {"all": data}, roots=None, **options)["all"]
     if hub and isinstance(data, hub.DatasetDict):
         raise UserError(f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']")
+    if isinstance(data, tuple) and len(data) == 2 and _are_labels(data[1]) and not isinstance(data[0], str | Image.Image):
+        return _with_labels(as_images(data[0], max_pixels=max_pixels), data[1])
     if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):
         for path in data:
             if not isinstance(path, str | Path):
@@ -81,6 +86,41 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict | bytes):
         return DatasetImages(data)
     raise UserError(f"data is {_describe(data)}; {EXPECTED}")
+
+
+def _are_labels(values: Any) -> bool:
+    """Return whether the second of two objects is a list of labels, not an image."""
+    if isinstance(values, Tensor | np.ndarray):
+        return values.ndim == 1
+    return isinstance(values, list | tuple) and all(value is None or isinstance(value, str | int | float | np.number) for value in values)
+
+
+def _with_labels(images: Images, values: Any) -> Images:
+    """Return images with the given labels: class numbers, or the names of classes, which are sorted.
+
+    Raises:
+        UserError: there is not one label for each image, or a label is neither a class number nor a name.
+    """
+    labels = values.tolist() if isinstance(values, Tensor | np.ndarray) else list(values)
+    if len(labels) != len(images):
+        raise UserError(f"data has {len(images)} images and {len(labels)} labels, expected one label for each image (-1 or None: no label)")
+    given = [label for label in labels if label is not None]
+    images = images.subset(range(len(images)))  # the labels of the caller's object do not change
+    if given and all(isinstance(label, str) for label in given):
+        classes = sorted(set(given))
+        number = {name: k for k, name in enumerate(classes)}
+        images.labels, images.classes = (
+            np.array([number.get(label, -1) for label in labels], dtype=np.int64),
+            tuple(map(printable, classes)),
+        )
+    elif all(isinstance(label, int | np.integer) and -1 <= label < MAX_CLASSES for label in given):
+        images.labels = np.array([-1 if label is None else label for label in labels], dtype=np.int64)
+        images.classes = images.classes if images.labels.max() < len(images.classes) else ()
+    else:
+        wrong = next(label for label in given if not isinstance(label, int | np.integer) or not -1 <= label < MAX_CLASSES)
+        raise UserError(f"data has the label {wrong!r:.60}, expected class numbers from 0 to {MAX_CLASSES - 1}, -1 for none, or only names")
+    images.notes = ()
+    return images
 
 
 def _describe(data: Any) -> str:

@@ -20,6 +20,7 @@ class Images(ABC):
     Attributes:
         source: The source URI with the split: `"photos[train]"`.
         labels: `(n,)` int64; -1 means no label.
+        groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no group.
         classes: The names of the labels; `()` if the names are unknown.
         notes: What was decided when the source was opened, for the user.
     """
@@ -28,6 +29,16 @@ class Images(ABC):
     labels: np.ndarray
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    _groups: np.ndarray | None = None
+
+    @property
+    def groups(self) -> np.ndarray:
+        """The group of each image, `(n,)` int64; -1 means no group, as for all images of a source without groups."""
+        return np.full(len(self), -1, dtype=np.int64) if self._groups is None else self._groups
+
+    @groups.setter
+    def groups(self, groups: np.ndarray) -> None:
+        self._groups = groups
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,7 +69,7 @@ class Subset(Images):
     def __init__(self, images: Images, indices: np.ndarray):
         self.images, self.indices = images, indices
         self.source, self.classes, self.notes = images.source, images.classes, images.notes
-        self.labels = images.labels[indices]
+        self.labels, self.groups = images.labels[indices], images.groups[indices]
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
+import numpy as np
+
 from fullrank.arguments import MEMORY, existing_path, parse_uri
 from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
 from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, TEST, TRAIN, hold_out, reduce_training
+
+FILES: dict[str, Literal["csv", "tar", "packed"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".safetensors": "packed"}
+"""Suffix of a source that is one file → its kind."""
 
 
 def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
@@ -20,6 +25,9 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     |---|---|
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
     | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets` library wrote |
+    | `PATH.csv`, `PATH.tsv` | a table of paths, relative to the folder of the table; Parquet files may have a column of paths too |
+    | `PATH.tar`, a folder of `.tar` files | WebDataset shards: images, each with a label in the member of its key that ends in `.cls` |
+    | `PATH.safetensors` | the images that `fullrank pack` wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
@@ -30,6 +38,8 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
 
             - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
             - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+            - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
+            - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.
             - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders, "none" no labels.
             - `follow_links`: follow symbolic links that lead out of a folder of images; False by default.
             - `max_pixels`: refuse an image with more pixels.
@@ -73,6 +83,17 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
     if found.kind == "images":
         labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
         return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
+    if found.kind in ("tar", "packed"):
+        if (labels := options.get("labels", "auto")) == "folders":
+            raise UserError(f"data.labels is folders, but {source} has no folders; expected auto or none")
+        use_labels, max_pixels = labels != "none", options.get("max_pixels", MAX_PIXELS)
+        if found.kind == "packed":
+            from fullrank.images.packing import open_packed
+
+            return open_packed(source, found.root / found.files[0], max_pixels=max_pixels, use_labels=use_labels)
+        from fullrank.images.shards import open_shards
+
+        return open_shards(source, found.root, found.files, max_pixels=max_pixels, use_labels=use_labels)
     from fullrank.images.table import open_tables
 
     return open_tables(source, found.kind, found.root, found.files, options)
@@ -80,11 +101,13 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
 
 @dataclass(frozen=True)
 class Found:
-    """The files of a source: images, Parquet files, or Arrow files of `save_to_disk`, relative to a root folder."""
+    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar files, a CSV file, or
+    a packed file.
+    """
 
     root: Path
     files: list[str]
-    kind: Literal["images", "parquet", "arrow"]
+    kind: Literal["images", "parquet", "arrow", "csv", "tar", "packed"]
     notes: tuple[str, ...] = ()
 
 
@@ -94,24 +117,29 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     if root.is_file():
         if root.suffix.lower() == ".parquet" and scheme != "folder":
             return Found(root.parent, [root.name], "parquet")
+        if (kind := FILES.get(root.suffix.lower())) and not scheme:
+            return Found(root.parent, [root.name], kind)
         raise UserError(
-            f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file or a folder of .parquet files"
+            f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
+            "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
         )
     if not root.is_dir():
         raise UserError(f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files")
-    found = walk(root, EXTENSIONS | {".parquet", ".arrow"}, follow_links=follow_links)
+    found = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     notes = (
         (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",)
         if found.links_out
         else ()
     )
-    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "images": []}
+    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "tar": [], "images": []}
     for file in found.files:
         suffix = Path(file).suffix.lower()
-        by_kind[suffix[1:] if suffix in (".arrow", ".parquet") else "images"].append(file)
-    arrow, tables, images = by_kind.values()
+        by_kind[suffix[1:] if suffix in (".arrow", ".parquet", ".tar") else "images"].append(file)
+    arrow, tables, tar, images = by_kind.values()
     if arrow and not tables and not images and scheme == "":
         return Found(root, arrow, "arrow", notes)
+    if tar and not tables and not images and not arrow and scheme == "":
+        return Found(root, tar, "tar", notes)
     if scheme == "parquet" or (tables and not images and scheme != "folder"):
         kind, expected = "parquet", "Parquet files (.parquet)"
     else:
@@ -178,6 +206,8 @@ def train_and_test(
     test_images = pick(test, splits, f"split of {source}")
     tested = "" if validation else f", test with {test_images.source} ({len(test_images)} images)"
     statement = f"train with {train_images.source} ({len(train_images)} images){tested}"
+    if shared := len(np.setdiff1d(np.intersect1d(train_images.groups, test_images.groups), -1)):
+        statement += f"; warning: {shared} groups have images in both"
     return _reduce(train_images, test_images, statement, validation=validation, subset=subset)
 
 
@@ -185,9 +215,10 @@ def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, sub
     """Hold out a fifth of the images of a source without a test split; for the other arguments see `train_and_test`."""
     rest, held_out = hold_out(images, seed=seed)
     how = "stratified by label" if images.classes or images.labels.max() >= 0 else "drawn at random"
-    statement = (
-        f"{images.source} has no test split: 20 % of its images are held out, {how}, seed {seed} (train {len(rest)}, test {len(held_out)})"
-    )
+    how += ", groups kept whole" if images.groups.max() >= 0 else ""
+    share = f"{100 * len(held_out) / len(images):.0f} %" if images.groups.max() >= 0 else "20 %"
+    sizes = f"train {len(rest)}, test {len(held_out)}"
+    statement = f"{images.source} has no test split: {share} of its images are held out, {how}, seed {seed} ({sizes})"
     return _reduce(rest, held_out, statement, validation=validation, subset=subset)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +39,11 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     """Return (training images, held-out images); a fifth is held out.
 
     The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and the unlabelled
-    images, therefore contributes a fifth of its images, up to rounding.
+    images, therefore contributes a fifth of its images, up to rounding. A group of images (`Images.groups`) is held out as a whole or not
+    at all; it counts with its most frequent label.
+
+    Raises:
+        UserError: there are fewer than 5 images, or all images belong to one group.
     """
     n = len(images)
     if n < 5:
@@ -46,10 +51,53 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
             f"{images.source} has {n} images, expected at least 5 to hold out a fifth; give more images, "
             "or name a test split: --data.test of fullrank pretrain, --test of fullrank evaluate"
         )
-    order = np.lexsort((np.random.default_rng(seed).permutation(n), images.labels))
-    is_held_out = np.zeros(n, dtype=bool)
-    is_held_out[order[2::5]] = True
+    units = group_images(images)
+    held = np.zeros(len(units.labels), dtype=bool)
+    position, due = 0, 0  # every fifth position is due; a unit is held out when more than half of its images are
+    for k in np.lexsort((np.random.default_rng(seed).permutation(len(held)), units.labels)).tolist():
+        size = int(units.sizes[k])
+        due += (position + size + 2) // 5 - (position + 2) // 5
+        position += size
+        if 2 * due > size:
+            held[k] = True
+            due -= size
+    if not held.any():  # a few large groups
+        held[units.sizes.argmin()] = True
+    if held.all():
+        raise UserError(f"all {n} images of {images.source} are one group, expected at least two to hold one out; name a test split")
+    is_held_out = held[units.unit]
     return images.subset(np.flatnonzero(~is_held_out)), images.subset(np.flatnonzero(is_held_out))
+
+
+class Units(NamedTuple):
+    """The units of a source: images that stay together, those of one group or one image without a group."""
+
+    unit: np.ndarray
+    """(n,) the unit of each image; units are numbered in the order of their first images."""
+    sizes: np.ndarray
+    """(m,) number of images of each unit."""
+    labels: np.ndarray
+    """(m,) the most frequent label of each unit."""
+
+
+def group_images(images: Images) -> Units:
+    """Return the units of a source.
+
+    >>> from fullrank.images import open_images
+    >>> images = open_images("digits")["all"].subset([0, 1, 11, 3])
+    >>> images.groups = np.array([-1, 5, 5, -1])
+    >>> group_images(images).unit.tolist(), group_images(images).labels.tolist()
+    ([0, 1, 1, 2], [0, 1, 3])
+    """
+    n, groups, labels = len(images), images.groups, images.labels
+    if n == 0 or groups.max() < 0:
+        return Units(np.arange(n), np.ones(n, dtype=np.int64), labels)
+    _, first, unit = np.unique(np.where(groups < 0, -1 - np.arange(n), groups), return_index=True, return_inverse=True)
+    unit = np.argsort(np.argsort(first))[unit]
+    (units, values), counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)
+    best = np.lexsort((-counts, units))  # of each unit, the most frequent label comes first
+    starts = np.unique(units[best], return_index=True)[1]
+    return Units(unit, np.bincount(unit), values[best][starts])
 
 
 def stratified_order(labels: np.ndarray) -> np.ndarray:
@@ -88,7 +136,7 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
     """Hold out training images for validation, and take a subset of the others.
 
     The subset consists of the first images of `stratified_order`, the validation images of the last. Both are the same for every seed, and
-    as long as they do not meet, neither depends on the size of the other.
+    as long as they do not meet, neither depends on the size of the other. Groups (`Images.groups`) are held out as a whole.
 
     Args:
         images: the training images.
@@ -110,7 +158,15 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
             f"data.validation is {validation:g}, which is {held_out} of the {n:,} training images of {images.source}; "
             f"give a share that leaves some for both, such as {max(0.1, 1 / n):.2g}, or 0"
         )
-    order, rest, held = stratified_order(images.labels), n - held_out, None
+    units, rest, held = group_images(images), n - held_out, None
+    order_of_units = stratified_order(units.labels)
+    order = np.argsort(np.argsort(order_of_units)[units.unit], kind="stable")
+    if held_out and len(order_of_units) < n:  # the limit moves to the nearest end of a unit
+        ends = np.cumsum(units.sizes[order_of_units])[:-1]
+        if not len(ends):
+            raise UserError(f"all {n:,} training images of {images.source} are one group, of which none can be held out for validation")
+        rest = int(ends[np.abs(ends - rest).argmin()])
+        held_out = n - rest
     if subset > rest:
         remain = f"has {rest:,} training images" + (f" beside the {held_out:,} for validation" if held_out else "")
         raise UserError(f"data.subset is {subset:,}, but {images.source} {remain}; give at most {rest}, or 0 for all")

@@ -130,6 +130,10 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
         raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
     columns = read_columns(rows.features.arrow_schema)
     column, labels = choose_columns(columns, name, options)
+    if isinstance(rows.features[column], datasets.Value) and rows.features[column].dtype in ("string", "large_string"):
+        raise UserError(f"column '{column}' of {name} has paths, which cannot be streamed; use --data.storage disk for random access")
+    if options.get("column_of_splits") is not None:
+        raise UserError(f"data.split_column is {options.get('column_of_splits')}, but a stream has the splits of its files; leave it out")
     classes = tuple(map(printable, columns[labels].names)) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])])
     if not isinstance(rows.features[column], datasets.Value):

@@ -1,4 +1,4 @@
-"""Images in tables: Parquet files, data sets of `save_to_disk`, and those of the Hugging Face hub, which the `datasets` library reads."""
+"""Images in tables: files of paths (CSV, Parquet), Parquet files of images, data sets of `save_to_disk` and of the Hugging Face hub."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,24 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.columns import Column, DatasetRows, Rows, read_columns
+from fullrank.images.csv_table import read_csv
 from fullrank.images.decode import open_cell
-from fullrank.images.decode_errors import convert_errors
-from fullrank.images.files import check_regular
+from fullrank.images.decode_errors import ImageDecodeError, convert_errors
+from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
 LABELS = ("label", "labels", "fine_label")
+PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file")
+"""Names of columns of paths."""
+SPLIT = "split"
+MAX_SPLITS = 100
 MIN_ROWS = 20  # with fewer rows, the number of different labels says nothing
 
 
 class TableImages(Images):
-    """The rows of a table with an image column and an optional label column.
+    """The rows of a table with a column of images or of paths, and an optional label column.
 
     Args:
         source: The source URI.
@@ -52,38 +57,51 @@ class TableImages(Images):
         self.split, self.image, self.roots, self.max_pixels = split, image, roots, max_pixels
         self.rows = rows.select([image])
         self.labels, self.classes, self.notes = label
+        self.has_paths = _is_text(self.rows.columns[image].type)
 
     def name(self, index: int) -> str:
-        return f"{self.split}[{index}]"
+        """Return the path in a table of paths, or `"train[17]"`."""
+        return (self.has_paths and self.rows.cell(index, self.image)) or f"{self.split}[{index}]"
 
     def open(self, index: int) -> RawImage:
         with convert_errors(self.name(index)):
             cell = self.rows.cell(index, self.image)
+            cell = {"path": cell} if self.has_paths else cell
         root = self.roots[0] if self.roots else None
-        return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
+        try:
+            return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
+        except ImageDecodeError as error:
+            if self.has_paths and root and isinstance(error.__cause__, FileNotFoundError):
+                raise ImageDecodeError(error.name, f"{error.reason} (paths are relative to the folder of the table, {root})") from error
+            if self.has_paths and isinstance(error.__cause__, OutsideError):
+                raise ImageDecodeError(error.name, f"{error.reason}; put the table into a folder that contains the images") from error
+            raise
 
 
 _Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # labels, classes, notes
 
 
 def image_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str:
-    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or of bytes.
+    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or of bytes; or else a
+    column of texts with one of the names `PATHS`, which has the paths of files.
 
     Raises:
         UserError: the column does not exist or has no images, or there are several image columns.
     """
     if requested is not None:
         column = pick(requested, columns, f"column of {source}")
-        if _is_image(column) or _is_bytes(column.type):
+        if _is_image(column) or _is_bytes(column.type) or _is_text(column.type):
             return requested
-        raise UserError(f"column '{requested}' of {source} contains {column}, expected image files (bytes, or `bytes` and `path`)")
+        raise UserError(f"column '{requested}' of {source} contains {column}, expected image files (bytes, or `bytes` and `path`) or paths")
     found = [name for name, column in columns.items() if _is_image(column)]
     found = found or [name for name, column in columns.items() if _is_bytes(column.type)]
+    found = found or [given for name in PATHS for given in columns if given.lower() == name and _is_text(columns[given].type)][:1]
     if len(found) == 1:
         return found[0]
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
     raise UserError(
-        f"{source} has {count}; its columns are {', '.join(columns)}; name the column with --data.image_column (image= in Python)"
+        f"{source} has {count}; its columns are {', '.join(columns)}; name the column of images or paths with --data.image_column "
+        "(image= in Python)"
     )
 
 
@@ -182,18 +200,80 @@ def table_splits(
         UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
     """
     splits: dict[str, Images] = {}
+    groups: dict[str, pa.ChunkedArray] = {}
     for split, table in tables.items():
         rows = table if isinstance(table, Rows) else DatasetRows(table)
         image, label = choose_columns(rows.columns, source, options)
+        group, column_of_splits = further_columns(rows.columns, source, image, options)
         try:
             labels = read_labels(rows, label, requested=options.get("label") is not None)
             max_pixels = options.get("max_pixels", MAX_PIXELS)
-            splits[split] = TableImages(source, split, rows, image, labels, roots=roots, max_pixels=max_pixels)
+            images = TableImages(source, split, rows, image, labels, roots=roots, max_pixels=max_pixels)
+            parts = {} if column_of_splits is None else read_splits(rows, column_of_splits, source)
+            if not parts:
+                splits[split] = images
+            for name, indices in parts.items():
+                splits[name] = images.subset(indices)
+                splits[name].source = f"{source}[{name}]"
+            if group is not None:
+                values = rows.column(group)
+                groups |= {name: values.take(pa.array(indices)) for name, indices in parts.items()} if parts else {split: values}
         except UserError:
             raise
         except Exception as error:  # the rows of a stranger's table need not have the types that its metadata declare
             raise UserError(f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file") from error
+    for split, numbers in number_groups(groups).items():
+        splits[split].groups = numbers
     return splits
+
+
+def further_columns(columns: Mapping[str, Column], source: str, image: str, options: OpenOptions) -> tuple[str | None, str | None]:
+    """Return the group column and the column of splits; None: no such column. A table of paths has its splits in the column `split`.
+
+    Raises:
+        UserError: a column that was asked for does not exist or has the wrong type.
+    """
+    found: list[str | None] = []
+    for option, flag in (("group", "group_column"), ("column_of_splits", "split_column")):
+        name = options.get(option)
+        if name is not None and not _is_label(pick(name, columns, f"column of {source}")):
+            raise UserError(f"column '{name}' of {source} contains {columns[name]}, expected integers or strings (--data.{flag})")
+        found.append(name)
+    group, split = found
+    if split is None and SPLIT in columns and _is_text(columns[SPLIT].type) and _is_text(columns[image].type):
+        split = SPLIT
+    return group, split
+
+
+def read_splits(rows: Rows, column: str, source: str) -> dict[str, np.ndarray]:
+    """Return the indices of the rows of each split, by the names in a column; rows without a name are the split `"other"`.
+
+    Raises:
+        UserError: the column has too many different values for splits.
+    """
+    names = rows.column(column).cast(pa.string()).fill_null(OTHER).combine_chunks().dictionary_encode()
+    if len(names.dictionary) > MAX_SPLITS:
+        raise UserError(
+            f"column '{column}' of {source} has {len(names.dictionary)} different values, expected at most {MAX_SPLITS} splits, such as "
+            "train and test; name another column with --data.split_column"
+        )
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    return {printable(name): np.flatnonzero(codes == k) for k, name in sorted(enumerate(names.dictionary.to_pylist()), key=lambda p: p[1])}
+
+
+def number_groups(values: Mapping[str, pa.ChunkedArray]) -> dict[str, np.ndarray]:
+    """Return the group of each row of each split: equal values have one number, in all splits; null is -1.
+
+    >>> number_groups({"train": pa.chunked_array([["ann", None, "bob"]]), "test": pa.chunked_array([["bob"]])})
+    {'train': array([ 0, -1,  1]), 'test': array([1])}
+    """
+    if not values:
+        return {}
+    columns = [column.cast(pa.string()) for column in values.values()]
+    codes = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string()).combine_chunks().dictionary_encode()
+    ranks = np.argsort(np.argsort(np.array(codes.dictionary.to_pylist() or [""])))
+    numbers = np.append(ranks, -1)[codes.indices.fill_null(-1).to_numpy(zero_copy_only=False)].astype(np.int64)
+    return dict(zip(values, np.split(numbers, np.cumsum([len(column) for column in columns])[:-1]), strict=True))
 
 
 def choose_columns(columns: Mapping[str, Column], source: str, options: OpenOptions) -> tuple[str, str | None]:
@@ -209,17 +289,41 @@ def choose_columns(columns: Mapping[str, Column], source: str, options: OpenOpti
     return image_column(columns, source, options.get("image")), label
 
 
-def open_tables(source: str, kind: Literal["parquet", "arrow"], root: Path, files: list[str], options: OpenOptions) -> dict[str, Images]:
-    """Return the images of each split of Parquet files, or of what `save_to_disk` wrote."""
+def open_tables(
+    source: str, kind: Literal["parquet", "arrow", "csv"], root: Path, files: list[str], options: OpenOptions
+) -> dict[str, Images]:
+    """Return the images of each split of Parquet files, or of what `save_to_disk` wrote, or of a CSV file of paths."""
     tables = {}
-    for split, members in (parquet_files(root, files) if kind == "parquet" else saved_files(root, files)).items():
+    if kind == "csv":
+        return _open_csv(source, root, files[0], options)
+    found = parquet_files(root, files) if kind == "parquet" else saved_files(root, files)
+    if options.get("column_of_splits") is not None:  # the column names the splits, not the files
+        found = {ALL: [file for members in found.values() for file in members]}
+    for split, members in found.items():
         if kind == "parquet":
-            image, label = choose_columns(parquet_columns(members[0]), source, options)
-            columns = [image] if label is None else [image, label]
-            tables[split] = read_parquet(members, columns, max_expansion=options.get("max_expansion", MAX_EXPANSION))
+            columns = parquet_columns(members[0])
+            image, label = choose_columns(columns, source, options)
+            used = [image, label, *further_columns(columns, source, image, options)]
+            needed = list(dict.fromkeys(name for name in used if name is not None))
+            tables[split] = read_parquet(members, needed, max_expansion=options.get("max_expansion", MAX_EXPANSION))
         else:
             tables[split] = read_saved(members)
     return table_splits(source, tables, roots=[os.path.realpath(root)], **options)
+
+
+def _open_csv(source: str, root: Path, file: str, options: OpenOptions) -> dict[str, Images]:
+    named = [options.get(name) for name in ("image", "group", "column_of_splits")]
+    columns = read_csv(root / file).columns
+    for name in filter(None, named):
+        pick(name, columns, f"column of {source}")
+    image = image_column(columns, source, options.get("image")) if options.get("image") is None else None
+    rows = read_csv(root / file, texts=[name for name in (*named, image) if name is not None])
+    splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], **options)
+    if options.get("label") is None and options.get("labels", "auto") == "auto" and label_column(columns, source) is None:
+        note = f"no labels, because no column of the table is called {' or '.join(LABELS)} (--data.label_column NAME; its columns are "
+        for images in splits.values():
+            images.notes = (*images.notes, f"{note}{', '.join(columns)})")
+    return splits
 
 
 def saved_files(root: Path, files: list[str]) -> dict[str, list[str]]:

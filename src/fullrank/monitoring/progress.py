@@ -101,7 +101,11 @@ def forecast(*, steps_left: int, seconds: float, steps: int, wait_seconds: float
     share = wait_seconds / seconds
     expected = f"{hours:.1f} hours" if hours >= 1 else f"{hours * 60:.0f} minutes" if hours >= 1 / 30 else f"{hours * 3600:.0f} seconds"
     data_bound = share > DATA_BOUND and device.type == "cuda"
-    advice = ": the GPU waits for data (give more --data.workers, or --data.storage memory)" if data_bound else ""
+    advice = (
+        ": the GPU waits for data (give more --data.workers, --data.storage memory, or decode the images once by fullrank pack)"
+        if data_bound
+        else ""
+    )
     return f"about {expected} left · memory {memory_in_use(device)} · loading batches takes {share:.0%} of the time{advice}"
 
 

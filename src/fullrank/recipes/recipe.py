@@ -37,7 +37,7 @@ class DataConfig:
     """The images and how they are stored."""
 
     source: PathText = "digits"
-    """Source of the images: digits, a path (folder or Parquet), folder:PATH, parquet:PATH or hf:NAME."""
+    """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or hf:NAME."""
     train: Text | None = None
     """Name of the training split. None: 'train', or a random 80 % if the source has no named splits."""
     test: Text | None = None
@@ -52,6 +52,10 @@ class DataConfig:
     """The image column of a table. None: the only column of images, or the only column of bytes."""
     label_column: Text | None = None
     """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    group_column: Text | None = None
+    """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split a group."""
+    split_column: Text | None = None
+    """The column of a table that names the split of each image. None: the column 'split' of a table of paths, if there is one."""
     follow_links: bool = False
     """Follow symbolic links that lead out of a folder of images."""
     max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
@@ -85,7 +89,7 @@ class DataConfig:
     @property
     def open_options(self) -> OpenOptions:
         """How `open_images` opens the source."""
-        return {
+        options: OpenOptions = {
             "image": self.image_column,
             "label": self.label_column,
             "labels": self.labels,
@@ -93,6 +97,11 @@ class DataConfig:
             "max_pixels": self.max_pixels,
             "max_expansion": self.max_expansion,
         }
+        if self.group_column is not None:  # only what is set, because a sweep identifies a data set by these options
+            options["group"] = self.group_column
+        if self.split_column is not None:
+            options["column_of_splits"] = self.split_column
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,198 @@
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fullrank.errors import UserError
+from fullrank.images import DecodeErrors, ImageDecodeError, iterate_batches, open_images, open_stream, train_and_test
+from fullrank.images.preprocess import Preprocess
+from fullrank.images.splits import hold_out, reduce_training
+
+HEADER = "path,label,patient,split"
+
+
+@pytest.fixture
+def csv(write, tmp_path):
+    """Return a function that writes 12 images and a table of their paths next to the folder, and returns the table."""
+
+    def write_csv(*lines, name="table.csv", encoding="utf-8"):
+        write(*(f"{k}.png" for k in range(12)))
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding=encoding)
+        return tmp_path / name
+
+    return write_csv
+
+
+def rows(sep=","):
+    """Return a table of 12 images, in three splits, of four patients; the last image has neither label nor patient."""
+    lines = [HEADER.replace(",", sep)]
+    for k in range(11):
+        lines.append(sep.join([f"photos/{k}.png", ("cat", "dog")[k % 2], f"00{k // 3}", ("train", "val", "test")[k // 4]]))
+    return [*lines, sep.join(["photos/11.png", "", "", "test"])]
+
+
+@pytest.mark.parametrize(("sep", "name", "encoding"), [(",", "a.csv", "utf-8-sig"), (";", "a.csv", "utf-8"), ("\t", "a.tsv", "utf-8")])
+def test_a_table_of_paths_has_labels_groups_and_splits(csv, sep, name, encoding):
+    splits = open_images(csv(*rows(sep), name=name, encoding=encoding), group="patient")
+    assert {split: len(images) for split, images in splits.items()} == {"test": 4, "train": 4, "val": 4}
+    test = splits["test"]
+    assert test.name(1) == "photos/9.png"
+    assert test.open(1).getpixel((0, 0)) == (9, 100, 200)
+    assert test.classes == ("cat", "dog")
+    assert test.labels.tolist() == [0, 1, 0, -1]
+    assert splits["train"].groups.tolist() == [0, 0, 0, 1]  # one number for a patient in all splits
+    assert splits["val"].groups.tolist() == [1, 1, 2, 2]
+    assert test.groups.tolist() == [2, 3, 3, -1]
+    assert test.source.endswith(f"{name}[test]")
+
+
+def test_a_parquet_table_of_paths_reads_as_the_csv(csv, tmp_path):
+    table = csv(*rows())
+    from_csv = open_images(table, group="patient")
+    columns = list(zip(*(line.split(",") for line in rows()[1:]), strict=True))
+    data = {name: [value or None for value in column] for name, column in zip(HEADER.split(","), columns, strict=True)}
+    pq.write_table(pa.table(data), tmp_path / "table.parquet")
+    for split, images in open_images(tmp_path / "table.parquet", group="patient").items():
+        same = from_csv[split]
+        assert images.labels.tolist() == same.labels.tolist()
+        assert images.groups.tolist() == same.groups.tolist()
+        assert [images.name(i) for i in range(4)] == [same.name(i) for i in range(4)]
+        assert images.open(2).tobytes() == same.open(2).tobytes()
+
+
+def test_columns_are_named_and_other_names_are_refused(csv):
+    lines = ["photo,what,who,fold", *(f"photos/{k}.png,{k % 2},{'007' if k < 6 else '7'},{k % 3}" for k in range(12))]
+    table = csv(*lines)
+    images = open_images(table, image="photo", label="what", group="who", column_of_splits="fold")
+    assert list(images) == ["0", "1", "2"]
+    assert images["2"].groups.tolist() == [0, 0, 1, 1]  # 007 is not 7
+    assert images["0"].labels.tolist() == [0, 1, 0, 1]
+    for options, message in (
+        ({}, "no image column; its columns are photo, what, who, fold"),
+        ({"image": "phot"}, "photo"),
+        ({"image": "photo", "group": "patient"}, "patient"),
+        ({"image": "photo", "column_of_splits": "s"}, "fold"),
+        ({"image": "photo", "label": "nothing"}, "nothing"),
+    ):
+        with pytest.raises(UserError, match=message):
+            open_images(table, **options)
+
+
+def test_a_table_without_labels_says_how_to_name_them(csv):
+    images = open_images(csv("file,species", "photos/0.png,emu", "photos/1.png,owl"))["all"]
+    assert images.labels.tolist() == [-1, -1]
+    assert any("--data.label_column NAME" in note and "species" in note for note in images.notes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ((), "cannot read the table"),
+        (("path,label",), "no rows"),
+        (("path,path", "a,b"), "several columns 'path'"),
+        (("path,label", "a,b,c"), "cannot read the table"),
+    ],
+)
+def test_a_damaged_table_is_an_error_of_one_line(csv, lines, message):
+    with pytest.raises(UserError, match=message) as caught:
+        open_images(csv(*lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_no_utf8_is_an_error(tmp_path):
+    (tmp_path / "latin.csv").write_bytes("path,label\nä.png,1\n".encode("latin-1"))
+    with pytest.raises(UserError, match="UTF-8"):
+        open_images(tmp_path / "latin.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_no_row_leads_out_of_the_folder_of_the_table(tmp_path, kind):
+    outside, folder = tmp_path / "secret.png", tmp_path / "set"
+    folder.mkdir()
+    Image.new("RGB", (8, 6)).save(outside)
+    Image.new("RGB", (8, 6)).save(folder / "own.png")
+    (folder / "link.png").symlink_to(outside)
+    paths = ["own.png", str(folder / "own.png"), "../secret.png", str(outside), "link.png", "missing.png", "x\0y.png"]
+    if kind == "csv":
+        paths = paths[:-1]
+        (folder / "t.csv").write_text("\n".join(["path", *paths]))
+    else:
+        pq.write_table(pa.table({"path": paths}), folder / "t.parquet")
+    images = open_images(folder / f"t.{kind}")["all"]
+    assert images.open(0).size == images.open(1).size == (8, 6)
+    for index in range(2, 5):
+        with pytest.raises(
+            ImageDecodeError, match=r"outside the folder of the data set.*; put the table into a folder that contains the images"
+        ):
+            images.open(index)
+    with pytest.raises(ImageDecodeError, match=f"No such file or directory .paths are relative to .*{folder.name}"):
+        images.open(5)
+    for index in range(6, len(paths)):
+        with pytest.raises(ImageDecodeError):
+            images.open(index)
+
+
+def test_missing_files_are_counted_and_listed(csv):
+    images = open_images(csv("path", *(f"photos/{k}.png" for k in range(13))))["all"]
+    errors = DecodeErrors()
+    preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
+    assert sum(len(batch.pixels) for batch in iterate_batches(images, preprocess, decode_errors=errors)) == 12
+    assert list(errors.reasons) == ["photos/12.png"]
+
+
+def test_paths_are_not_streamed(csv, tmp_path):
+    csv(*rows())
+    pq.write_table(pa.table({"path": ["photos/0.png"]}), tmp_path / "train.parquet")
+    with pytest.raises(UserError, match="cannot be streamed"):
+        open_stream(str(tmp_path / "train.parquet"))
+
+
+def test_held_out_images_split_no_group():
+    images = open_images("digits")["all"]
+    rng = np.random.default_rng(0)
+    images.groups = rng.integers(-1, 60, len(images))
+    for seed in (0, 1):
+        train, test = hold_out(images, seed=seed)
+        assert not set(train.groups[train.groups >= 0]) & set(test.groups)
+        assert len(train) + len(test) == len(images)
+        assert 0.15 < len(test) / len(images) < 0.25
+    reduced = reduce_training(images, validation=0.2, subset=500)
+    assert reduced.validation is not None
+    assert len(reduced.train) == 500
+    assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.validation.groups)
+    assert 0.15 < len(reduced.validation) / len(images) < 0.25
+
+
+def test_groups_of_one_image_change_no_split():
+    images, grouped = open_images("digits")["all"], open_images("digits")["all"]
+    grouped.groups = np.random.default_rng(0).permutation(len(images)) + 7
+    for part, same in zip(hold_out(images, seed=3), hold_out(grouped, seed=3), strict=True):
+        assert part.indices.tolist() == same.indices.tolist()
+    assert reduce_training(images, validation=0.1, subset=99).train.indices.tolist() == (
+        reduce_training(grouped, validation=0.1, subset=99).train.indices.tolist()
+    )
+
+
+def test_one_group_cannot_be_divided():
+    images = open_images("digits")["all"].subset(range(50))
+    images.groups = np.zeros(50, dtype=np.int64)
+    with pytest.raises(UserError, match="one group"):
+        hold_out(images)
+    with pytest.raises(UserError, match="one group"):
+        reduce_training(images, validation=0.1)
+    images.groups = np.arange(50) // 25
+    train, test = hold_out(images)
+    assert len(train) == len(test) == 25
+
+
+def test_groups_in_both_splits_are_said(csv):
+    assert "1 groups have images in both" in train_and_test(csv(*rows()), group="patient", train="val", test="test").statement
+
+
+def test_a_data_set_in_memory_has_groups():
+    from fullrank.images.table import table_splits
+
+    table = datasets.Dataset.from_dict({"path": ["a.png", "b.png"], "who": [3, None]})
+    assert table_splits("memory", {"all": table}, roots=None, group="who")["all"].groups.tolist() == [0, -1]
