@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fullrank.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from fullrank.embedder import Embedder
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
     from fullrank.exporting import export
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECIPES",
+    "Embedder",
     "Model",
     "Recipe",
     "Run",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Embedder": "embedder",
     "RECIPES": "recipes",
     "Model": "loading",
     "Recipe": "recipes",
