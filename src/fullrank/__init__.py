@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fullrank.images import open_images
     from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
+    from fullrank.neighbourhood import neighbours
     from fullrank.pretraining import pretrain
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.run import Run
@@ -33,6 +34,7 @@ __all__ = [
     "export",
     "load",
     "measure_spectrum",
+    "neighbours",
     "open_images",
     "pretrain",
 ]
@@ -50,6 +52,7 @@ _HOME = {
     "export": "exporting",
     "load": "loading",
     "measure_spectrum": "judging",
+    "neighbours": "neighbourhood",
     "open_images": "images",
     "pretrain": "pretraining",
 }
