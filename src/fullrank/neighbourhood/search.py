@@ -28,8 +28,8 @@ def nearest(
 
     >>> X = np.array([[1, 0], [2, 0.1], [0, 1]], np.float32)
     >>> indices, similarities = nearest(X, 1)
-    >>> indices.ravel().tolist(), similarities.ravel().round(3).tolist()
-    ([1, 0, 1], [0.999, 0.999, 0.05])
+    >>> indices.ravel().tolist(), [round(float(value), 2) for value in similarities.ravel()]
+    ([1, 0, 1], [1.0, 1.0, 0.05])
     """
     rows = unit_rows(X)
     index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)

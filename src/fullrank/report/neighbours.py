@@ -27,8 +27,8 @@ MAP_CAPTION = (
     "their density mean little."
 )
 
-Tile = Callable[[int, str], str]
-"""(row, text below) -> the HTML of a picture."""
+Tile = Callable[..., str]
+"""(row, text below, asked=False) -> the HTML of a picture."""
 
 
 def write_neighbours_page(found: Neighbours, out: Path, *, images: bool = True, overwrite: bool = False) -> Path:
@@ -52,10 +52,10 @@ def render(found: Neighbours, *, images: bool = True) -> str:
     """Return the page as text; with `images`, the pictures on the page are opened again."""
     pictures: dict[int, str] = {}
 
-    def tile(row: int, text: str) -> str:
+    def tile(row: int, text: str, *, asked: bool = False) -> str:
         if images and row not in pictures:
             pictures[row] = picture_uri(found.picture(row))
-        return _tile(found.names[row], text, pictures.get(row, ""))
+        return _tile(found.names[row], text, pictures.get(row, ""), asked=asked)
 
     figure = map_figure(found)
     several = len(found.parts) > 1
@@ -139,7 +139,7 @@ def _about(found: Neighbours, row: int, value: str, *, several: bool) -> str:
 def _rows(found: Neighbours, tile: Tile, rows: Sequence[int], *, several: bool) -> str:
     strips = [
         _strip(
-            [tile(row, _label(found, row, several=several)).replace("<li", '<li class="asked"', 1)]
+            [tile(row, _label(found, row, several=several), asked=True)]
             + [
                 tile(int(j), _about(found, int(j), f"{similarity:.3f}", several=several))
                 for j, similarity in zip(found.indices[row][:SHOWN], found.similarities[row], strict=False)
@@ -204,8 +204,8 @@ def _doubtful(found: Neighbours, tile: Tile) -> str:
 
 def map_figure(found: Neighbours) -> Figure | None:
     """Return the map with a colour for each of the most frequent labels, or for each split without labels; None without a map."""
-    placed = np.flatnonzero(np.isfinite(found.positions[:, 0]))
-    if not len(placed):
+    placed = np.flatnonzero(np.isfinite(found.positions[:, 0])).tolist()
+    if not placed:
         return None
     groups = [found.labels[i] or "no label" for i in placed] if any(found.labels) else [found.splits[i] for i in placed]
     frequent = sorted(dict.fromkeys(groups), key=lambda name: -groups.count(name))
@@ -213,7 +213,7 @@ def map_figure(found: Neighbours) -> Figure | None:
     keys = [group if group in named else "others" for group in groups]
     names = named + ["others"] * ("others" in keys and "others" not in named)
     traces = [_points(found, i, name, [row for row, key in zip(placed, keys, strict=True) if key == name]) for i, name in enumerate(names)]
-    axis: dict[str, Any] = {"showticklabels": False, "showgrid": False, "zeroline": False}
+    axis: dict[str, Any] = {"showticklabels": False, "showgrid": False, "zeroline": False, "showline": False}
     meta = {"description": f"Map of {len(placed):,} images; groups: {', '.join(names)}."}
     layout = figure_layout(520, runs=len(traces)) | {
         "xaxis": axis | {"title": {"text": "x"}},
