@@ -107,7 +107,7 @@ def _as_images(X: Any) -> Any:
         raise UserError(f"X is {X!r:.60} ({type(X).__name__}), expected several images: {EXPECTED}")
     if isinstance(X, torch.Tensor | np.ndarray) and X.ndim == 3:
         return X[..., None] if isinstance(X, np.ndarray) else X[:, None]
-    values = X.to_numpy() if hasattr(X, "to_numpy") else X  # pandas and polars
+    values: Any = X.to_numpy() if hasattr(X, "to_numpy") else X  # pyright: ignore[reportAttributeAccessIssue]  pandas and polars
     if not isinstance(values, np.ndarray) or values.ndim == 4:
         return values
     if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1 and values.dtype.kind in "OUT"):

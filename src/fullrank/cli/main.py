@@ -16,7 +16,7 @@ COMMANDS = {
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",
     "neighbours": "find nearest neighbours, near-duplicates, outliers and doubtful labels of a set of images; page and Parquet",
-    "export": "write the backbone as safetensors for timm, or as ONNX",
+    "export": "write the backbone as safetensors for timm, as ONNX, or as a folder for the Hugging Face hub",
     "report": "write one self-contained HTML page for one or several runs",
     "check": "test whether an objective meets the requirements; yours is package.module:function",
     "reproduce": "compute the figures of the papers, and check their claims",

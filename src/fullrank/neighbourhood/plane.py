@@ -1,5 +1,7 @@
 """A map of the features in the plane: t-SNE (van der Maaten and Hinton 2008) of a sample."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float32
 from sklearn.manifold import TSNE
@@ -27,6 +29,6 @@ def draw_map(X: Float32[np.ndarray, "n D"], at_most: int, seed: int) -> Float32[
     reduced = centred @ components[:50].T
     init = reduced[:, :2] if reduced.shape[1] > 1 else np.pad(reduced, ((0, 0), (0, 1)))
     init = init * 1e-4 / max(float(init[:, 0].std()), 1e-12)  # the scale of scikit-learn's own initialisation by PCA
-    map_ = TSNE(perplexity=min(30, (len(rows) - 1) / 3), init=init.astype(np.float32), random_state=seed)
-    positions[rows] = map_.fit_transform(reduced)
+    options: Any = {"init": init.astype(np.float32)}  # scikit-learn's annotation has only names
+    positions[rows] = TSNE(perplexity=min(30, (len(rows) - 1) / 3), random_state=seed, **options).fit_transform(reduced)
     return positions
