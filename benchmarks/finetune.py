@@ -42,9 +42,9 @@ def page_functions() -> dict[str, Any]:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--labels", type=int, nargs="+", default=[5, 20], help="labelled images for each class")
-    parser.add_argument("--pretraining", type=int, default=40, help="epochs of pretraining")
-    parser.add_argument("--epochs", type=int, default=30, help="epochs of fine-tuning")
+    parser.add_argument("--labels", type=int, nargs="+", default=[10], help="labelled images for each class")
+    parser.add_argument("--pretraining", type=int, default=10, help="epochs of pretraining")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of fine-tuning")
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "finetune.json")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -20,8 +20,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     The embedder learns nothing from the images that it is fitted on, so `transform` also works without `fit`; `fit` loads the model
     again. A pickled embedder contains its parameters and not the weights: it loads the model again when it is used. A search computes
-    the features once for each fold; with `Pipeline(…, memory=FOLDER)`, scikit-learn stores them. Such a cache knows a model by its name and
-    a file by its path, so name a finished run, or `RUN@STEP`.
+    the features again for each fold and each value of its grid. To search over classifiers, call `transform` once before the search, which
+    leaks nothing; to search over models, use `Pipeline(…, memory=FOLDER)`. Such a cache knows a model by its name and a file by its path,
+    so name a finished run, or `RUN@STEP`.
 
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model; a search over models is `{"embedder__model": ["runs/a", "timm:resnet18"]}`.
