@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from fullrank.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from fullrank.embedder import Embedder
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
     from fullrank.exporting import export
     from fullrank.images import open_images
     from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
+    from fullrank.neighbourhood import neighbours
     from fullrank.pretraining import pretrain
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.run import Run
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECIPES",
+    "Embedder",
     "Model",
     "Recipe",
     "Run",
@@ -31,11 +34,13 @@ __all__ = [
     "export",
     "load",
     "measure_spectrum",
+    "neighbours",
     "open_images",
     "pretrain",
 ]
 
 _HOME = {
+    "Embedder": "embedder",
     "RECIPES": "recipes",
     "Model": "loading",
     "Recipe": "recipes",
@@ -47,6 +52,7 @@ _HOME = {
     "export": "exporting",
     "load": "loading",
     "measure_spectrum": "judging",
+    "neighbours": "neighbourhood",
     "open_images": "images",
     "pretrain": "pretraining",
 }

@@ -167,6 +167,25 @@ EMBEDDING_SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
 """Suffixes of the files of `fullrank embed`."""
 EXPORT_SUFFIXES = (".safetensors", ".onnx")
 """Suffixes of the files of `fullrank export`."""
+
+
+def check_export(out: Path | str) -> str:
+    """Return the suffix of the file of `fullrank export`, empty for a folder.
+
+    Raises:
+        UserError: the path ends in another suffix and is no folder.
+
+    >>> check_export("backbone.onnx"), check_export("hub/backbone")
+    ('.onnx', '')
+    """
+    if isinstance(out, str | Path) and (os.path.isdir(out) or not Path(out).suffix):
+        return ""
+    try:
+        return check_suffix(out, EXPORT_SUFFIXES)
+    except UserError as error:
+        raise UserError(f"{error}, or a folder, whose name has no dot") from None
+
+
 SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
 """Suffixes of the files of `fullrank spectrum`."""
 

@@ -1,4 +1,7 @@
-"""Export a backbone: its weights as safetensors, which timm can load, or the whole network as ONNX, with the preprocessing."""
+"""Export a backbone: its weights as safetensors, which timm can load, the whole network as ONNX, or a folder for the hub.
+
+All contain the preprocessing.
+"""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -8,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fullrank.arguments import EXPORT_SUFFIXES, check_suffix
+from fullrank.arguments import check_export
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.loading import Model, export_metadata, load
@@ -17,24 +20,42 @@ from fullrank.training.checkpoints import to_safetensors
 
 
 def export(
-    model: str | Path | Run | Model, out: Path | str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None
+    model: str | Path | Run | Model,
+    out: Path | str,
+    *,
+    push_to_hub: str | None = None,
+    overwrite: bool = False,
+    notify: Callable[[str], Any] = lambda line: None,
 ) -> Path:
-    """Write the backbone of a model to FILE.safetensors or FILE.onnx, and return the path.
+    """Write the backbone of a model to FILE.safetensors or FILE.onnx, or to a folder for the Hugging Face hub, and return the path.
 
-    Both files hold the preprocessing (channels, size, mean, std) and the names of the classes as metadata. `fullrank.load("file:FILE")`
-    loads a safetensors file; timm alone can load the weights of a backbone with a standard stem.
+    A folder has model.safetensors, config.json and a model card with recipe, scores and spectrum; plain timm loads it:
+    `timm.create_model("local-dir:FOLDER", pretrained=True)`. The weights and the ONNX file hold the preprocessing (channels, size, mean,
+    std) and the names of the classes as metadata. `fullrank.load("file:FILE")` loads a safetensors file; timm alone can load the weights
+    of a backbone with a standard stem.
 
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model.
-        out: the file; its suffix determines the format.
+        out: the file, whose suffix determines the format; a path without a suffix is a folder.
+        push_to_hub: upload the folder to this repository, OWNER/NAME; a new repository is private.
         overwrite: replace an existing file.
         notify: receives a line that says how to load the file.
 
     Raises:
-        UserError: the model does not exist, the suffix is unknown, or the file exists or cannot be written.
+        UserError: the model does not exist, the suffix is unknown, the file exists or cannot be written, or the upload fails.
     """
-    suffix = check_suffix(out, EXPORT_SUFFIXES)
+    suffix = check_export(out)
+    if suffix and push_to_hub is not None:
+        raise UserError(f"push_to_hub is '{push_to_hub}', but out is the file {out}; give a folder")
     path, loaded = Path(out), load(model)
+    if not suffix:
+        from fullrank.hub_folder import push_to_hub as push  # here, because hub_folder uses `export_weights`
+        from fullrank.hub_folder import write_hub_folder
+
+        write_hub_folder(loaded, path, overwrite=overwrite, notify=notify)
+        if push_to_hub is not None:
+            notify(f"uploaded: {push(path, push_to_hub)}")
+        return path
     if suffix == ".onnx":
         preprocess = loaded.preprocess
         difference = export_onnx(loaded.backbone, path, preprocess.channels, preprocess.size, export_metadata(loaded), overwrite=overwrite)

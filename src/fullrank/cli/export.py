@@ -1,12 +1,13 @@
-"""`fullrank export`: write the backbone as safetensors for timm, or as ONNX, depending on the suffix of the file."""
+"""`fullrank export`: write the backbone as safetensors or ONNX, or as a folder for the Hugging Face hub."""
 
 from functools import partial
 from pathlib import Path
 
-from fullrank.arguments import EXPORT_SUFFIXES, check_suffix, parse_model
+from fullrank.arguments import check_export, parse_model
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
+from fullrank.errors import UserError
 from fullrank.terminal import stderr
 
 
@@ -15,25 +16,31 @@ def export(
     /,
     *,
     out: Path,
+    push_to_hub: str | None = None,
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Write the backbone to FILE.safetensors or FILE.onnx, with its preprocessing and class names as metadata.
+    """Write the backbone to FILE.safetensors or FILE.onnx, with its preprocessing and class names as metadata, or to a folder for the hub.
 
-    `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a standard stem.
+    `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a standard stem. A folder
+    has model.safetensors, config.json and a model card with recipe, scores and spectrum: `timm.create_model("local-dir:FOLDER",
+    pretrained=True)`.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
-        out: the file; its suffix, .safetensors or .onnx, determines the format.
+        out: a file that ends in .safetensors or .onnx, or a folder.
+        push_to_hub: upload the folder to this repository, OWNER/NAME; a new repository is private.
         overwrite: replace the file if it exists.
         network: the network of a file that another library wrote.
     """
-    check_suffix(out, EXPORT_SUFFIXES)
+    if check_export(out) and push_to_hub is not None:
+        raise UserError(f"--push-to-hub uploads a folder, but --out is the file {out}; give a folder: --out {out.with_suffix('')}")
     parse_model(model)
     with heavy_imports():
         from fullrank.exporting import export as export_model
 
-    export_model(load_model(model, network), out, overwrite=overwrite, notify=partial(stderr().print, markup=False, soft_wrap=True))
+    notify = partial(stderr().print, markup=False, soft_wrap=True)
+    export_model(load_model(model, network), out, push_to_hub=push_to_hub, overwrite=overwrite, notify=notify)
 
 
 run = partial(call, export, command="export")

@@ -77,7 +77,12 @@ def mask_rounding_errors(eigenvalues: Float[np.ndarray, "... D"]) -> Float[np.nd
 
 
 def describe_figure(figure: Figure) -> str:
-    """Return the text of a figure for screen readers: the first and the last point of each curve, and all alarms."""
+    """Return the text of a figure for screen readers: the first and the last point of each curve, and all alarms.
+
+    A figure that is no line chart brings its own text, `description` in the `meta` of its layout.
+    """
+    if description := figure["layout"].get("meta", {}).get("description"):
+        return description
     axis = figure["layout"]["xaxis"]["title"]["text"]
     curves = []
     for trace in figure["data"]:

@@ -1,0 +1,43 @@
+"""Nearest neighbours by cosine similarity, exact, in blocks that fit in memory (scikit-learn)."""
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from sklearn.neighbors import NearestNeighbors
+
+
+def unit_rows(X: Float32[np.ndarray, "n D"]) -> Float32[np.ndarray, "n D"]:
+    """Return the rows divided by their norms; a row of zeros stays zero."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norms > 0, norms, 1)
+
+
+def nearest(
+    X: Float32[np.ndarray, "n D"], k: int, queries: Float32[np.ndarray, "q D"] | None = None
+) -> tuple[Int64[np.ndarray, "_ k"], Float32[np.ndarray, "_ k"]]:
+    """Return the k nearest rows of each row of X, without the row itself, or of each query, and their cosine similarities.
+
+    For rows of length one, ‖x − y‖² = 2 − 2 cos(x, y), so the order is that of the Euclidean distance.
+
+    Args:
+        X: features.
+        k: number of neighbours, less than n, or at most n with queries.
+        queries: other features.
+
+    Returns:
+        Indices and similarities, the most similar first.
+
+    >>> X = np.array([[1, 0], [2, 0.1], [0, 1]], np.float32)
+    >>> indices, similarities = nearest(X, 1)
+    >>> indices.ravel().tolist(), [round(float(value), 2) for value in similarities.ravel()]
+    ([1, 0, 1], [1.0, 1.0, 0.05])
+    """
+    rows = unit_rows(X)
+    index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
+    if queries is not None:
+        distances, indices = index.kneighbors(unit_rows(queries))
+    else:
+        distances, indices = index.kneighbors(rows, n_neighbors=k + 1)
+        own = indices == np.arange(len(rows))[:, None]  # not always the first: an equal image has the same distance
+        own[~own.any(axis=1), -1] = True
+        distances, indices = (values[~own].reshape(len(rows), k) for values in (distances, indices))
+    return indices.astype(np.int64), (1 - np.square(distances) / 2).astype(np.float32)
