@@ -21,7 +21,9 @@ def work(monkeypatch, tmp_path):
     files = ProcessFiles(tmp_path)
     recipe = to_dict(RECIPES["digits"])
     argv = ["fullrank", "pretrain"]
-    spec = ProcessSpec(recipe=recipe, out="a run", resume=False, overwrite=True, trust=["my_module:f"], wandb=False, quiet=True, argv=argv)
+    spec = ProcessSpec(
+        recipe=recipe, out="a run", resume=False, overwrite=True, hours=2.0, trust=["my_module:f"], wandb=False, quiet=True, argv=argv
+    )
     before = signal.getsignal(signal.SIGINT)
 
     def end(train_on_rank):
@@ -43,7 +45,7 @@ def test_a_process_trains_as_the_spec_says(work, tmp_path):
     assert work(train_on_rank) == (0, ProcessResult("succeeded"))
     ((recipe, path, quiet, on_path, keywords, argv),) = seen
     assert (recipe, path, quiet, argv) == (RECIPES["digits"], "a run", True, ["fullrank", "pretrain"])
-    assert keywords == {"resume": False, "overwrite": True, "trust": ["my_module:f"], "wandb": False}
+    assert keywords == {"resume": False, "overwrite": True, "hours": 2.0, "trust": ["my_module:f"], "wandb": False}
     on_path(tmp_path / "run")
     assert ProcessFiles(tmp_path).read_run_path() == tmp_path / "run"
 

@@ -86,7 +86,8 @@ def _base(
     start: Start | None = None,
 ) -> Recipe:
     """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images are read."""
-    expected = f"a Recipe, a name ({', '.join(recipes)}), a recipe.json or a source of images"
+    names = ", ".join([*recipes][:3])
+    expected = f"a Recipe, a name ({names} …, see `fullrank recipes`), a recipe.json or a source of images"
     if isinstance(recipe, Recipe):
         recipe = _with_groups(recipe, fields)
         return with_choices(recipe, **_choices(fields, recipe))
