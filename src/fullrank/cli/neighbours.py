@@ -41,7 +41,7 @@ def neighbours(
     All splits of the source are searched together. The terminal shows the first of each kind.
 
     Args:
-        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME or file:PATH.
+        model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         out: write a folder: neighbours.html, images.parquet, duplicates.parquet and, with --query, queries.parquet.
         query: image files whose neighbours are asked for.
         split: name of the split to search; by default all splits.

@@ -310,7 +310,7 @@ def check_epsilon(rows: Sequence[Row]) -> ClaimResult:
 def check_papers_weight(rows: Sequence[Row]) -> ClaimResult:
     """Return whether the weight 1, which the paper uses at every size, loses at most `COMPETITIVE` against the unchanged weight."""
     found, unchanged = accuracies(read_points(rows, "invariance", "frossl")), unchanged_value(rows, "invariance")
-    gap = None if unchanged in (None, 1.0) else paired_by_seed(found.get(1.0, {}), found.get(unchanged, {}))
+    gap = None if unchanged is None or unchanged == 1.0 else paired_by_seed(found.get(1.0, {}), found.get(unchanged, {}))
     return our_comparison(
         f"95 % interval of weight 1 − weight {unchanged or 0:g} above −{100 * COMPETITIVE:.0f} points; {describe_runs(runs_of(rows))}",
         f"{format_gap(gap)} points" if gap else NO_PAIR,
@@ -322,8 +322,10 @@ def check_balance(rows: Sequence[Row]) -> ClaimResult:
     """Return whether FroSSL loses at most `COMPETITIVE` at each other N, D and V if its weight follows them."""
     gaps, texts = [], []
     for name, ablation in ABLATIONS.items():
-        unchanged, fixed = unchanged_value(rows, name), accuracies(read_points(rows, name, "frossl"))
-        found = accuracies(read_points(rows, name, "frossl", balanced=True)) if ablation.balanced and unchanged is not None else {}
+        unchanged = unchanged_value(rows, name)
+        if unchanged is None or not ablation.balanced:
+            continue
+        fixed, found = (accuracies(read_points(rows, name, "frossl", balanced=balanced)) for balanced in (False, True))
         for value, by_seed in found.items():
             if value != unchanged and (gap := paired_by_seed(by_seed, found.get(unchanged, {}))):
                 same = paired_by_seed(fixed.get(value, {}), fixed.get(unchanged, {}))
