@@ -4,7 +4,7 @@
 
 The functions are those of docs/finetuning.md, executed from the page. For each seed: pretrain without labels on the digits of the training
 split, draw the labelled images from the same split, and score all ways on the held-out digits. The network has the standard stem, because
-timm alone has to load it; therefore the digits are enlarged to 32 px. No setting was chosen on the test images.
+timm alone has to load it; therefore the digits are enlarged to 32 px. The epochs were set by the time available.
 """
 
 import argparse
