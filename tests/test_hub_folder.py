@@ -132,6 +132,16 @@ def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys
     assert "or a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("source", "name"), [("/home/me/secret/photos/", "photos"), ("memory", "memory"), ("hf:a/b", "hf:a/b")])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("/home/me/secret/photos/", "photos"),
+        ("memory", "memory"),
+        ("hf:a/b", "hf:a/b"),
+        ("/home/me/runs/first@20", "first@20"),
+        ("file:/home/me/resnet.pt", "resnet.pt"),
+        ("timm:resnet18", "timm:resnet18"),
+    ],
+)
 def test_a_public_name_has_no_folder_of_this_computer(source, name):
     assert public_name(source) == name

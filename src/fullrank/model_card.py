@@ -39,12 +39,12 @@ def _run_of(model: Model) -> Run | None:
 
 
 def public_name(source: str) -> str:
-    """Return the name of a source without the folders of this computer.
+    """Return the name of a source or of a MODEL without the folders of this computer.
 
     >>> public_name("/home/me/photos[test]"), public_name("hf:uoft-cs/cifar10[test]"), public_name("folder:a/b"), public_name("digits")
     ('photos[test]', 'hf:uoft-cs/cifar10[test]', 'b', 'digits')
     """
-    return source if source.startswith("hf:") else os.path.basename(source.rstrip("/")) or source
+    return source if source.startswith(("hf:", "hf-hub:", "timm:")) else os.path.basename(source.rstrip("/")) or source
 
 
 def _front_matter() -> str:
@@ -104,6 +104,7 @@ def _recipe(model: Model) -> str:
     assert model.recipe is not None
     values: dict[str, Any] = to_dict(model.recipe)
     values["data"]["source"] = public_name(str(values["data"]["source"]))
+    values["init"] = public_name(str(values["init"]))
     rows = {"objective": model.recipe.objective, "epochs": model.recipe.epochs, "step of these weights": model.step}
     rows |= {"batch size": model.recipe.batch_size, "seed": model.recipe.seed}
     table = [f"| {name} | {value} |" for name, value in rows.items()]
