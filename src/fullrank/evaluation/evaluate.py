@@ -285,7 +285,7 @@ def evaluate_backbone(
         groups, test_features = groups_of(test, features.test), features.test
     if supervised is not None and test_features is not None:
         progress(f"{SUPERVISED}: {supervised.epochs} epochs")
-        again = extract_options | {"decode_errors": _fresh(decode_errors)}
+        again: dict[str, Any] = {**extract_options, "decode_errors": _fresh(decode_errors)}
         result = train_supervised(supervised, preprocess, train, test, seed=seed, device=device, **again)
         outcomes += _outcomes(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features.labels, test_features.classes)
     scores, comparisons = judge(outcomes, groups, seed=seed)
@@ -502,7 +502,7 @@ def class_table(evaluation: Evaluation) -> Table | None:
     scores = [score for score in evaluation.scores if score.probe in (probe, FROM_SCRATCH) and score.balanced_accuracy is not None]
     if not scores:
         return None
-    grid = Table(Text(printable(probe)), *(Column(Text(printable(score.features)), justify="right") for score in scores))
+    grid = Table(probe, *(Column(Text(printable(score.features)), justify="right") for score in scores))
     grid.add_row("balanced accuracy", *(_share(score.balanced_accuracy) for score in scores))
     grid.add_row("AUROC", *("–" if score.auroc is None else f"{score.auroc:.3f}" for score in scores))
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))

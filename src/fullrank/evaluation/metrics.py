@@ -43,7 +43,8 @@ def class_metrics(
     from sklearn.metrics import confusion_matrix, recall_score, roc_auc_score  # here, because it takes a second
 
     present = np.unique(y)
-    recalls: Any = recall_score(y, predictions, labels=present, average=None)
+    each: Any = None  # one recall for each class; scikit-learn's annotation lacks it
+    recalls: Any = recall_score(y, predictions, labels=present, average=each)
     auroc = None
     if probabilities is not None and len(present) > 1 and np.isfinite(probabilities).all():
         with warnings.catch_warnings():
