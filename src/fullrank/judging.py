@@ -15,13 +15,15 @@ import torch
 
 from fullrank.arguments import MEMORY, parse_slice
 from fullrank.atomic import atomic_write
-from fullrank.config import DEFAULT_PROBES, Protocols
+from fullrank.config import DEFAULT_PROBES, FewShotProtocol, Protocols
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.evaluate import name_data, why_not_scorable
 from fullrank.evaluation.names import TOP5
+from fullrank.evaluation.overlap import count_overlap
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.spectrum import EncoderModel
+from fullrank.evaluation.supervised import Supervised
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
@@ -31,6 +33,8 @@ from fullrank.run import Run
 from fullrank.run.evaluations import merge_evaluation, read_evaluations, to_json
 from fullrank.spectrum import Spectrum
 
+CURVE = (1, 2, 5, 10)
+"""Labels per class of the few-shot curve."""
 ModelLike = str | Path | Run | Model
 """A MODEL, a run, or a loaded model."""
 Data = Any
@@ -41,6 +45,10 @@ def evaluate(
     model: ModelLike,
     data: Data | None = None,
     *,
+    labelled: Data | None = None,
+    against: Sequence[ModelLike] = (),
+    supervised: bool = False,
+    supervised_epochs: int = 100,
     train: str | None = None,
     test: str | None = None,
     train_subset: bool = False,
@@ -66,6 +74,11 @@ def evaluate(
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model.
         data: source of the labelled images; by default the source of the run.
+        labelled: labelled images from another place than the images of pretraining. This is `data` with two additions: the test images that
+            are also images of pretraining are counted, by their pixels, and few-shot probes have 1, 2, 5 and 10 labels per class.
+        against: other models, which are scored on the same images and compared with the model.
+        supervised: also train the network of the model from scratch with the labels alone, and compare.
+        supervised_epochs: epochs of this training.
         train: split that the probes are trained on; by default that of the run, or 'train'.
         test: split that the probes are scored on; by default that of the run, or 'test' or 'validation'. Without a test split, a fifth of
             the images is held out. A run with `data.validation` is scored on its validation images, unless `data` or `test` is given.
@@ -104,8 +117,16 @@ def evaluate(
     selected = parse_slice(dimensions) if isinstance(dimensions, str) else dimensions
     if not isinstance(selected, slice):
         raise UserError(f"dimensions is {dimensions!r}, expected a slice or a range such as ':360'")
+    if labelled is not None:
+        if data is not None:
+            raise UserError("data and labelled both name the labelled images; give one of them")
+        data, protocols = labelled, with_curve(protocols)
     device, loaded = resolve_device(device), load(model)
     preprocess = _resized(loaded.preprocess, resize)
+    references = _references(loaded, against, resize, baselines=baselines)
+    baseline = (
+        Supervised(loaded.untrained(), _integer("supervised_epochs", supervised_epochs, 1), flip=_flip(loaded)) if supervised else None
+    )
     split_seed = loaded.recipe.split_seed if loaded.recipe else _integer("seed", seed, 0)
     splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
@@ -113,6 +134,8 @@ def evaluate(
         read_evaluations(path)  # before the work, because a damaged file is an error
     if line := unfinished(loaded):
         notify(line)
+    if labelled is not None:
+        splits = replace(splits, statement="; ".join(filter(None, (splits.statement, _overlap(loaded, splits.test)))))
     notify(splits.statement)
     with atomic_write(path, overwrite=True) if path else nullcontext() as draft:
         evaluation = evaluate_backbone(
@@ -126,6 +149,8 @@ def evaluate(
             probes=probes,
             protocols=protocols,
             baselines=baselines,
+            references=references,
+            supervised=baseline,
             dimensions=selected,
             model=loaded.name,
             data=splits.data,
@@ -146,6 +171,56 @@ def evaluate(
             if replaced:
                 notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
     return evaluation
+
+
+def with_curve(protocols: Mapping[str, Any] | Protocols | None) -> Mapping[str, Any] | Protocols:
+    """Return the protocols with 1, 2, 5 and 10 labels per class for the few-shot probe, unless its labels are given.
+
+    >>> with_curve({"knn": {"k": 5}})["few-shot"]
+    {'labels': (1, 2, 5, 10)}
+    """
+    if isinstance(protocols, Protocols):
+        if protocols.few_shot.labels != FewShotProtocol.labels:
+            return protocols
+        return replace(protocols, few_shot=replace(protocols.few_shot, labels=CURVE))
+    given = dict(protocols or {})
+    few_shot = given.get("few-shot", {})
+    if isinstance(few_shot, FewShotProtocol):
+        return given if few_shot.labels != FewShotProtocol.labels else given | {"few-shot": replace(few_shot, labels=CURVE)}
+    return given | {"few-shot": {"labels": CURVE, **few_shot}} if isinstance(few_shot, Mapping) else given
+
+
+def _references(model: Model, against: Sequence[ModelLike], resize: int | None, *, baselines: bool) -> dict[str, tuple[Any, Preprocess]]:
+    """Return the networks that the backbone is compared with: the weights that the run began with, and the other models."""
+    if isinstance(against, str | Path | Run | Model):
+        raise UserError("against is one model, expected a list of models: against=[model]")
+    references = {}
+    if baselines and model.initial is not None:
+        references["initial weights"] = (model.initial(), _resized(model.preprocess, resize))
+    for other in map(load, against):
+        if other.name == model.name or other.name in references:
+            raise UserError(f"model '{other.name}' is given twice; give each model once")
+        references[other.name] = (other.backbone, _resized(other.preprocess, resize))
+    return references
+
+
+def _flip(model: Model) -> float:
+    """Return the probability of a flip for the supervised baseline: none if the run has views without flips."""
+    return 0.5 if model.recipe is None or all(view.flip for view in model.recipe.views) else 0.0
+
+
+def _overlap(model: Model, test: Images | MemoryImages) -> str:
+    """Return how many test images are images of pretraining; empty for a model without images of its own."""
+    if model.recipe is None:
+        return ""
+    try:
+        own = choose_splits(
+            model, None, train=None, test=None, seed=model.recipe.split_seed, train_subset=bool(model.recipe.data.subset)
+        ).train
+    except UserError as error:
+        return f"the overlap with the images of pretraining was not counted ({error})"
+    count = count_overlap(test, own, channels=model.preprocess.channels)
+    return f"{count:,} of {len(test):,} test images are also among the {len(own):,} images of pretraining"
 
 
 def check_scorable(

@@ -27,9 +27,28 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     assert f"scores: {copy / 'evaluation.json'}\n" in err
     assert "linear (full batch)" in (copy / "report.html").read_text()
     assert "majority class" in out
+    assert "[ ]: 95 % interval over the test images" in " ".join(out.split())
+    assert "balanced accuracy" in out
+    assert out.splitlines()[-1] == result["verdict"]
+    assert result["verdict"] in (copy / "report.html").read_text()
     _, _, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")
     assert json.loads((copy / "evaluation.json").read_text())["evaluations"] == [result]  # the linear probe keeps its scores
     assert "1 earlier scores" in err
+
+
+def test_evaluate_compares_several_models_on_labelled_images(fullrank, copy, photos):
+    other = f"{copy}@6"
+    status, out, err = fullrank("evaluate", copy, other, "--labelled", photos, "--probes", "knn", "--supervised", "--supervised-epochs", 1)
+    assert status == 0
+    (result,) = json.loads((copy / "evaluation.json").read_text())["evaluations"]
+    against = [comparison["against"] for comparison in result["comparisons"]]
+    assert against == [other, "raw pixels", "untrained backbone", "labels alone"]
+    assert "test images are also among the 1,438 images of pretraining" in err
+    assert out.splitlines()[-1].startswith("Undecided: by kNN,")  # the photos are few
+    status, _, err = fullrank("evaluate", copy, "--labelled", photos, "--data", photos)
+    assert (status, err) == (2, "--labelled names the labelled images; leave out --data and --transfer\n")
+    status, _, err = fullrank("evaluate", copy, "nowhere")
+    assert (status, err.startswith("model 'nowhere' is no run directory")) == (2, True)
 
 
 def test_scores_of_several_data_sets_stand_side_by_side(fullrank, copy, photos, monkeypatch):

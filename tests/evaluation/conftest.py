@@ -50,4 +50,5 @@ def clusters():
 
 def take(images: MemoryImages, rows) -> MemoryImages:
     rows = list(rows)
-    return replace(images, pixels=images.pixels[rows], labels=images.labels[rows], names=tuple(images.names[row] for row in rows))
+    names = tuple(images.names[row] for row in rows)
+    return replace(images, pixels=images.pixels[rows], labels=images.labels[rows], names=names, groups=images.groups[rows])

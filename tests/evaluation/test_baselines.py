@@ -79,7 +79,7 @@ def test_previous_statistics_have_no_effect(digits, preprocess):
 
 
 def test_fewer_images_than_a_batch_are_one_batch(digits, preprocess):
-    few = replace(digits, pixels=digits.pixels[:7], labels=digits.labels[:7], names=digits.names[:7])
+    few = replace(digits, pixels=digits.pixels[:7], labels=digits.labels[:7], names=digits.names[:7], groups=digits.groups[:7])
     backbone = calibrate_batchnorm(network(), few, preprocess, generator=seeded())
     assert backbone[1].num_batches_tracked == 1
 

@@ -132,7 +132,7 @@ def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, prepro
     options = {"probes": ("linear", "knn", "few-shot"), "baselines": False}
     partial = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
     assert partial.left_out == ("7 of 300 training images: unlabelled", "250 of 300 test images: unlabelled")
-    labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:])
+    labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:], groups=test.groups[250:])
     whole = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
     for a, b in zip(partial.scores, whole.scores, strict=True):
         assert a.accuracy == pytest.approx(b.accuracy)
@@ -259,3 +259,44 @@ def test_augmented_passes_score_every_feature_set(few, preprocess):
     assert [line for line in lines if "augmented" in line and "raw" in line] == [
         f"features of augmented images: raw pixels, pass {number}" for number in (1, 2)
     ]
+
+
+def test_intervals_contain_the_accuracies_and_comparisons_pair_the_feature_sets(result):
+    for score in result.scores:
+        assert 0 <= score.low <= score.accuracy <= score.high <= 1
+    accuracies = {score.features: score.accuracy for score in result.scores if score.probe == SCORES[0]}
+    assert [(each.probe, each.against) for each in result.comparisons] == [(SCORES[0], "raw pixels"), (SCORES[0], "untrained backbone")]
+    for each in result.comparisons:
+        assert each.difference == pytest.approx(accuracies["backbone"] - accuracies[each.against])
+        assert each.low <= each.difference <= each.high
+        assert each.units == 300
+    assert result.verdict.split(":")[0] in ("Better", "Worse", "Undecided")
+
+
+def test_classes_are_scored_one_by_one(result):
+    score = next(score for score in result.scores if (score.features, score.probe) == ("raw pixels", "kNN"))
+    assert sum(map(sum, score.confusion)) == 300
+    assert sum(score.confusion[k][k] for k in range(10)) / 300 == pytest.approx(score.accuracy)
+    assert score.balanced_accuracy == pytest.approx(sum(score.per_class.values()) / 10)
+    assert 0.95 < score.auroc <= 1
+
+
+def test_groups_of_test_images_widen_the_intervals(halves, preprocess):
+    train, test = halves
+    by_class = replace(test, groups=test.labels.clone())
+    alone, grouped = (
+        evaluate_backbone(nn.Flatten(), small_network(), preprocess, train, images, probes=("knn",)) for images in (test, by_class)
+    )
+    assert [each.units for each in grouped.comparisons] == [10, 10]
+    assert all(each.grouped for each in grouped.comparisons)
+    assert grouped.scores[0].accuracy == alone.scores[0].accuracy
+    assert grouped.scores[0].high - grouped.scores[0].low != alone.scores[0].high - alone.scores[0].low
+    assert "10 groups of test images are too few" in grouped.verdict
+
+
+def test_identical_features_are_undecided(halves, preprocess):
+    result = evaluate_backbone(
+        small_network(), None, preprocess, *halves, probes=("knn",), references={"twin": (small_network(), preprocess)}
+    )
+    twin = next(each for each in result.comparisons if each.against == "twin")
+    assert (twin.difference, twin.low, twin.high) == (0, 0, 0)

@@ -153,6 +153,6 @@ def test_a_column_of_tiny_scale_is_standardised():
 
 
 def test_fewer_images_than_a_batch_work(digits, preprocess):
-    one = replace(digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1])
+    one = replace(digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1], groups=digits.groups[:1])
     assert isinstance(one, MemoryImages)
     assert extract_features(nn.Flatten(), one, preprocess).X.shape == (1, 64)

@@ -47,7 +47,7 @@ def test_classes_names_labels_and_sizes_are_compared(digits):
     assert changes(digits, replace(digits, names=names)) == ["files were renamed, or other files took their place"]
     assert changes(digits, replace(digits, labels=labels)) == ["labels differ"]
     assert changes(digits, replace(digits, pixels=digits.pixels[..., 1:])) == ["images of 1×8×8 in memory are now of 1×8×7 in memory"]
-    fewer = replace(digits, pixels=digits.pixels[1:], labels=digits.labels[1:], names=digits.names[1:])
+    fewer = replace(digits, pixels=digits.pixels[1:], labels=digits.labels[1:], names=digits.names[1:], groups=digits.groups[1:])
     assert changes(digits, fewer) == ["1,797 images are now 1,796"]
 
 

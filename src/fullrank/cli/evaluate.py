@@ -16,17 +16,24 @@ from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
 from fullrank.config import DEFAULT_PROBES, Protocols
+from fullrank.errors import UserError
 from fullrank.terminal import stderr
 
 ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
 ProtocolFlags = Annotated[Protocols, tyro.conf.arg(name="")]
 """The protocols as flags with the name of their probe: --linear-sgd.lr."""
+OtherModels = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+"""The models after the first one."""
 
 
 def evaluate(
     model: Model,
+    others: OtherModels = (),
     /,
     *,
+    labelled: str | None = None,
+    supervised: bool = False,
+    supervised_epochs: int = 100,
     train: str | None = None,
     test: str | None = None,
     train_subset: bool = False,
@@ -49,6 +56,11 @@ def evaluate(
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
+        others: further models, which are scored on the same images and compared with the first one.
+        labelled: source of labelled images from another place than the images of pretraining: as --data, but test images that are also
+            images of pretraining are counted, and few-shot has 1, 2, 5 and 10 labels per class.
+        supervised: also train the network of the model from scratch with the labels alone, and compare.
+        supervised_epochs: epochs of this training.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
             A run with data.validation is scored on its validation images, unless --data or --test is given.
@@ -68,19 +80,24 @@ def evaluate(
         protocols: the numbers of the probes.
     """
     console, selected = stderr(), parse_slice(dimensions)
-    read.check(model)
+    if labelled is not None:
+        if read.data is not None or transfer:
+            raise UserError("--labelled names the labelled images; leave out --data and --transfer")
+        read = replace(read, data=labelled)
+    for each in (model, *others):
+        read.check(each)
     for source in transfer:
         check_source(source)
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.evaluation import table
+        from fullrank.evaluation import class_table, table
         from fullrank.images import DecodeErrors
         from fullrank.judging import check_scorable
         from fullrank.judging import evaluate as evaluate_model
         from fullrank.run.evaluations import to_json
 
-    loaded = load_model(model, network)
+    loaded, against = load_model(model, network), [load_model(other, ModelOptions()) for other in others]
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
     usual = replace(
         read, labels=None, image_column=None, label_column=None, group_column=None, split_column=None
@@ -96,7 +113,10 @@ def evaluate(
             with console.status("") as status:
                 evaluation = evaluate_model(
                     loaded,
-                    data,
+                    **({"data": data} if labelled is None else {"labelled": data}),
+                    against=against,
+                    supervised=supervised,
+                    supervised_epochs=supervised_epochs,
                     **splits,
                     probes=probes,
                     protocols=protocols,
@@ -113,11 +133,15 @@ def evaluate(
                 )
             evaluations.append(evaluation)
             Console().print(table(evaluation))
+            if classes := class_table(evaluation):
+                Console().print(classes)
             for score in evaluation.scores:
                 if score.note:
                     console.print(f"{score.probe}, {score.features}: {score.note}", markup=False, soft_wrap=True)
             for line in evaluation.left_out:
                 console.print(f"left out: {line}", markup=False)
+            if evaluation.verdict:
+                Console().print(evaluation.verdict, markup=False, highlight=False, soft_wrap=True)
         if draft:
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:

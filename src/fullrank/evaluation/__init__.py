@@ -1,19 +1,20 @@
 """Evaluation of frozen backbones: features, probes, baselines, and an online probe that is trained together with the backbone."""
 
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
-from fullrank.evaluation.evaluate import PROBES, evaluate_backbone, table
+from fullrank.evaluation.evaluate import PROBES, class_table, evaluate_backbone, table
 from fullrank.evaluation.features import Features, extract_features, standardize
 from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.frozen import restore_modes, state_hash, verify_frozen
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
 from fullrank.evaluation.online import OnlineProbe
-from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, topk_accuracy
+from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, topk_accuracy
 from fullrank.evaluation.spectrum import encoder_spectrum
 from fullrank.evaluation.svm import linear_svm
 
 __all__ = [
     "PROBES",
+    "Comparison",
     "Evaluation",
     "Features",
     "FewShot",
@@ -21,6 +22,7 @@ __all__ = [
     "ProbeResult",
     "ProbeScore",
     "calibrate_batchnorm",
+    "class_table",
     "encoder_spectrum",
     "evaluate_backbone",
     "extract_features",

@@ -88,6 +88,5 @@ def subset(images: Images | MemoryImages, rows: torch.Tensor) -> Images | Memory
     if isinstance(images, Images):
         return images.subset(rows.numpy())
     index = rows.to(images.pixels.device)
-    return replace(
-        images, pixels=images.pixels[index], labels=images.labels[index], names=tuple(images.names[row] for row in rows.tolist())
-    )
+    names = tuple(images.names[row] for row in rows.tolist())
+    return replace(images, pixels=images.pixels[index], labels=images.labels[index], names=names, groups=images.groups[index])

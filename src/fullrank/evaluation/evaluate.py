@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.table import Column, Table
 from rich.text import Text
@@ -30,13 +31,17 @@ from fullrank.config.protocol import (
 from fullrank.errors import UserError, pick, printable
 from fullrank.evaluation.augmented import Augmentation, augmented_features, keep_decoded
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
+from fullrank.evaluation.bootstrap import interval, resampled_means, units
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import Passes, linear_probe, linear_probe_adam, linear_probe_sgd
-from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name
-from fullrank.evaluation.result import Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
+from fullrank.evaluation.metrics import LARGEST_CONFUSION, class_metrics
+from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name, is_linear
+from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
+from fullrank.evaluation.supervised import FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
 from fullrank.evaluation.svm import linear_svm
+from fullrank.evaluation.verdict import verdict
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.splits import TRAIN
 
@@ -80,27 +85,35 @@ class FeatureSet:
         return features
 
 
-Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[ProbeScore]]
+class Outcome(NamedTuple):
+    """A score, with what the bootstrap needs of each test image."""
+
+    score: ProbeScore
+    hits: np.ndarray | None
+    """(n,) For each labelled test image, 1 if it is classified correctly, or the share of repetitions in which it is; None for top 5."""
+
+
+Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[Outcome]]
 """A function (feature set, device, seed, protocol) → scores of a probe."""
 
 
-def _linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[ProbeScore]:
+def _linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[Outcome]:
     data = features.tensors(device, standardized=protocol.standardize)
     result = linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
-    return _scores(features.name, LINEAR["linear"], result, protocol)
+    return _scores(features, LINEAR["linear"], result, protocol)
 
 
-def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int, protocol: SgdProtocol) -> list[ProbeScore]:
+def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int, protocol: SgdProtocol) -> list[Outcome]:
     options = _gradient_options(features, device, seed, protocol)
     options |= {"momentum": protocol.momentum, "limit_lr": protocol.limits_lr}
     result = linear_probe_sgd(*features.tensors(device, standardized=protocol.standardize), **options)
-    return _scores(features.name, LINEAR["linear-sgd"], result, protocol)
+    return _scores(features, LINEAR["linear-sgd"], result, protocol)
 
 
-def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, protocol: AdamProtocol) -> list[ProbeScore]:
+def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, protocol: AdamProtocol) -> list[Outcome]:
     options = _gradient_options(features, device, seed, protocol) | {"betas": protocol.betas}
     result = linear_probe_adam(*features.tensors(device, standardized=protocol.standardize), **options)
-    return _scores(features.name, LINEAR["linear-imagenet"], result, protocol)
+    return _scores(features, LINEAR["linear-imagenet"], result, protocol)
 
 
 def _gradient_options(features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol) -> dict[str, Any]:
@@ -112,51 +125,64 @@ def _gradient_options(features: FeatureSet, device: torch.device | str, seed: in
     }
 
 
-def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[ProbeScore]:
+def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[Outcome]:
     result = knn(*features.tensors(device), k=protocol.k, temperature=protocol.temperature)
-    return _scores(features.name, SCORE_NAMES["knn"], result, protocol)
+    return _scores(features, SCORE_NAMES["knn"], result, protocol)
 
 
-def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[ProbeScore]:
+def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[Outcome]:
     data = features.tensors(device, standardized=protocol.standardize)
-    return _scores(features.name, SCORE_NAMES["svm"], linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
+    return _scores(features, SCORE_NAMES["svm"], linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
 
 
-def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[ProbeScore]:
+def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[Outcome]:
     data, scores = features.tensors(device, standardized=protocol.standardize), []
     for labels in protocol.labels:
         result = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
-        scores += _mean_scores(features.name, few_shot_name(labels), result, protocol, labels=labels)
+        scores += _mean_scores(features, few_shot_name(labels), result, protocol, labels=labels)
     return scores
 
 
-def _fractions(features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol) -> list[ProbeScore]:
+def _fractions(features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol) -> list[Outcome]:
     data, scores = features.tensors(device, standardized=protocol.standardize), []
     options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations, "seed": seed}
     for fraction in protocol.fractions:
         result = label_fraction(*data, fraction=fraction, **options)
-        scores += _mean_scores(features.name, fraction_name(fraction), result, protocol, fractions=fraction)
+        scores += _mean_scores(features, fraction_name(fraction), result, protocol, fractions=fraction)
     return scores
 
 
-def _scores(features: str, probe: str, result: ProbeResult, protocol: Protocol) -> list[ProbeScore]:
+def _scores(features: FeatureSet, probe: str, result: ProbeResult, protocol: Protocol) -> list[Outcome]:
     """Return the scores of one classifier; the name of the probe has the numbers that are not the defaults."""
-    score = ProbeScore(
-        features=features,
-        probe=probe + changed_numbers(protocol),
-        accuracy=result.accuracy,
-        protocol=protocol_numbers(protocol),
-        chosen=result.chosen,
-        note=result.note,
+    named = probe + changed_numbers(protocol)
+    return _outcomes(features.name, named, result, protocol_numbers(protocol), features.test.labels, features.test.classes)
+
+
+def _outcomes(
+    features: str, probe: str, result: ProbeResult, numbers: dict[str, Any], labels: torch.Tensor, classes: tuple[str, ...]
+) -> list[Outcome]:
+    """Return the scores of one classifier of test images with these labels."""
+    labelled = (labels >= 0).cpu()
+    y, predictions = (tensor.cpu()[labelled].numpy() for tensor in (labels, result.predictions))
+    probabilities = None if result.probabilities is None else result.probabilities.cpu()[labelled].double().numpy()
+    metrics = class_metrics(y, predictions, probabilities)
+    score = ProbeScore(features=features, probe=probe, accuracy=result.accuracy, protocol=numbers, chosen=result.chosen, note=result.note)
+    detailed = replace(
+        score,
+        balanced_accuracy=metrics.balanced_accuracy,
+        auroc=metrics.auroc,
+        per_class={classes[k] if k < len(classes) else str(k): recall for k, recall in metrics.per_class.items()},
+        confusion=metrics.confusion,
     )
-    return [score, *([] if result.top5 is None else [replace(score, probe=score.probe + TOP5, accuracy=result.top5, note="")])]
+    top5 = [] if result.top5 is None else [Outcome(replace(score, probe=probe + TOP5, accuracy=result.top5, note=""), None)]
+    return [Outcome(detailed, (predictions == y).astype(float)), *top5]
 
 
-def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[ProbeScore]:
+def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[Outcome]:
     """Return the mean scores over random choices of labels; `number` is the entry of the protocol's list that they belong to."""
     (listed,) = number
     score = ProbeScore(
-        features=features,
+        features=features.name,
         probe=probe + changed_numbers(protocol, except_for=listed),
         accuracy=result.mean,
         sd=result.sd,
@@ -164,7 +190,8 @@ def _mean_scores(features: str, probe: str, result: FewShot, protocol: Protocol,
         protocol=protocol_numbers(protocol, **number),
     )
     top5 = FewShot(result.top5)
-    return [score, *([replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd)] if result.top5 else [])]
+    further = [Outcome(replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd), None)] if result.top5 else []
+    return [Outcome(score, None if result.hits is None else result.hits.numpy()), *further]
 
 
 PROBES: dict[str, Probe] = {
@@ -191,6 +218,8 @@ def evaluate_backbone(
     probes: Sequence[str] = DEFAULT_PROBES,
     protocols: Mapping[str, Any] | Protocols | None = None,
     baselines: bool = True,
+    references: Mapping[str, tuple[nn.Module, Preprocess]] | None = None,
+    supervised: Supervised | None = None,
     dimensions: slice = slice(None),
     model: str = "",
     data: str | None = None,
@@ -217,6 +246,8 @@ def evaluate_backbone(
         probes: names in `PROBES`.
         protocols: probe → its protocol, or some of its numbers: `{"knn": {"k": 200}}` (see `fullrank.config.PROTOCOLS`).
         baselines: whether to score raw pixels and the untrained backbone too.
+        references: name → another network and its preprocessing, which are scored and compared with the backbone too.
+        supervised: a network that is trained with the labels alone, and compared with the backbone; None: none.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
         data: name of the data set, the key of its scores; by default `name_data(train, test)`.
@@ -238,18 +269,26 @@ def evaluate_backbone(
     if reason := why_not_scorable(train, test):
         raise UserError(f"nothing can be scored: {reason}")
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    counts, scores, majority = (len(train), len(test)), [], None
+    counts, outcomes, majority, groups, test_features = (len(train), len(test)), [], None, None, None
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
     if baselines and untrained is None:
         left_out.append("untrained backbone: the model cannot be re-initialised")
     progress("features of the backbone")
     extract_options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
     options: dict[str, Any] = {"baselines": baselines, "dimensions": dimensions, "device": device, "seed": seed, "progress": progress}
-    for features in feature_sets(backbone, untrained, preprocess, train, test, **options, **extract_options):
+    sets = feature_sets(backbone, untrained, preprocess, train, test, references=references or {}, **options, **extract_options)
+    for features in sets:
         counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
         for name, probe in zip(probes, selected, strict=True):
             progress(f"{name}: {features.name}")
-            scores += probe(features, device, seed, numbers[name])
+            outcomes += probe(features, device, seed, numbers[name])
+        groups, test_features = groups_of(test, features.test), features.test
+    if supervised is not None and test_features is not None:
+        progress(f"{SUPERVISED}: {supervised.epochs} epochs")
+        again: dict[str, Any] = {**extract_options, "decode_errors": _fresh(decode_errors)}
+        result = train_supervised(supervised, preprocess, train, test, seed=seed, device=device, **again)
+        outcomes += _outcomes(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features.labels, test_features.classes)
+    scores, comparisons = judge(outcomes, groups, seed=seed)
     if decode_errors.reasons:
         left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
     return Evaluation(
@@ -260,9 +299,74 @@ def evaluate_backbone(
         test_images=counts[1],
         majority=majority,
         statement=statement,
-        scores=tuple(scores),
+        scores=scores,
         left_out=tuple(left_out),
+        comparisons=comparisons,
+        verdict=verdict(comparisons, few_shot_curve(scores)),
     )
+
+
+def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray | None:
+    """Return the groups of the labelled images whose features are known, None if the images have no groups."""
+    groups = torch.as_tensor(images.groups).cpu().numpy()
+    if (groups < 0).all():
+        return None
+    if len(groups) != len(features.names):  # some images were unreadable
+        names = [images.name(row) for row in range(len(images))] if isinstance(images, Images) else images.names
+        known = dict(zip(names, groups.tolist(), strict=True))
+        groups = np.array([known[name] for name in features.names])
+    return groups[features.labels.cpu().numpy() >= 0]
+
+
+def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) -> tuple[tuple[ProbeScore, ...], tuple[Comparison, ...]]:
+    """Return the scores with their 95 % intervals, and the comparisons of the first feature set with the others by the main probe.
+
+    All intervals come from the same resamples of the test images, so a difference is paired.
+    """
+    rated = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome.hits is not None]
+    scores = [outcome.score for outcome in outcomes]
+    if len({len(outcome.hits) for _, outcome in rated if outcome.hits is not None}) > 1:
+        raise UserError("the models cannot read the same test images, so they cannot be compared; remove the unreadable images")
+    values = np.stack([outcome.hits for _, outcome in rated if outcome.hits is not None], axis=1)  # (n, scores)
+    means = resampled_means(values, groups, seed=seed)
+    ends = zip(*interval(means), strict=True)
+    for (position, _), (low, high) in zip(rated, ends, strict=True):
+        scores[position] = replace(scores[position], low=float(low), high=float(high))
+    probe, first = main_probe(scores), scores[0].features
+    compared = (probe, FROM_SCRATCH)
+    column = {score.features: number for number, (_, (score, _)) in enumerate(rated) if score.probe in compared}
+    comparisons = []
+    for name in (name for name in column if name != first):
+        low, high = interval(means[:, [column[first]]] - means[:, [column[name]]])
+        ours, theirs = (float(values[:, column[key]].mean()) for key in (first, name))
+        comparison = Comparison(
+            probe=probe,
+            against=name,
+            accuracy=ours,
+            reference=theirs,
+            difference=ours - theirs,
+            low=float(low[0]),
+            high=float(high[0]),
+            units=int(units(groups, len(values)).max()) + 1,
+            grouped=groups is not None,
+        )
+        comparisons.append(comparison)
+    return tuple(scores), tuple(comparisons)
+
+
+def main_probe(scores: Sequence[ProbeScore]) -> str:
+    """Return the probe of the verdict: the first linear probe on all labels, or else the first probe."""
+    return next((score.probe for score in scores if is_linear(score.probe)), scores[0].probe)
+
+
+def few_shot_curve(scores: Sequence[ProbeScore]) -> dict[int, float]:
+    """Return the accuracy of the first feature set by the number of labels per class."""
+    first = [score for score in scores if score.features == scores[0].features]
+    return {
+        score.protocol["labels"]: score.accuracy
+        for score in first
+        if isinstance(score.protocol.get("labels"), int) and score.low is not None
+    }
 
 
 def feature_sets(
@@ -273,6 +377,7 @@ def feature_sets(
     test: Images | MemoryImages,
     *,
     baselines: bool,
+    references: Mapping[str, tuple[nn.Module, Preprocess]],
     dimensions: slice,
     device: torch.device | str,
     seed: int,
@@ -295,11 +400,14 @@ def feature_sets(
     backbone_options = {"preprocess": preprocess, "dimensions": dimensions, "device": device, **extract_options}
     suffix = "" if dimensions == slice(None) else f"[{format_slice(dimensions)}]"
 
-    def features_of(network: nn.Module, name: str) -> FeatureSet:
-        X, X_test = (extract_features(network, images, **backbone_options) for images in (train, test))
-        return FeatureSet(name, X, X_test, partial(augmented, name, network, preprocess, dimensions=dimensions))
+    def features_of(network: nn.Module, name: str, **other: Any) -> FeatureSet:
+        options = backbone_options | other
+        X, X_test = (extract_features(network, images, **options) for images in (train, test))
+        return FeatureSet(name, X, X_test, partial(augmented, name, network, options["preprocess"], dimensions=options["dimensions"]))
 
     yield features_of(backbone, f"backbone{suffix}")
+    for name, (network, own) in references.items():
+        yield features_of(network, name, preprocess=own, dimensions=slice(None))
     if not baselines:
         return
     X, X_test = (raw_pixels(images, preprocess, **extract_options) for images in (train, test))
@@ -362,12 +470,14 @@ def table(evaluation: Evaluation) -> Table:
     1
     """
     cells = {
-        (score.probe, score.features): f"{score.accuracy:.1%}" + ("" if score.sd is None else f" ± {score.sd:.1%}")
+        (score.probe, score.features): f"{score.accuracy:.1%}" + ("" if score.sd is None else f" ± {score.sd:.1%}") + _interval(score)
         for score in evaluation.scores
     }
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
-    caption = f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws" if draws else None
+    notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws"] if draws else []
+    notes += ["[ ]: 95 % interval over the test images"] if any(score.low is not None for score in evaluation.scores) else []
+    caption = "; ".join(notes) or None
     title = Text(printable(evaluation.data)) if evaluation.data else None
     grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)
     grid.title_justify = grid.caption_justify = "left"
@@ -377,3 +487,31 @@ def table(evaluation: Evaluation) -> Table:
         grid.add_section()
         grid.add_row("majority class", *(f"{evaluation.majority:.1%}" for _ in columns))
     return grid
+
+
+def _interval(score: ProbeScore) -> str:
+    """Return the interval of a score without repetitions; those with repetitions show the deviation of the repetitions."""
+    return "" if score.low is None or score.high is None or score.sd is not None else f" [{100 * score.low:.1f} {100 * score.high:.1f}]"
+
+
+def class_table(evaluation: Evaluation) -> Table | None:
+    """Build the table of balanced accuracy, AUROC and recall by the main probe, a column for each feature set; None without them."""
+    if not evaluation.scores:
+        return None
+    probe = main_probe(evaluation.scores)
+    scores = [score for score in evaluation.scores if score.probe in (probe, FROM_SCRATCH) and score.balanced_accuracy is not None]
+    if not scores:
+        return None
+    grid = Table(probe, *(Column(Text(printable(score.features)), justify="right") for score in scores))
+    grid.add_row("balanced accuracy", *(_share(score.balanced_accuracy) for score in scores))
+    grid.add_row("AUROC", *("–" if score.auroc is None else f"{score.auroc:.3f}" for score in scores))
+    names = list(dict.fromkeys(name for score in scores for name in score.per_class))
+    if len(names) <= LARGEST_CONFUSION:
+        grid.add_section()
+        for name in names:
+            grid.add_row(Text(f"recall, {printable(name)}"), *(_share(score.per_class.get(name)) for score in scores))
+    return grid
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"

@@ -21,6 +21,8 @@ class FewShot:
     accuracies: tuple[float, ...]
     top5: tuple[float, ...] = ()
     """Shares with the correct class among the five highest logits; empty for 10 classes or fewer."""
+    hits: Float[Tensor, " m"] | None = None
+    """For each labelled test image, the share of the choices with a correct classification."""
 
     @property
     def mean(self) -> float:
@@ -135,7 +137,9 @@ def _average(
         problem = LogisticRegression(X[rows], y[rows])
         model = problem.fit(choose(problem), iterations=iterations)
         results.append(topk_accuracy(model.logits(X_test, classes=classes), y_test))
-    return FewShot(tuple(result.accuracy for result in results), tuple(result.top5 for result in results if result.top5 is not None))
+    hits = torch.stack([(result.predictions == y_test)[y_test >= 0] for result in results]).cpu().double().mean(0)
+    top5 = tuple(result.top5 for result in results if result.top5 is not None)
+    return FewShot(tuple(result.accuracy for result in results), top5, hits)
 
 
 def draw_labels(y: Int64[Tensor, " n"], *, labels: int | Int64[Tensor, " classes"], generator: torch.Generator) -> Int64[Tensor, " m"]:

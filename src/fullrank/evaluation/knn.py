@@ -1,5 +1,7 @@
 """The weighted k-nearest-neighbour classifier with cosine similarity."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -45,7 +47,8 @@ def knn(
         neighbor_votes(normalize(Q) @ K, y, classes=classes, k=min(k, len(y)), temperature=temperature)
         for Q in X_test.split(max(cells // len(y), 1))
     ]
-    return topk_accuracy(torch.cat(votes), y_test)
+    counts = torch.cat(votes)
+    return replace(topk_accuracy(counts, y_test), probabilities=counts / counts.sum(1, keepdim=True))
 
 
 def neighbor_votes(

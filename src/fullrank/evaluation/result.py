@@ -27,6 +27,8 @@ class ProbeResult:
     """What was chosen on held-out training features, or limited: `{"penalty": 1e-3}`."""
     note: str = ""
     """What a reader of the accuracy must know."""
+    probabilities: Float[Tensor, "n K"] | None = field(default=None, repr=False)
+    """The predicted probability of each class, for each test image: shares of the votes, or the softmax of the logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,40 @@ class ProbeScore:
     """What was chosen on held-out training features, or limited: `{"penalty": 0.001}`."""
     note: str = ""
     """What a reader of the accuracy must know, such as a limited learning rate."""
+    low: float | None = None
+    """Lower end of the 95 % interval of the accuracy: bootstrap over the test images, or over their groups; None for top 5."""
+    high: float | None = None
+    """Upper end of the interval. The interval does not contain the chance of training, nor that of the draws of labels."""
+    balanced_accuracy: float | None = None
+    """Mean of the recalls of the classes."""
+    auroc: float | None = None
+    """Mean over the classes of the area under the ROC curve of one class against the others."""
+    per_class: JsonObject = field(default_factory=dict)
+    """Class → the share of its test images that are classified correctly (recall)."""
+    confusion: tuple[tuple[Count, ...], ...] = ()
+    """Number of test images by true class (row) and predicted class (column); () for more than 30 classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The accuracy of the backbone minus that of an alternative, by one probe, on the same test images."""
+
+    probe: str
+    against: str
+    """The feature set of the alternative."""
+    accuracy: float
+    """Accuracy of the backbone."""
+    reference: float
+    """Accuracy of the alternative."""
+    difference: float
+    low: float
+    """Lower end of the 95 % interval of the difference: paired bootstrap over the test images, or over their groups."""
+    high: float
+    """Upper end of the interval."""
+    units: Count
+    """Number of test images, or of groups of them, that are resampled."""
+    grouped: bool = False
+    """Whether test images of one group are resampled together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +104,10 @@ class Evaluation:
     scores: tuple[ProbeScore, ...] = ()
     left_out: tuple[str, ...] = ()
     """Descriptions of what was not scored, with the reason."""
+    comparisons: tuple[Comparison, ...] = ()
+    """The backbone against each other feature set, by the main probe: the first linear probe on all labels, or else the first probe."""
+    verdict: str = ""
+    """One sentence: better or worse than the strongest alternative, or undecided."""
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of evaluation.json."""
@@ -109,7 +149,7 @@ def topk_accuracy(logits: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> Probe
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices
     hits = (best == y[:, None])[labelled].cpu().double()  # on the CPU, as MPS has no float64
     top5 = hits.sum(1).mean().item() if logits.shape[1] > MANY_CLASSES else None
-    return ProbeResult(hits[:, 0].mean().item(), top5, best[:, 0])
+    return ProbeResult(hits[:, 0].mean().item(), top5, best[:, 0], probabilities=logits.softmax(1))
 
 
 def drop_unlabelled(X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> tuple[Float[Tensor, "m D"], Int64[Tensor, " m"]]:

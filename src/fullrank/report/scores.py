@@ -103,7 +103,7 @@ def score_cell(score: ProbeScore) -> str:
 
 
 def evaluation_notes(run: RunSummary) -> list[str]:
-    """Return one sentence for the images of each evaluation, an older checkpoint, and each score that was not computed."""
+    """Return one sentence for the images of each evaluation, an older checkpoint, the verdict, and each score that was not computed."""
     notes = []
     last = run.train[-1].step if run.train else None
     for evaluation in run.evaluations:
@@ -111,6 +111,7 @@ def evaluation_notes(run: RunSummary) -> list[str]:
         notes.append(f"{data}{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images.")
         if evaluation.step is not None and last is not None and evaluation.step != last:
             notes.append(f"{data}the scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step.")
+        notes += [f"{data}{evaluation.verdict}"] if evaluation.verdict else []
         notes += [f"{data}{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
         notes += [text for text in (evaluation.statement, *(f"Not computed: {text}" for text in evaluation.left_out)) if text]
     return notes

@@ -58,7 +58,12 @@ def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Ev
             replaced.append(score)
         else:
             stay.append(score)
-    return [*kept, replace(new, scores=(*stay, *scores.values()))], replaced
+    old = [evaluation for evaluation in stored if key(evaluation) == key(new)]
+    compared = {(comparison.probe, comparison.against) for comparison in new.comparisons}
+    older = (comparison for evaluation in old for comparison in evaluation.comparisons)
+    comparisons = (*(each for each in older if (each.probe, each.against) not in compared), *new.comparisons)
+    verdict = new.verdict or next((evaluation.verdict for evaluation in reversed(old) if evaluation.verdict), "")
+    return [*kept, replace(new, scores=(*stay, *scores.values()), comparisons=comparisons, verdict=verdict)], replaced
 
 
 def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:

@@ -1,0 +1,85 @@
+"""The closing sentence of an evaluation: better, worse or undecided, by how much, and what would decide it.
+
+A pure function of intervals. The interval is that of the difference of two accuracies on the same test images.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fullrank.evaluation.result import Comparison
+
+LEAST_UNITS = 20
+"""With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided."""
+OUT_OF_REACH = 100
+"""If it would take this many times as many test images to decide, the sentence calls the difference too small."""
+
+
+def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None) -> str:
+    """Return the sentence on the strongest alternative, the one with the highest accuracy; empty without a comparison.
+
+    Args:
+        comparisons: the backbone against each alternative, all by the same probe.
+        curve: number of labels per class → accuracy of the backbone.
+
+    >>> raw = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
+    >>> print(verdict([raw]))
+    Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %; the difference is +10.0 points (95 % interval +5.0 to +15.0).
+    """
+    if not comparisons:
+        return ""
+    strongest = max(comparisons, key=lambda comparison: comparison.reference)
+    name = f"{strongest.against}, the strongest alternative," if len(comparisons) > 1 else strongest.against
+    outcome = decide(strongest)
+    ends = f"{_points(strongest.low)} to {_points(strongest.high)}"
+    accuracies = f"the backbone has {_percent(strongest.accuracy)}, {name} {_percent(strongest.reference)}"
+    difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
+    text = f"{outcome.capitalize()}: by {strongest.probe}, {accuracies}; {difference}"
+    remedies = [what_decides(strongest), rising(curve or {})] if outcome == "undecided" else []
+    return "; ".join([text, *filter(None, remedies)]) + "."
+
+
+def decide(comparison: Comparison) -> str:
+    """Return 'better' or 'worse' if the interval of the difference excludes zero, else 'undecided'."""
+    if comparison.units < LEAST_UNITS:
+        return "undecided"
+    return "better" if comparison.low > 0 else "worse" if comparison.high < 0 else "undecided"
+
+
+def what_decides(comparison: Comparison) -> str:
+    """Return how many test images would decide an undecided comparison.
+
+    The width of the interval falls as 1/√n, so a difference δ with half width h needs n (h/δ)² images or groups.
+    """
+    what = "groups of test images" if comparison.grouped else "test images"
+    if comparison.units < LEAST_UNITS:
+        return f"{comparison.units} {what} are too few to decide, label at least {LEAST_UNITS}"
+    half = (comparison.high - comparison.low) / 2
+    ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
+    if ratio > OUT_OF_REACH:
+        return f"the difference is too small to decide with any realistic number of {what}"
+    needed = math.ceil(max(ratio, 1.1) * comparison.units)  # an interval that is not symmetric can include zero at a ratio below 1
+    digits = 10 ** max(len(str(needed)) - 2, 0)
+    return f"about {math.ceil(needed / digits) * digits:,} {what} would decide a difference of this size (now {comparison.units:,})"
+
+
+def rising(curve: Mapping[int, float]) -> str:
+    """Return whether the few-shot curve still rises at its end; empty for fewer than two points.
+
+    >>> rising({1: 0.4, 5: 0.6, 10: 0.65})
+    'more labels may help, as accuracy rises from 60.0 % with 5 labels per class to 65.0 % with 10'
+    """
+    if len(curve) < 2:
+        return ""
+    (fewer, low), (more, high) = sorted(curve.items())[-2:]
+    if high - low < 0.01:
+        return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
+    words = f"accuracy rises from {_percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class to {_percent(high)} with {more}"
+    return f"more labels may help, as {words}"
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:+.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+import pytest
+
+from fullrank.evaluation.result import Comparison
+from fullrank.evaluation.verdict import decide, rising, verdict, what_decides
+
+RAW = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(0.05, 0.15, "better"), (-0.2, -0.01, "worse"), (-0.01, 0.2, "undecided")])
+def test_an_interval_without_zero_decides(low, high, expected):
+    assert decide(replace(RAW, low=low, high=high)) == expected
+
+
+def test_few_test_images_decide_nothing():
+    few = replace(RAW, units=8)
+    assert decide(few) == "undecided"
+    assert "8 test images are too few to decide" in verdict([few])
+
+
+def test_the_strongest_alternative_counts():
+    initial = replace(RAW, against="initial weights", reference=0.91, difference=-0.01, low=-0.03, high=0.01)
+    text = verdict([RAW, initial])
+    assert text.startswith("Undecided: by kNN, the backbone has 90.0 %, initial weights, the strongest alternative, 91.0 %;")
+    assert "the difference is -1.0 points (95 % interval -3.0 to +1.0)" in text
+    assert verdict([]) == ""
+
+
+def test_needed_images_grow_with_the_square_of_the_relative_width():
+    undecided = replace(RAW, difference=0.02, low=-0.02, high=0.06)
+    assert what_decides(undecided) == "about 1,600 test images would decide a difference of this size (now 400)"
+    assert "groups of test images" in what_decides(replace(undecided, grouped=True))
+    assert "too small to decide" in what_decides(replace(undecided, difference=0.001))
+    assert "too small to decide" in what_decides(replace(undecided, difference=0.0))
+
+
+def test_the_curve_says_whether_more_labels_may_help():
+    assert "rises from 50.0 % with 1 label per class to 60.0 % with 2" in rising({2: 0.6, 1: 0.5})
+    assert "hardly rises" in rising({5: 0.6, 10: 0.601})
+    assert rising({5: 0.6}) == ""
+    better = verdict([RAW], {1: 0.5, 2: 0.6})
+    assert "labels" not in better  # what would decide it is said only if it is undecided
