@@ -46,9 +46,9 @@ def test_evaluate_compares_several_models_on_labelled_images(fullrank, copy, pho
     assert "test images are also among the 1,438 images of pretraining" in err
     assert out.splitlines()[-1].startswith("Undecided: by kNN,")  # the photos are few
     status, _, err = fullrank("evaluate", copy, "--labelled", photos, "--data", photos)
-    assert (status, err) == (2, "--labelled names the labelled images; leave out --data and --transfer\n")
+    assert (status, err) == (2, "fullrank: --labelled names the labelled images; leave out --data and --transfer\n")
     status, _, err = fullrank("evaluate", copy, "nowhere")
-    assert (status, err.startswith("model 'nowhere' is no run directory")) == (2, True)
+    assert (status, err.startswith("fullrank: model 'nowhere' is no run directory")) == (2, True)
 
 
 def test_scores_of_several_data_sets_stand_side_by_side(fullrank, copy, photos, monkeypatch):
