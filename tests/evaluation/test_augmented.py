@@ -41,7 +41,10 @@ def test_without_crop_and_flip_the_features_are_those_of_the_images(halves, prep
 
 def test_the_mean_over_passes_is_that_of_torchvision(halves):
     """A linear statistic of many crops: the mean pixel of each image."""
-    preprocess, images = Preprocess(1, 8, (0.0,), (1.0,)), replace(halves[0], pixels=halves[0].pixels[:4], labels=halves[0].labels[:4])
+    preprocess, images = (
+        Preprocess(1, 8, (0.0,), (1.0,)),
+        replace(halves[0], pixels=halves[0].pixels[:4], labels=halves[0].labels[:4], groups=halves[0].groups[:4]),
+    )
     found = torch.stack([augmented_features(nn.Flatten(), images, preprocess, CROP, k, seed=0).mean(1) for k in range(100)])
     torch.manual_seed(0)
     crop = v2.Compose([v2.RandomResizedCrop(8, scale=CROP.crop, antialias=True), v2.RandomHorizontalFlip()])

@@ -89,4 +89,4 @@ def subset(images: Images | MemoryImages, rows: torch.Tensor) -> Images | Memory
         return images.subset(rows.numpy())
     index = rows.to(images.pixels.device)
     names = tuple(images.names[row] for row in rows.tolist())
-    return replace(images, pixels=images.pixels[index], labels=images.labels[index], names=names, groups=images.groups[index])
+    return replace(images, pixels=images.pixels[index], labels=images.labels[index], names=names, groups=images.groups[index.cpu()])

@@ -42,8 +42,8 @@ def resampled_means(
 def interval(means: Float[np.ndarray, "resamples k"]) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Return the ends of the 95 % percentile interval of each column.
 
-    >>> [ends.round(2).tolist() for ends in interval(np.linspace(0, 1, 1001)[:, None])]
-    [[0.03], [0.97]]
+    >>> [ends.round(3).tolist() for ends in interval(np.linspace(0, 1, 1001)[:, None])]
+    [[0.025], [0.975]]
     """
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return low, high

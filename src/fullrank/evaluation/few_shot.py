@@ -1,7 +1,7 @@
 """Evaluation with few labels: a linear probe on some labels per class or on a fraction of them, averaged over random choices of images."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class FewShot:
     accuracies: tuple[float, ...]
     top5: tuple[float, ...] = ()
     """Shares with the correct class among the five highest logits; empty for 10 classes or fewer."""
-    hits: Float[Tensor, " m"] | None = None
+    hits: Float[Tensor, " m"] | None = field(default=None, compare=False)
     """For each labelled test image, the share of the choices with a correct classification."""
 
     @property

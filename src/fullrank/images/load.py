@@ -51,7 +51,8 @@ class MemoryImages:
         return len(self.pixels)
 
     def to(self, device: torch.device | str) -> "MemoryImages":
-        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device), groups=self.groups.to(device))
+        """Return the images with pixels and labels on a device; the groups, which nothing there needs, stay on the host."""
+        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
 
 def iterate_batches(
