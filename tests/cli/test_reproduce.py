@@ -26,7 +26,8 @@ def test_without_a_name_it_lists_every_figure_with_verdict_and_time(fullrank):
 
 def with_new_fields(settings):
     """Return settings in which a stored recipe has the fields that were added later, at their defaults."""
-    return settings | ({"recipe": from_dict(settings["recipe"])} if "recipe" in settings else {})
+    nested = {"comparison": with_new_fields(settings["comparison"])} if "comparison" in settings else {}
+    return settings | nested | ({"recipe": from_dict(settings["recipe"])} if "recipe" in settings else {})
 
 
 LATER_FIELDS = {"frossl/fig3": {"sweep_steps"}}
