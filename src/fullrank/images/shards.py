@@ -55,8 +55,8 @@ class TarImages(Images):
     def open(self, index: int) -> RawImage:
         name, size = self.name(index), int(self.sizes[index])
         with convert_errors(name):
-            if size > BYTES_PER_PIXEL * self.max_pixels:
-                raise ImageDecodeError(name, f"the image has {size} bytes, more than an image of data.max_pixels can need")
+            if not 0 <= size <= BYTES_PER_PIXEL * self.max_pixels:  # a damaged header can have a negative size
+                raise ImageDecodeError(name, f"the image has {size} bytes, more than an image of data.max_pixels can need, or fewer than none")
             with open(self.files[self.shard[index]], "rb") as file:
                 file.seek(int(self.offsets[index]))
                 data = file.read(size)
