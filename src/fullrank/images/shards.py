@@ -56,7 +56,7 @@ class TarImages(Images):
         name, size = self.name(index), int(self.sizes[index])
         with convert_errors(name):
             if not 0 <= size <= BYTES_PER_PIXEL * self.max_pixels:  # a damaged header can have a negative size
-                raise ImageDecodeError(name, f"the image has {size} bytes, more than an image of data.max_pixels can need, or fewer than none")
+                raise ImageDecodeError(name, f"the image has {size} bytes, which is negative or more than data.max_pixels can need")
             with open(self.files[self.shard[index]], "rb") as file:
                 file.seek(int(self.offsets[index]))
                 data = file.read(size)
