@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
+from fullrank.evaluation.evaluate import why_not_scorable
 from fullrank.images import (
     DatasetInfo,
     DecodeErrors,
@@ -96,6 +97,8 @@ class TrainingData:
     decode_errors: DecodeErrors
     test: ScoredImages | None = None
     """The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not."""
+    labelled: tuple[ScoredImages, ScoredImages] | None = None
+    """The images of `probe.labelled`: those on which a linear probe is trained, and those on which it is scored."""
 
     @property
     def num_classes(self) -> int:
@@ -177,8 +180,9 @@ def open_data(
     if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
         plan = plan_for(samples=min(held_out_before, len(test)))
         held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
-    scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs else None
-    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored)
+    labelled = _open_labelled(recipe, decode_errors, notify) if recipe.probe.labelled else None
+    scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs and not labelled else None
+    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored, labelled)
 
 
 def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
@@ -271,14 +275,39 @@ def _open_test(recipe: Recipe, test: Images, decode_errors: DecodeErrors, notify
     """Return the labelled test images, decoded if they fit in memory; None if the online probe cannot be scored, for which there is a line
     for the user.
     """
+    late = _late_epochs(recipe, notify)
+    if not (test.labels >= 0).any():
+        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
+        return None
+    return None if len(late) == len(recipe.probe.epochs) else _scored(recipe, test, decode_errors)
+
+
+def _open_labelled(recipe: Recipe, decode_errors: DecodeErrors, notify: Callable[[str], Any]) -> tuple[ScoredImages, ScoredImages]:
+    """Return the labelled training and test images of `probe.labelled`.
+
+    Raises:
+        UserError: the source cannot be read, or lacks labels.
+    """
+    source = recipe.probe.labelled
+    splits = train_and_test(source, seed=recipe.split_seed)
+    if reason := why_not_scorable(splits.train, splits.test):
+        raise UserError(f"--labelled {source}: nothing can be scored: {reason}")
+    notify(f"linear probe on the labels: {splits.statement}")
+    _late_epochs(recipe, notify)
+    return _scored(recipe, splits.train, decode_errors), _scored(recipe, splits.test, decode_errors)
+
+
+def _late_epochs(recipe: Recipe, notify: Callable[[str], Any]) -> list[float]:
+    """Return the epochs of `probe.epochs` after the end of the run, with a line for the user if there are any."""
     if late := [epoch for epoch in recipe.probe.epochs if epoch > recipe.epochs]:
         notify(f"--probe.epochs: {', '.join(f'{epoch:g}' for epoch in late)} left out, as the run has {recipe.epochs} epochs")
-    labelled = np.flatnonzero(test.labels >= 0)
-    if not len(labelled):
-        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
-    if not len(labelled) or len(late) == len(recipe.probe.epochs):
-        return None
-    images = test if len(labelled) == len(test) else test.subset(labelled)
+    return late
+
+
+def _scored(recipe: Recipe, images: Images, decode_errors: DecodeErrors) -> ScoredImages:
+    """Return the images that have labels, decoded if they fit in memory."""
+    labelled = np.flatnonzero(images.labels >= 0)
+    images = images if len(labelled) == len(images) else images.subset(labelled)
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
     opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
     small = len(images) * recipe.data.channels * opened.preprocess.size**2 <= HELD_OUT_BUDGET

@@ -67,6 +67,7 @@ def pretrain(
     out: str | Path | None = None,
     *,
     init: str | Path | Run | None = None,
+    labelled: str | Path | None = None,
     epochs: int | None = None,
     hours: float | None = None,
     resume: str | Path | None = None,
@@ -92,6 +93,8 @@ def pretrain(
         init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its normalisation are those
             of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A file of another library needs the network:
             `backbone="resnet50"`.
+        labelled: source of labelled images from another place. A linear probe is trained and scored on them during training
+            (`probe.labelled`); no label reaches the backbone.
         epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
         hours: the time of training in hours, instead of `epochs`: a few steps are measured, and the epochs that fit are chosen and printed.
         resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
@@ -137,6 +140,7 @@ def pretrain(
         if epochs is not None or run_to_resume is not None:
             other = "epochs" if epochs is not None else f"resume={resume}, whose epochs are set; to train it for longer, give epochs"
             raise UserError(f"hours chooses the epochs of a new run, and cannot be combined with {other}; leave one of them out")
+    changes |= {} if labelled is None else {"probe.labelled": str(labelled)}
     start = None if init is None else read_start(init, backbone=named_backbone(changes))
     if run_to_resume is not None:
         if (changes or start) and recipe is None:
@@ -355,7 +359,7 @@ def _train(
     signum, reached = 0, start
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
         if start == 0:
-            logger.evaluate_spectrum(0)
+            logger.evaluate_start()
         options = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
         for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, **options):
             logger.after_step(step, wait_seconds=batches.wait_seconds)

@@ -280,3 +280,9 @@ def test_without_a_terminal_progress_is_plain_lines(fullrank, recipe_json, tmp_p
     assert " + invariance " in steps[-1]
     assert "effective rank" in steps[-1]
     assert any(line.startswith("about ") and "loading batches takes" in line for line in err.splitlines())
+
+
+def test_a_wrong_path_is_refused_on_the_command_line(fullrank, tmp_path):
+    status, _, err = fullrank("pretrain", "digits", "--labelled", tmp_path / "nowhere", "--out", tmp_path / "run")
+    assert status == 2
+    assert "nowhere" in err

@@ -35,6 +35,7 @@ SOURCE: a folder or Parquet file of images; the command chooses and shows a gene
   fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
   fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
   fullrank pretrain path/to/photos --init timm:resnet18         start with given weights: timm's, a run's, a file's
+  fullrank pretrain path/to/photos --labelled path/to/labels    score a linear probe on your labels during training
   fullrank pretrain path/to/photos --preview                    look at the views first
   fullrank pretrain digits --help                               show all flags of a recipe with their defaults
 
@@ -67,6 +68,8 @@ def run(arguments: Sequence[str]) -> None:
 def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
     """Train and write the report, or write the preview."""
     check_source(recipe.data.source)
+    if recipe.probe.labelled:
+        check_source(recipe.probe.labelled)
     with heavy_imports():
         from fullrank.pretraining import pretrain, preview
 
@@ -101,8 +104,9 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     else:
         recipe, options = read_resume_options(path, arguments)
         data, epochs = options.data, options.epochs
-    if data is not None:
-        check_source(data)
+    for source in (data, options.labelled):
+        if source is not None:
+            check_source(source)
     with heavy_imports():
         from fullrank.pretraining import pretrain
 
@@ -129,10 +133,16 @@ def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | 
         flags = parse(ResumeOptions, arguments, command="pretrain --resume RUN")
     except UserError as error:
         raise UserError(f"--resume uses the recipe stored in {path}: {error}") from error
-    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is None:
+    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is flags.labelled is None:
         return None, flags
     recipe = read_recipe(path / "recipe.json")
-    for section, name in ((None, "log_every"), (None, "keep_checkpoints"), ("data", "workers"), ("machine", "micro_batch")):
+    for section, name in (
+        (None, "log_every"),
+        (None, "keep_checkpoints"),
+        ("data", "workers"),
+        ("machine", "micro_batch"),
+        ("probe", "labelled"),
+    ):
         if (value := getattr(flags, name)) is not None:
             change = {name: value} if section is None else {section: replace(getattr(recipe, section), **{name: value})}
             recipe = replace(recipe, **change)

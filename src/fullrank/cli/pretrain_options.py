@@ -38,6 +38,9 @@ class Options(RunOptions):
     init: str | None = None
     """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The network, its channels and
     its normalisation are those of the model, and the learning rate is a tenth."""
+    labelled: str | None = None
+    """Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them during training; no label reaches
+    the backbone."""
     split: str | None = None
     """Short for --data.train: the name of the split to train on."""
     hours: float | None = None
@@ -58,6 +61,8 @@ class ResumeOptions(RunOptions):
 
     data: str | None = None
     """Source of the images, if they have moved."""
+    labelled: str | None = None
+    """Source of the labelled images, if they have moved."""
     epochs: int | None = None
     """Another number of epochs. The learning rate follows the schedule of that number from there on."""
     log_every: int | None = None

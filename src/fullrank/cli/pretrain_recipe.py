@@ -349,4 +349,5 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         for function in recipe.custom_transforms:
             import_function(function, notify=console.print)
     data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
-    return replace(recipe, data=data), flags.options
+    probe = replace(recipe.probe, labelled=flags.options.labelled or recipe.probe.labelled)
+    return replace(recipe, data=data, probe=probe), flags.options

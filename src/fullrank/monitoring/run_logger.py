@@ -22,7 +22,7 @@ from fullrank.methods import Method
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.monitoring.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.monitoring.held_out_views import evaluate_held_out_views
-from fullrank.monitoring.online_score import score_online
+from fullrank.monitoring.online_score import score_labelled, score_online
 from fullrank.monitoring.progress import ProgressBar, forecast
 from fullrank.monitoring.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.recipes import Recipe, build_preprocess, to_dict
@@ -73,9 +73,14 @@ class TrainingRun:
 
     @cached_property
     def score_steps(self) -> set[int]:
-        """Steps after which the online probe is scored on all test images: those of `probe.epochs`, without epochs after the end."""
-        epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs] if self.data.test else []
-        return {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
+        """Steps after which a probe is scored on all test images: those of `probe.epochs`, without epochs after the end. With
+        `probe.labelled`, also before the first step, and by default after each tenth of the run.
+        """
+        epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
+        steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
+        if self.data.labelled:
+            return {0} | (steps if self.recipe.probe.epochs else {round(self.total * tenth / 10) for tenth in range(1, 11)})
+        return steps if self.data.test else set()
 
 
 class NullLogger:
@@ -90,7 +95,7 @@ class NullLogger:
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
-    def evaluate_spectrum(self, step: int) -> None:
+    def evaluate_start(self) -> None:
         """Do nothing: all processes have equal weights, so only the first process evaluates."""
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
@@ -174,6 +179,12 @@ class RunLogger:
         if online_seconds := self.online_seconds_before + self.online_seconds:
             durations["online_share"] = round(online_seconds / seconds, 4)
         write_json(self.run.path / "environment.json", self.environment | durations)
+
+    def evaluate_start(self) -> None:
+        """Evaluate the weights before the first step."""
+        self.evaluate_spectrum(0)
+        if 0 in self.run.score_steps:
+            self.score_probe(0)
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
@@ -282,15 +293,20 @@ class RunLogger:
         self.spectrum_seconds += time.perf_counter() - started
 
     def score_probe(self, step: int) -> None:
-        """Score the online probe on all test images, in eval mode."""
+        """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
         started, run = time.perf_counter(), self.run
-        assert run.data.test is not None, "a run without labelled test images has no step to score"
-        score = score_online(run.method, run.probe, run.data.test.batches(), self.preprocess, run.fabric)
-        row = OnlineRow(step=step, epoch=self.epoch(step), accuracy=score.accuracy, top5=score.top5, images=score.images)
+        probe, kind = ("linear", "test") if run.data.labelled else ("online", "validation" if run.recipe.data.validation else "test")
+        if run.data.labelled:
+            train, test = (images.batches() for images in run.data.labelled)
+            score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
+        else:
+            assert run.data.test is not None, "a run without labelled test images has no step to score"
+            score = score_online(run.method, run.probe, run.data.test.batches(), self.preprocess, run.fabric)
+        row = OnlineRow(step=step, epoch=self.epoch(step), accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe)
         self.log_row(row)
         top5 = "" if row.top5 is None else f", top 5 {row.top5:.1%}"
-        images = f"{row.images:,} {'validation' if run.recipe.data.validation else 'test'} images"
-        self.console.print(f"epoch {row.epoch:g}: the online probe classifies {row.accuracy:.1%} of {images}{top5}", highlight=False)
+        name, images = "a linear probe" if probe == "linear" else "the online probe", f"{row.images:,} {kind} images"
+        self.console.print(f"epoch {row.epoch:g}: {name} classifies {row.accuracy:.1%} of {images}{top5}", highlight=False)
         self.online_seconds += time.perf_counter() - started
 
     def epoch(self, step: int) -> float:

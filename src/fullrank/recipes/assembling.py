@@ -181,7 +181,7 @@ def _check_streamed(recipe: Recipe) -> None:
             raise UserError(
                 f"--data.{name} chooses among all training images, which a stream cannot do; give --data.storage disk, or --data.{name} 0"
             )
-    if recipe.probe.epochs:
+    if recipe.probe.epochs and not recipe.probe.labelled:
         raise UserError(
             "--probe.epochs scores the probe on all test images, but a stream keeps only some of them; give --data.storage disk, or "
             "--probe.epochs without a value"

@@ -127,6 +127,10 @@ class ProbeConfig:
     epochs: tuple[Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...] = ()
     """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after the end of the run
     are left out. Each score costs a forward pass of the backbone over the test images."""
+    labelled: PathText = ""
+    """Source of labelled images from another place than the images of the run. A linear probe is trained on the features of its training
+    images and scored on its test images, as by `fullrank evaluate`: before the first step, and after the epochs of `probe.epochs`, or after
+    each tenth of the run if there are none. Each score costs a forward pass over these images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +249,7 @@ class Recipe:
 
 
 FREE_FIELDS = (
-    *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs"),
+    *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs", "probe.labelled"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),

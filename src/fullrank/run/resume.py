@@ -61,8 +61,9 @@ def resumed_recipe(
 
 
 def with_absolute_source(recipe: Recipe) -> Recipe:
-    """Return the recipe with an absolute path of its images, so that a run can be resumed in another working directory."""
-    return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)))
+    """Return the recipe with absolute paths of its images, so that a run can be resumed in another working directory."""
+    probe = replace(recipe.probe, labelled=recipe.probe.labelled and absolute_source(recipe.probe.labelled))
+    return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)), probe=probe)
 
 
 def checkpoint_meta(recipe: Recipe, num_images: int, images: Fingerprint | None) -> dict[str, Any]:

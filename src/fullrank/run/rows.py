@@ -6,7 +6,7 @@ written.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class SpectrumRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineRow:
-    """The score of the online probe on all test images, after an epoch of `probe.epochs`."""
+    """The score of the online probe on all test images, after an epoch of `probe.epochs`, or of a linear probe on `probe.labelled`."""
 
     kind: ClassVar[str] = "online"
     step: Count
@@ -101,6 +101,8 @@ class OnlineRow:
     """Share of these images whose class is among the five largest logits; None with at most ten classes."""
     images: Count
     """Number of labelled test images."""
+    probe: Literal["online", "linear"] = "online"
+    """online: the classifier that is trained along with the backbone. linear: a linear probe on the labelled images of `probe.labelled`."""
 
 
 @dataclass(frozen=True, kw_only=True)
