@@ -244,6 +244,12 @@ def test_the_general_recipe_takes_the_size_of_the_model(small_folder):
     assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 48}, start=start).views[0].size == 48
 
 
+def test_the_general_recipe_has_no_views_of_more_than_224_px(small_folder):
+    start = replace(read_start("timm-untrained:test_vit"), size=518)
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start).views[0].size == 224
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 518}, start=start).views[0].size == 518
+
+
 @pytest.fixture
 def small_folder(tmp_path):
     from PIL import Image
