@@ -1,17 +1,20 @@
 """Runs that start with given weights: what is taken, what is converted, what is recorded, and what a resumed or repeated run does."""
 
+import hashlib
+import http.server
 import io
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_api
 from rich.console import Console
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
 import fullrank
@@ -244,6 +247,12 @@ def test_the_general_recipe_takes_the_size_of_the_model(small_folder):
     assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 48}, start=start).views[0].size == 48
 
 
+def test_the_general_recipe_has_no_views_of_more_than_224_px(small_folder):
+    start = replace(read_start("timm-untrained:test_vit"), size=518)
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start).views[0].size == 224
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 518}, start=start).views[0].size == 518
+
+
 @pytest.fixture
 def small_folder(tmp_path):
     from PIL import Image
@@ -326,6 +335,67 @@ def test_a_model_that_the_hub_lacks_is_an_error_of_one_line(hub):
     for name in ("alone", "../etc/passwd", "a/b/c", "a/b@", ""):
         with pytest.raises(UserError, match="expected"):
             fullrank.load(f"hf-hub:{name}")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """`server(name, files)`: a local server that answers as the hub does for one model. It returns the requests that it has received."""
+    servers = []
+
+    def serve(name, files):
+        commit, requests = "c" * 40, []
+
+        class Hub(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                requests.append(self.path)
+                found = files.get(self.path.removeprefix(f"/{name}/resolve/{commit}/"))
+                info = {"id": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+                tree = [{"type": "file", "path": file, "size": len(content), "oid": "0"} for file, content in files.items()]
+                root = f"/api/models/{name}"
+                answers = {root: info, f"{root}/revision/main": info, f"{root}/tree/{commit}": tree}
+                if (answer := answers.get(self.path.partition("?")[0])) is not None:
+                    found = json.dumps(answer).encode()
+                self.send_response(404 if found is None else 200)
+                self.send_header("Content-Length", str(len(found or b"")))
+                self.send_header("ETag", f'"{hashlib.sha256(found or b"").hexdigest()}"')
+                self.send_header("X-Repo-Commit", commit)
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(found or b"")
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{servers[-1].server_port}"
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)  # what HF_ENDPOINT sets before the import
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(hf_api.api, "endpoint", endpoint)
+        return requests
+
+    yield serve
+    for each in servers:
+        each.shutdown()
+        each.server_close()
+
+
+def test_a_model_is_downloaded_from_the_hub_once(server):
+    theirs = timm.create_model("resnet18", num_classes=10, **NARROW).eval()
+    files = {"config.json": json.dumps(timm_config()).encode(), "model.safetensors": save(theirs.state_dict()), "other.bin": b"x" * 99}
+    requests = server("someone/digits-net", files)
+    model = fullrank.load("hf-hub:someone/digits-net")
+    assert torch.equal(model.backbone.conv1.weight, theirs.conv1.weight)
+    assert any("model.safetensors" in path for path in requests)
+    assert not any("other.bin" in path for path in requests)
+    requests.clear()
+    assert equal(fullrank.load("hf-hub:someone/digits-net").backbone.state_dict(), model.backbone.state_dict())
+    assert not requests
+    with pytest.raises(UserError, match=r"hf-hub:someone/else is not available .*file:PATH"):
+        fullrank.load("hf-hub:someone/else")
 
 
 def test_real_imagenet_weights_of_a_package_start_a_run(tmp_path):

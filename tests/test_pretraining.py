@@ -54,7 +54,7 @@ def test_the_stored_recipe_is_complete_and_equal(run, small):
     stored = json.loads((run.path / "recipe.json").read_text())
     assert stored["hyper"] == {"invariance": 1.0, "variance": 1.0, "log": True, "center": True, "normalize": "columns"}
     optimizer = {"name", "lr", "weight_decay", "decay_all", "momentum", "beta2", "trust_coefficient", "trust_clip"}
-    assert stored["optimizer"].keys() == optimizer | {"clip_norm", "layer_decay", "constant_predictor"}
+    assert stored["optimizer"].keys() == optimizer | {"clip_norm", "layer_decay", "constant_predictor", "last_weight_decay", "frozen"}
     assert run.recipe == from_file(stored)
     measured = replace(small.data, **{name: getattr(run.recipe.data, name) for name in ("mean", "std", "bits")})
     assert run.recipe == replace(small, data=measured, machine=replace(small.machine, precision=resolve_precision(small)))

@@ -46,7 +46,7 @@ def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_pat
     ("objective", "method", "optimizer"),
     [
         ("moco", {}, {"name": "adam", "beta2": 0.95, "decay_all": True}),
-        ("dino", {"temperature_warmup": 0.8, "freeze": 0.3}, {"clip_norm": 0.5}),
+        ("dino", {"temperature_warmup": 0.8, "freeze": 0.3}, {"clip_norm": 0.5, "last_weight_decay": 0.4, "frozen": ("conv1",)}),
         ("swav", {"queue": 300, "queue_start": 0.3, "freeze": 0.2}, {}),
         ("simsiam", {}, {"name": "sgd", "constant_predictor": True, "layer_decay": 0.8}),
     ],

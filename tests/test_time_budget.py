@@ -44,6 +44,15 @@ def test_a_measured_run_equals_a_run_of_the_chosen_epochs(small, tmp_path, monke
     assert (again.recipe.epochs, len(found)) == (1, 1)
 
 
+def test_a_run_that_continues_pretraining_has_its_short_warmup_for_the_chosen_epochs_too(run, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, "measure_step", lambda recipe, *_: 4.0)
+    steps = 4
+    recipe = replace(small, epochs=1000, batch_size=256, schedule=replace(small.schedule, warmup=10.0))
+    chosen = pretrain(recipe, init=run.path, hours=2.5 * steps * 4.0 * REST / 3600, out=tmp_path / "run", console=QUIET).recipe
+    assert 1 < chosen.epochs < 10
+    assert chosen.schedule.warmup == chosen.epochs / 40
+
+
 def test_hours_and_epochs_exclude_each_other(run, small, tmp_path, capsys):
     for arguments in ({"epochs": 3}, {"resume": run.path}):
         with pytest.raises(UserError, match="cannot be combined"):

@@ -56,7 +56,7 @@ from fullrank.run.resume import check_images, describe_changes, newest_checkpoin
 from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.terminal import stderr
 from fullrank.time_budget import check_hours, measure_step, with_hours
-from fullrank.training import Checkpoint, build_optimizer, fit, list_checkpoints, lr_factor
+from fullrank.training import Checkpoint, build_optimizer, fit, list_checkpoints, lr_factor, weight_decay_at
 from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
@@ -328,6 +328,10 @@ def _train(
     def learning_rate(step: int) -> float:
         return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
 
+    def weight_decay(step: int) -> float:
+        first, last = recipe.optimizer.weight_decay, recipe.optimizer.last_weight_decay
+        return first if last is None else weight_decay_at(first, last, step, total=total)
+
     # Files of the run
     if resume:
         lines = describe_changes(path, checkpoint, recipe, steps_per_epoch)
@@ -360,8 +364,8 @@ def _train(
     with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
         if start == 0:
             logger.evaluate_start()
-        options = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
-        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, **options):
+        options: dict[str, Any] = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
+        for step in fit(fabric, ddp_method, ddp_optimizer, batches, learning_rate, weight_decay=weight_decay, **options):
             logger.after_step(step, wait_seconds=batches.wait_seconds)
             reached = step.step
             if reached < total and (signum := all_reduce_max(flag.signum)):

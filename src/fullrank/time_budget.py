@@ -16,6 +16,7 @@ from fullrank.images import DecodeErrors
 from fullrank.methods import Method, TrainingLength
 from fullrank.monitoring.evaluation_plan import count_cost, plan_evaluations
 from fullrank.recipes import Recipe, with_choices
+from fullrank.recipes.start import start_warmup
 from fullrank.training import build_optimizer, fit
 from fullrank.views import MultiViewTransform
 
@@ -52,6 +53,8 @@ def with_hours(recipe: Recipe, hours: float, step_seconds: float, data: Training
     steps_per_epoch = data.num_images // recipe.batch_size
     epochs = epochs_within(hours, step_seconds, steps_per_epoch)
     recipe = with_choices(recipe, epochs=epochs)
+    if recipe.init:
+        recipe = replace(recipe, schedule=replace(recipe.schedule, warmup=start_warmup(recipe)))
     plan = plan_evaluations(
         count_cost(method, recipe),
         steps=steps_per_epoch * epochs,

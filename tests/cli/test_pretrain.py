@@ -194,11 +194,34 @@ def test_a_flag_wins_over_what_follows_from_another_flag(recipe, photos):
 
 
 def test_what_follows_for_a_named_recipe_is_said_in_one_line(recipe):
-    got, _, err = recipe("cifar10", "--epochs", "20", "--batch_size", "64")
+    got, _, err = recipe("cifar10", "--epochs", "20", "--batch_size", "64", "--hyper.invariance", "0.25")
     assert (got.schedule.warmup, got.optimizer.lr) == (4.0, 0.075)
     (line,) = err.splitlines()
     assert "optimizer.lr 0.3 → 0.075" in line
     assert "schedule.warmup 10.0 → 4.0" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "weight"),
+    [
+        ("cifar10 --batch_size 64", "0.25"),
+        ("cifar10 --projector.widths 512 256", "4"),
+        ("cifar10 --views.0.count 5", "0.25"),
+        ("cifar10-frossl-fork --batch_size 512 --hyper.variance 2", "2"),
+        ("cifar10 --epochs 3 --optimizer.lr 0.1", None),
+        ("cifar10 --batch_size 64 --hyper.invariance 0.3", None),
+        ("cifar10 --batch_size 64 --objective vicreg", None),
+    ],
+)
+def test_a_change_that_moves_frossls_balance_is_said(recipe, arguments, weight):
+    _, _, err = recipe(*arguments.split())
+    said = [line for line in err.splitlines() if "FroSSL's balance" in line]
+    assert [f"--hyper.invariance {weight} keeps" in line for line in said] == ([True] if weight else [])
+
+
+def test_the_balance_of_the_recipe_for_photos_is_kept_too(recipe, photos):
+    assert "FroSSL's balance" not in recipe(photos, "--epochs", "4")[2]
+    assert "--hyper.invariance 0.25 keeps" in recipe(photos, "--views.0.count", "5")[2]
 
 
 def test_the_name_of_a_backbone_gives_that_network(recipe):

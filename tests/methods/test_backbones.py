@@ -6,7 +6,7 @@ import tyro
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, at_size, build_backbone, feature_dim
+from fullrank.methods import BackboneConfig, at_size, build_backbone, feature_dim, freeze
 from fullrank.methods.backbones import has_plain_stem
 
 NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
@@ -235,3 +235,15 @@ def test_a_registered_network_names_its_number_of_features():
         feature_dim(network)
     network.num_features = 3
     assert feature_dim(network) == 3
+
+
+def test_frozen_parts_have_no_gradient_and_others_have_one():
+    network = build_backbone(BackboneConfig(name="test_vit"))
+    freeze(network, ["patch_embed", "blocks.0"])
+    network(torch.rand(2, 3, 160, 160)).sum().backward()
+    frozen = {name for name, parameter in network.named_parameters() if parameter.grad is None}
+    assert frozen == {name for name, _ in network.named_parameters() if name.startswith(("patch_embed.", "blocks.0."))}
+    with pytest.raises(UserError, match=r"has no such weights, only .*did you mean 'patch_embed'\?"):
+        freeze(network, ["patch_embedding"])
+    with pytest.raises(UserError, match="freezes the whole backbone"):
+        freeze(network, [name for name, _ in network.named_parameters()])

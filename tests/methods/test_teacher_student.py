@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fullrank.distributed import convert_sync_batchnorm
+from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.methods.teacher_student import EMA, cosine_momentum
 
 
@@ -73,3 +74,15 @@ def test_the_cosine_momentum_is_that_of_the_paper():
         assert cosine_momentum(step, 10, 0.996, 1.0) == pytest.approx(expected, rel=1e-12)
     assert cosine_momentum(3, 0, 0.99, 1.0) == 0.99
     assert cosine_momentum(12, 10, 0.99, 0.999) == pytest.approx(0.999)
+
+
+def test_the_teacher_drops_nothing():
+    """As in DINO, whose student alone has stochastic depth: the targets of an image are the same in each pass."""
+    arguments = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 2}
+    dropping = {"drop_path_rate": 0.5, "proj_drop_rate": 0.3, "attn_drop_rate": 0.3, "pos_drop_rate": 0.3, "patch_drop_rate": 0.5}
+    student = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments=arguments | dropping))
+    x = torch.randn(4, 3, 16, 16)
+    assert not torch.equal(student(x), student(x))
+    teacher = EMA(student)
+    assert torch.equal(teacher.train()(x), nn.Sequential(student).eval()(x))
+    assert not torch.equal(student.train()(x), student(x))

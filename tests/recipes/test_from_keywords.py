@@ -134,3 +134,12 @@ def test_another_objective_has_no_constant_predictor():
     assert found.optimizer == replace(simsiam.optimizer, constant_predictor=False)
     assert "optimizer, schedule, projector, views" in sentence
     assert with_objective(simsiam, "simsiam").optimizer.constant_predictor
+
+
+def test_a_change_that_moves_frossls_balance_is_said():
+    said = []
+    recipe_from_keywords("cifar10", RECIPES, None, {"batch_size": 64}, said.append)
+    assert ["--hyper.invariance 0.25 keeps" in line for line in said] == [True]
+    recipe_from_keywords("cifar10", RECIPES, None, {"batch_size": 64, "hyper.invariance": 0.3}, said.append)
+    recipe_from_keywords(RECIPES["cifar10"], RECIPES, None, {"seed": 3}, said.append)
+    assert len(said) == 1

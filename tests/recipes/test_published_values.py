@@ -183,6 +183,7 @@ def test_the_published_accuracies_are_of_recipes_and_are_shares():
         ("imagenet-moco", 100, "linear probe", 0.6684),
         ("imagenet-directclr", 100, "linear probe", 0.627),
         ("imagenet-barlow_twins-frossl", 100, "linear probe", 0.525),
+        ("imagenet-dino-vit", 100, "linear probe", 0.738),
     ],
 )
 def test_a_published_accuracy(name, epochs, protocol, accuracy):

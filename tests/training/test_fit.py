@@ -275,3 +275,14 @@ def test_the_compared_steps_change_the_loss(one_process):
     first, *_, last = one_process["steps"]
     assert abs(sum(last["terms"].values()) - sum(first["terms"].values())) > 1e-3
     assert first["Z"].dtype == torch.float64
+
+
+def test_only_the_decay_of_the_weights_follows_its_schedule(fabric, method, batches):
+    config = OptimizerConfig(name="adamw", lr=1.0, weight_decay=0.04, last_weight_decay=0.4)
+    module, optimizer = fabric.setup(method, build_optimizer(config, method))
+    decays = []
+    for _ in fit(fabric, module, optimizer, batches, rate, weight_decay=lambda step: (step + 1) / 8):
+        decays.append({group["weight_decay"] for group in optimizer.param_groups if group["params"]})
+    assert decays == [{0.125, 0.0}, {0.25, 0.0}, {0.375, 0.0}]
+    weights = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    assert weights == {id(p) for p in method.parameters() if p.ndim > 1}

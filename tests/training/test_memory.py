@@ -11,7 +11,9 @@ from timm.models.resnet import ResNet
 from torch import nn
 
 from fullrank import pretrain
+from fullrank.config import BackboneConfig
 from fullrank.errors import UserError
+from fullrank.recipes import build_method
 from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_warning, out_of_memory_remedy
 
 
@@ -80,6 +82,16 @@ def test_without_micro_batches_or_batchnorm_there_is_no_warning():
     assert micro_batch_warning(with_norm, share=64, micro_batch=64) is None
     assert micro_batch_warning(without, share=64, micro_batch=1) is None
     assert "2 micro-batches" in micro_batch_warning(with_norm, share=64, micro_batch=63)
+
+
+def test_batchnorm_in_the_projector_alone_can_be_left_out(small):
+    backbone = BackboneConfig(name="vit_tiny_patch16_224", arguments={"patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 2})
+    recipe = replace(small, backbone=backbone, machine=replace(small.machine, precision="32-true"))
+    warning = micro_batch_warning(build_method(recipe), share=64, micro_batch=32)
+    assert warning.endswith("only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch")
+    without = replace(recipe, projector=replace(recipe.projector, batchnorm=False))
+    assert micro_batch_warning(build_method(without), share=64, micro_batch=32) is None
+    assert "only the projector" not in micro_batch_warning(build_method(small), share=64, micro_batch=32)
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])

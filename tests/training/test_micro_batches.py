@@ -9,8 +9,9 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fullrank.config import BackboneConfig
 from fullrank.distributed import convert_sync_batchnorm
-from fullrank.methods import METHODS, Encoder, JointEmbedding
+from fullrank.methods import METHODS, Encoder, JointEmbedding, build_backbone, freeze
 from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
@@ -103,6 +104,24 @@ def test_micro_batches_of_any_size_give_the_same_gradient(fabric, micro_batch):
     method, groups = joint(), views((4, 5), (1, 4))
     wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
     assert_equal(gradient(fabric, method, groups, micro_batch=micro_batch), wanted)
+
+
+@pytest.mark.parametrize("objective", ["frossl", "dino"])
+def test_a_vision_transformer_has_the_gradient_of_the_whole_batch(fabric, objective):
+    """With smaller views, whose position embeddings are interpolated, and with a frozen patch embedding."""
+    arguments = {"img_size": 8, "patch_size": 2, "embed_dim": 12, "depth": 2, "num_heads": 2, "dynamic_img_size": True}
+
+    def encoder():
+        backbone = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments=arguments), channels=1)
+        freeze(backbone, ["patch_embed"])
+        return Encoder(backbone, nn.Linear(12, D), D)
+
+    method = METHODS[objective](encoder, partial(OBJECTIVES[objective]), 5).double()
+    loss, wanted = gradient(fabric, deepcopy(method), views((3, 4)), micro_batch=0)
+    found = gradient(fabric, method, views((3, 4)), micro_batch=5)
+    torch.testing.assert_close(found[0], loss, rtol=1e-10, atol=0)
+    assert (found[1] - wanted).norm() <= 1e-8 * wanted.norm()  # timm interpolates position embeddings in float32
+    assert method.backbone.patch_embed.proj.weight.grad is None
 
 
 def test_dropout_uses_the_same_masks_in_both_passes(fabric):

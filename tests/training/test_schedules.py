@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from fullrank.training import ScheduleConfig, lr_factor
+from fullrank.training import ScheduleConfig, lr_factor, weight_decay_at
 
 SCHEDULES = st.fixed_dictionaries(
     {
@@ -116,3 +116,12 @@ def test_the_learning_rate_is_continuous_after_the_warm_up():
     values = curve(ScheduleConfig(warmup=10.0), steps_per_epoch=10, epochs=100)
     assert max(abs(b - a) for a, b in pairwise(values)) <= 1 / 100 + 1e-12
     assert values[99] == values[100] == 1
+
+
+def test_the_weight_decay_goes_along_half_a_cosine():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.04)
+    scheduler = lr_scheduler.CosineAnnealingLR(optimizer, T_max=20, eta_min=0.4)
+    for step in range(20):
+        assert weight_decay_at(0.04, 0.4, step, total=20) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()

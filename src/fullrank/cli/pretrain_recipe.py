@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,8 +32,8 @@ from fullrank.recipes import (
     with_choices,
 )
 from fullrank.recipes.catalog import explain_published
-from fullrank.recipes.choices import OPTIMIZERS, explain_choices, largest_size
-from fullrank.recipes.start import Start, explain_start, start_channels, with_start
+from fullrank.recipes.choices import OPTIMIZERS, explain_balance, explain_choices, largest_size
+from fullrank.recipes.start import Start, explain_start, start_channels, start_size, with_start
 from fullrank.recipes.view_groups import with_view_groups
 
 if TYPE_CHECKING:
@@ -287,7 +286,7 @@ def resolve_recipe(
     own: dict[str, Any] = {}  # the number of channels decides which operations the views have
     if start is not None:
         info = replace(info, channels=start_channels(info.channels, start, channels))
-        own = {"size": start.size, "backbone": start.backbone.name}
+        own = {"size": start_size(start), "backbone": start.backbone.name}
     elif channels is not None:
         info = replace(info, channels=channels)
     title = (
@@ -295,9 +294,13 @@ def resolve_recipe(
         "the flags in brackets change the recipe:"
     )
     given = {name: value for name, value in arguments_of_choices(choices, Recipe()).items() if value is not None}
+    original = photos_recipe(name, info, gpu=torch.cuda.is_available(), **own)
     recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **(own | given))
     recipe = recipe if start is None else with_start(recipe, start, channels=channels)
-    return BaseRecipe(with_view_groups(recipe, groups), lambda final: [title, *explain_photos_recipe(final, info)])
+    return BaseRecipe(
+        with_view_groups(recipe, groups),
+        lambda final: [title, *explain_photos_recipe(final, info), *explain_balance(original, final)],
+    )
 
 
 def adapted(recipe: Recipe, choices: Mapping[str, Any], start: Start | None = None, channels: int | None = None) -> BaseRecipe:
@@ -305,7 +308,7 @@ def adapted(recipe: Recipe, choices: Mapping[str, Any], start: Start | None = No
     derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
     if start is not None:
         derived = with_start(derived, start, channels=channels)
-    return BaseRecipe(derived, partial(explain_choices, recipe, derived))
+    return BaseRecipe(derived, lambda final: [*explain_choices(recipe, derived, final), *explain_balance(recipe, final)])
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fullrank.structure import between
+from fullrank.structure import Text, between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,9 @@ class OptimizerConfig:
     """Peak learning rate; it is not scaled with the batch size."""
     weight_decay: Annotated[float, between(0, 1000)] = 1e-4
     """Weight decay of the weights; biases and norms have no weight decay unless `decay_all`."""
+    last_weight_decay: Annotated[float, between(0, 1000)] | None = None
+    """Weight decay at the end of the run, which it reaches along half a cosine, as in DINO's training of vision transformers (0.04 to 0.4).
+    None: the weight decay stays the same."""
     decay_all: bool = False
     """Weight decay of biases and norms too, as in many public recipes with SGD. LARS then adapts their steps too."""
     momentum: Annotated[float, between(0, 0.99999)] = 0.9
@@ -32,5 +35,8 @@ class OptimizerConfig:
     layer_decay: Annotated[float, between(0.01, 1)] = 1.0
     """Factor of the learning rate from each layer of the backbone to the layer before it, for timm models; the projector and the head of
     the method have the full rate. 1: the same rate for all layers."""
+    frozen: tuple[Text, ...] = ()
+    """Parts of the backbone that keep their initial weights, by their names in timm: patch_embed, as MoCo v3 trains vision transformers, or
+    conv1, layer1 with `init`. BatchNorm in a frozen part still normalises by the batch and updates its statistics."""
     constant_predictor: bool = False
     """Keep the learning rate of the predictor at `lr`, without warm-up and decay, as SimSiam does."""

@@ -1,6 +1,6 @@
 """Methods: the networks and the state around an objective, and the forward pass from views to named embeddings."""
 
-from fullrank.methods.backbones import BackboneConfig, at_size, build_backbone, feature_dim
+from fullrank.methods.backbones import BackboneConfig, at_size, build_backbone, feature_dim, freeze
 from fullrank.methods.builders import METHODS, Builder, Encoder, method_builder
 from fullrank.methods.directclr_projectors import Grouped, gradient_ranks
 from fullrank.methods.heads import Predictor
@@ -27,6 +27,7 @@ __all__ = [
     "build_backbone",
     "build_projector",
     "feature_dim",
+    "freeze",
     "gradient_ranks",
     "method_builder",
 ]

@@ -161,6 +161,30 @@ def drop_last_shortcut(network: nn.Module, name: str) -> None:
     nn.init.ones_(last.weight)  # pyright: ignore[reportArgumentType]
 
 
+def freeze(network: nn.Module, names: Collection[str]) -> None:
+    """Exclude parts of a network from training, by the names of modules or parameters.
+
+    Raises:
+        UserError: the network has no parameters below a name, or all of its parameters would be frozen.
+
+    >>> network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> freeze(network, ["0"])
+    >>> [parameter.requires_grad for parameter in network.parameters()]
+    [False, False, True, True]
+    """
+    for name in names:
+        found = [parameter for path, parameter in network.named_parameters() if f"{path}.".startswith(f"{name}.")]
+        if not found:
+            parts = [part for part, child in network.named_children() if any(True for _ in child.parameters())]
+            raise UserError(
+                f"optimizer.frozen names '{name}', but the backbone has no such weights, only {', '.join(parts)}{suggest(name, parts)}"
+            )
+        for parameter in found:
+            parameter.requires_grad_(False)
+    if names and not any(parameter.requires_grad for parameter in network.parameters()):
+        raise UserError(f"optimizer.frozen {' '.join(names)} freezes the whole backbone, which leaves nothing to train; name fewer parts")
+
+
 def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 

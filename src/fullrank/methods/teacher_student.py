@@ -8,20 +8,26 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from timm.layers import DropPath, PatchDropout
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from fullrank.methods.method import Method, StateBuffers
 from fullrank.objectives import Terms
 from fullrank.objectives.signature import tensor_names
 
+DROPOUTS = {_DropoutNd: "p", DropPath: "drop_prob", PatchDropout: "prob"}
+"""Layers that drop something at random → the attribute with their probability."""
+
 
 class EMA(nn.Module):
     """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for BatchNorm's buffers.
 
     In train mode, the BatchNorm layers of the EMA network normalise with the statistics of the current batch. Their running statistics
-    are the EMA of the student's running statistics; forward passes do not change them.
+    are the EMA of the student's running statistics; forward passes do not change them. The EMA network drops nothing (dropout, stochastic
+    depth, patches), so that the targets are not noisy, as in the code of DINO and MoCo v3.
 
     >>> student = nn.Linear(2, 2)
     >>> teacher = EMA(student)
@@ -37,6 +43,9 @@ class EMA(nn.Module):
         for module in self.network.modules():
             if isinstance(module, _BatchNorm):
                 module.momentum = 0.0
+            for kind, probability in DROPOUTS.items():
+                if isinstance(module, kind):
+                    setattr(module, probability, 0.0)
 
     @torch.no_grad()
     def forward(self, x: Any) -> Any:

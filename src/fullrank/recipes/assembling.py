@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim
+from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim, freeze
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.recipes.functions import imported_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe, view_sizes
@@ -67,7 +67,7 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        method = build(partial(_make_encoder, recipe, weights), objective, views, **recipe.method)
+        method = build(partial(_make_trained_encoder, recipe, weights), objective, views, **recipe.method)
     if not isinstance(method, Method):
         raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
     method.seed = recipe.seed
@@ -94,6 +94,13 @@ def _make_encoder(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTy
         backbone.load_state_dict(weights, strict=False)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
+
+
+def _make_trained_encoder(recipe: Recipe, weights: Mapping[str, Tensor]) -> Encoder:
+    """Build an encoder for training, which leaves out the frozen parts of the backbone."""
+    encoder = _make_encoder(recipe, weights)
+    freeze(encoder.backbone, recipe.optimizer.frozen)
+    return encoder
 
 
 @contextmanager

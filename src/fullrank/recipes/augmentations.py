@@ -61,8 +61,14 @@ LARGE_IMAGES: AugmentationSets = {
         group(2, size, STRONG, scale=(0.14, 1.0), blur=0.5),
         group(6, round(size * 96 / 224), STRONG, scale=(0.05, 0.14), blur=0.5),
     ),
+    # Caron et al. 2021, DINO, public code: 2 views of 224 px and 8 of 96 px
+    "dino": lambda size: (
+        group(1, size, BYOL, scale=(0.4, 1.0), blur=1.0),
+        group(1, size, BYOL, scale=(0.4, 1.0), blur=0.1, solarize=0.2),
+        group(8, round(size * 96 / 224), BYOL, scale=(0.05, 0.4), blur=0.5),
+    ),
 }
-"""The sets of solo-learn's configurations for ImageNet, 224 px."""
+"""The sets of solo-learn's configurations for ImageNet, 224 px, and that of DINO's authors."""
 
 FORK_STL10: AugmentationSets = {
     "symmetric": lambda size: (group(2, size, STRONG),),

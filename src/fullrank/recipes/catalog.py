@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fullrank.recipes import cifar, digits, imagenet, imagenet100, stl10, tiny_imagenet
+from fullrank.recipes import cifar, digits, imagenet, imagenet100, stl10, tiny_imagenet, vision_transformers
 from fullrank.recipes.choices import with_choices
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, with_objective
 
 ENTRIES: dict[str, Entry] = {
-    entry.name: entry for module in (digits, cifar, stl10, tiny_imagenet, imagenet100, imagenet) for entry in module.ENTRIES
+    entry.name: entry
+    for module in (digits, cifar, stl10, tiny_imagenet, imagenet100, imagenet, vision_transformers)
+    for entry in module.ENTRIES
 }
 
 FAMILIES = {

@@ -84,7 +84,7 @@ def with_choices(
     if optimizer is not None and optimizer != recipe.optimizer.name:
         rule = pick(optimizer, OPTIMIZERS, "optimizer")
         lr = learning_rate(optimizer, batch_size or recipe.batch_size)
-        decay = {"weight_decay": rule.weight_decay, "decay_all": rule.decay_all}
+        decay = {"weight_decay": rule.weight_decay, "last_weight_decay": rule.last_weight_decay, "decay_all": rule.decay_all}
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, name=rule.name, lr=lr, **decay))
     elif batch_size is not None and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         exponent = BATCH_EXPONENTS[recipe.optimizer.name]
@@ -135,6 +135,36 @@ def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[st
         if before != after == at_last and not (another_network and field == "backbone.stem")
     ]
     return [f"follows from the flags: {', '.join(changes)}; a flag sets another value"] if changes else []
+
+
+def balanced_invariance(recipe: Recipe) -> float | None:
+    """Return FroSSL's invariance weight 4N/(D(V − 1)), which keeps the balance of the paper's N = 256, D = 1024 and V = 2 at weight 1.
+
+    None for another objective, and where D is not the last width of an MLP. Source: docs/objectives.md, "The invariance weight".
+
+    >>> balanced_invariance(Recipe()), balanced_invariance(Recipe(batch_size=64)), balanced_invariance(Recipe(objective="vicreg"))
+    (1.0, 0.25, None)
+    """
+    V = sum(view.count for view in recipe.views)
+    if recipe.objective != "frossl" or not recipe.hyper["log"] or recipe.projector.kind != "mlp" or recipe.projector.absent or V < 2:
+        return None
+    return 4 * recipe.batch_size / (recipe.projector.widths[-1] * (V - 1))
+
+
+def explain_balance(original: Recipe, final: Recipe) -> list[str]:
+    """Return one line if batch size, projector or number of views changed FroSSL's balanced invariance weight, but the weight stayed.
+
+    >>> explain_balance(Recipe(), replace(Recipe(), batch_size=64))
+    ["FroSSL's balance follows batch size, projector and number of views: --hyper.invariance 0.25 keeps that of the recipe; it is 1 now"]
+    >>> explain_balance(Recipe(), Recipe(batch_size=64, hyper={"invariance": 0.5}))
+    []
+    """
+    before, after = balanced_invariance(original), balanced_invariance(final)
+    if before is None or after is None or before == after or original.hyper["invariance"] != final.hyper["invariance"]:
+        return []
+    weight = final.hyper["invariance"]
+    advice = f"--hyper.invariance {weight * after / before:.3g} keeps that of the recipe; it is {weight:.3g} now"
+    return [f"FroSSL's balance follows batch size, projector and number of views: {advice}"]
 
 
 def learning_rate(optimizer: str, batch_size: int) -> float:

@@ -11,11 +11,11 @@ import torch
 from fullrank.errors import UserError, suggest
 from fullrank.images import Images, dataset_info, hold_out_test, train_and_test
 from fullrank.recipes.catalog import method_recipe, published_name
-from fullrank.recipes.choices import OPTIMIZERS, largest_size, with_choices
+from fullrank.recipes.choices import OPTIMIZERS, explain_balance, largest_size, with_choices
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import DataConfig, Recipe, from_dict, to_dict
 from fullrank.recipes.recipe_file import read_recipe
-from fullrank.recipes.start import Start, explain_start, start_channels, with_start
+from fullrank.recipes.start import Start, explain_start, start_channels, start_size, with_start
 from fullrank.recipes.view_groups import with_view_groups
 
 PHOTOS = "photos"
@@ -43,7 +43,8 @@ def recipe_from_keywords(
         data: a source of images, or opened images; only the general recipe reads them.
         changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
             dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. Names such as views.1.size add a group of views.
-        notify: is called with one line that says which recipe another objective takes, and with lines about `start`.
+        notify: is called with one line that says which recipe another objective takes, and with lines about `start` and
+            FroSSL's invariance weight.
         start: the model whose weights the backbone starts with.
 
     Raises:
@@ -69,10 +70,11 @@ def recipe_from_keywords(
         notify(sentence)
     elif builder:
         base = replace(base, method_builder=builder, method={})
-    if start is None:
-        return with_changes(base, fields)
-    final = with_changes(with_start(base, start, channels=_given_channels(fields)), fields)
-    for line in explain_start(final, start):
+    final = with_changes(base if start is None else with_start(base, start, channels=_given_channels(fields)), fields)
+    original = recipes.get(recipe) if isinstance(recipe, str) else recipe
+    for line in explain_balance(original, final) if isinstance(original, Recipe) else ():
+        notify(line)
+    for line in explain_start(final, start) if start else ():
         notify(line)
     return final
 
@@ -113,7 +115,7 @@ def _base(
     name = source if isinstance(source, str) else source.source
     info, choices = dataset_info(images), _choices(fields, Recipe())
     if start is not None:
-        choices |= {"size": choices["size"] or start.size, "backbone": start.backbone.name}
+        choices |= {"size": choices["size"] or start_size(start), "backbone": start.backbone.name}
         info = replace(info, channels=start_channels(info.channels, start, _given_channels(fields)))
     chosen = photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices)
     return _with_groups(chosen, fields)

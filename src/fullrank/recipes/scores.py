@@ -120,6 +120,7 @@ def _scores() -> Iterator[tuple[str, PublishedScore]]:
     yield "imagenet", score(53.4, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.7)
     yield "imagenet-barlow_twins-frossl", score(52.5, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.5)
     yield "imagenet-simclr", score(66.5, 100, PROBE, "Jing et al. 2022, Table 1")
+    yield "imagenet-dino-vit", score(73.8, 100, PROBE, "README of the code of Caron et al. 2021")
     yield "imagenet-directclr", score(62.7, 100, PROBE, "Jing et al. 2022, Table 1")
 
 

@@ -10,6 +10,9 @@ RATE = 0.1
 """Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the weights hold."""
 WARMUPS = 40
 """With `init`, a run is at least this many times as long as its warm-up. Our choice: the peak is lower, so that it is reached sooner."""
+LARGEST_SIZE = 224
+"""Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a step with such views
+costs more than five times as much as with 224 px."""
 CONVERTED = (1, 3)
 """Numbers of channels between which images are converted; images of any other number stay as they are."""
 
@@ -46,6 +49,21 @@ def start_channels(channels: int, start: Start, given: int | None = None) -> int
     return start.channels if channels in CONVERTED and start.channels in CONVERTED else channels
 
 
+def start_warmup(recipe: Recipe) -> float:
+    """Return the warm-up in epochs of a recipe that starts with the weights of a model: at most a fortieth of the epochs."""
+    return min(recipe.schedule.warmup, recipe.epochs / WARMUPS)
+
+
+def start_size(start: Start) -> int:
+    """Return the side of the views of the general recipe: that of the images of the model, at most `LARGEST_SIZE`.
+
+    >>> sizes = {"hash": "", "backbone": BackboneConfig(), "channels": 3, "mean": (), "std": ()}
+    >>> [start_size(Start(model="m", size=size, **sizes)) for size in (160, 518)]
+    [160, 224]
+    """
+    return min(start.size, LARGEST_SIZE)
+
+
 def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> Recipe:
     """Return the recipe that starts with the weights of a MODEL.
 
@@ -72,7 +90,7 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     data = replace(recipe.data, channels=start_channels(recipe.data.channels, start, channels))
     mean, std = normalization_for(start, data.channels)
     if not recipe.init:
-        warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS)
+        warmup = start_warmup(recipe)
         lr = float(f"{recipe.optimizer.lr * RATE:.6g}")  # 0.03, not 0.030000000000000002
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=lr), schedule=replace(recipe.schedule, warmup=warmup))
     return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=replace(data, mean=mean, std=std))

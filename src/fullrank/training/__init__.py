@@ -3,7 +3,7 @@
 from fullrank.training.checkpoints import Checkpoint, list_checkpoints, save_checkpoint
 from fullrank.training.fit import Step, fit
 from fullrank.training.optimizers import OptimizerConfig, build_optimizer, set_learning_rate, split_parameters
-from fullrank.training.schedules import ScheduleConfig, lr_factor
+from fullrank.training.schedules import ScheduleConfig, lr_factor, weight_decay_at
 
 __all__ = [
     "Checkpoint",
@@ -17,4 +17,5 @@ __all__ = [
     "save_checkpoint",
     "set_learning_rate",
     "split_parameters",
+    "weight_decay_at",
 ]

@@ -12,7 +12,7 @@ from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.micro_batches import forward_micro_batches
-from fullrank.training.optimizers import set_learning_rate
+from fullrank.training.optimizers import set_learning_rate, set_weight_decay
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def fit(
     batches: Iterable[tuple[list[Float[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]],
     learning_rate: Callable[[int], float],
     *,
+    weight_decay: Callable[[int], float] | None = None,
     start: int = 0,
     micro_batch: int = 0,
     clip_norm: float = 0.0,
@@ -59,6 +60,7 @@ def fit(
         batches: Tuples (views, labels) of the steps from `start` on. `views` has one tensor (V_k, n, C, S_k, S_k) per view size: V_k views
             of S_k × S_k pixels. `labels` is (n,).
         learning_rate: Function from the step (from 0) to the learning rate; the groups of the optimizer follow it (`set_learning_rate`).
+        weight_decay: Function from the step (from 0) to the weight decay of the groups of `set_weight_decay`; None: it stays the same.
         start: Number of steps already taken.
         micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always
             computed on the whole batch.
@@ -85,6 +87,8 @@ def fit(
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)
         set_learning_rate(optimizer, lr)
+        if weight_decay is not None:
+            set_weight_decay(optimizer, weight_decay(index))
         optimizer.zero_grad()
         unwrapped.current_step = index
         unwrapped.before_step(index)

@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
+from fullrank.methods import Method
 from fullrank.training.micro_batches import count_micro_batches
 
 # Messages of allocators that raise a plain RuntimeError.
@@ -22,15 +23,20 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
 
     >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=100)
     '--machine.micro_batch 100: BatchNorm normalises each of 3 micro-batches separately and updates its statistics 3 times per step'
+
+    With BatchNorm in the projector only, such as with a ViT, the warning names the flag that makes the gradient exact.
     """
     pieces = count_micro_batches(share, micro_batch)
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
         raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch")
+    others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
+    only_projector = isinstance(method, Method) and not any(map(has_batchnorm, others))
+    remedy = "; only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch" if only_projector else ""
     return (
         f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches separately "
-        f"and updates its statistics {pieces} times per step"
+        f"and updates its statistics {pieces} times per step{remedy}"
     )
 
 

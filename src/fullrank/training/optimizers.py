@@ -31,6 +31,8 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
       a ResNet or a ViT. All other parameters have γ.
     - `constant_predictor`: a predictor has the peak of the schedule in each step.
 
+    With `last_weight_decay`, β of the weights follows a schedule too (`set_weight_decay`).
+
     Source: LARS: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is from NVIDIA's LARC. Adam: Kingma and
     Ba 2015, Algorithm 1. AdamW: Loshchilov and Hutter 2019, Algorithm 2. Layer-wise rates: Clark et al. 2020, ELECTRA, and Bao et al. 2022,
     BEiT. Constant predictor: Chen and He 2021, Exploring Simple Siamese Representation Learning, Table 1.
@@ -66,7 +68,8 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
 def parameter_groups(config: OptimizerConfig, module: nn.Module) -> list[dict[str, Any]]:
     """Return the groups of parameters for a torch optimizer: weights, then biases and norms, each divided by learning rate.
 
-    A group may have a key of `set_learning_rate`: "lr_scale" or "constant_lr".
+    A group may have a key of `set_learning_rate`: "lr_scale" or "constant_lr". With `last_weight_decay`, the key "scheduled_decay" marks
+    the groups of `set_weight_decay`.
 
     >>> network = nn.ModuleDict({"hidden": nn.Linear(3, 4), "head": Predictor(nn.Linear(4, 4))})
     >>> groups = parameter_groups(OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True), network)
@@ -79,6 +82,8 @@ def parameter_groups(config: OptimizerConfig, module: nn.Module) -> list[dict[st
     groups = []
     for parameters, decayed in zip(split_parameters(module), (True, config.decay_all), strict=True):
         common: dict[str, Any] = {"weight_decay": config.weight_decay if decayed else 0.0}
+        if decayed and config.last_weight_decay is not None:
+            common["scheduled_decay"] = True
         if config.name == "lars":
             common["always_adapt"] = decayed  # timm applies LARS to a group that has weight decay or `always_adapt`
         by_rate: dict[tuple[str, float] | None, list[nn.Parameter]] = {None: []}
@@ -99,6 +104,20 @@ def set_learning_rate(optimizer: Any, lr: float) -> None:
     """
     for group in optimizer.param_groups:
         group["lr"] = group["constant_lr"] if "constant_lr" in group else lr * group.get("lr_scale", 1.0)
+
+
+def set_weight_decay(optimizer: Any, weight_decay: float) -> None:
+    """Set the weight decay of the groups with the key "scheduled_decay".
+
+    >>> w, b = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
+    >>> optimizer = torch.optim.SGD([{"params": [w], "scheduled_decay": True}, {"params": [b]}], lr=0.1)
+    >>> set_weight_decay(optimizer, 0.04)
+    >>> [group["weight_decay"] for group in optimizer.param_groups]
+    [0.04, 0]
+    """
+    for group in optimizer.param_groups:
+        if group.get("scheduled_decay"):
+            group["weight_decay"] = weight_decay
 
 
 def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]]:
