@@ -47,18 +47,18 @@ def spectrum_of(X: Float[Tensor, "n D"]) -> Spectrum:
 
 
 MEASURES: dict[str, Measure] = {
-    "graph_stability": Measure(
-        name="kNN-graph stability",
-        better="higher",
-        compute=lambda sample: graph_stability(sample.first, sample.second, k=min(10, len(sample.X) - 1)),
-        meaning="share of the 10 nearest neighbours of an image that two augmented views of it have in common",
-        decides=True,
-    ),
     "agreement": Measure(
         name="agreement of the views",
         better="higher",
         compute=lambda sample: intraclass_correlation(torch.stack([sample.first, sample.second])) or 0.0,
         meaning="share of the variance of the features that is between images and not between views of one image",
+        decides=True,
+    ),
+    "graph_stability": Measure(
+        name="kNN-graph stability",
+        better="higher",
+        compute=lambda sample: graph_stability(sample.first, sample.second, k=min(10, len(sample.X) - 1)),
+        meaning="share of the 10 nearest neighbours of an image that two augmented views of it have in common",
     ),
     "rank_me": Measure(
         name="RankMe",

@@ -14,6 +14,8 @@ from fullrank.choosing.labelled import LabelledOrder
 from fullrank.choosing.measures import MEASURES
 from fullrank.spectrum import Spectrum
 
+ROUNDING = 1e-5
+"""Relative difference of two values that rounding can cause."""
 LIMITS = (
     "No measure without labels knows your task. A network that sees only colour or texture can have stable neighbours and a full spectrum.",
     "An interval says how much a value depends on which images were drawn. It does not say how well the measure predicts accuracy.",
@@ -79,9 +81,13 @@ class Choice:
         return middle - half, middle + half
 
     def better(self, measure: str, a: int, b: int) -> bool:
-        """Return whether model a is better than model b by a measure: the interval of the difference does not contain 0."""
+        """Return whether model a is better than model b by a measure: the interval of the difference does not contain 0.
+
+        A difference that rounding can cause, a relative 10⁻⁵ of float32 features, is none.
+        """
         low, high = self.difference(measure, a, b)
-        return low > 0 if MEASURES[measure].sign > 0 else high < 0
+        rounding = ROUNDING * max(abs(self.candidates[i].values[measure]) for i in (a, b))
+        return low > rounding if MEASURES[measure].sign > 0 else high < -rounding
 
     def ranks(self, measure: str) -> list[tuple[int, int]]:
         """Return the best and the worst rank that each model can have; models that are not told apart share ranks."""

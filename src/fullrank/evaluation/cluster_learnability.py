@@ -1,5 +1,7 @@
 """Cluster learnability: how fast a nearest-neighbour classifier learns the clusters of embeddings."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 from sklearn.cluster import KMeans
@@ -30,14 +32,15 @@ def cluster_learnability(X: Float[np.ndarray, "n D"], *, clusters: int | None = 
     True
     """
     n = len(X)
-    clusters = clusters or max(round(n**0.5), 2)
-    if X.ndim != 2 or not 4 <= max(clusters, 4) <= n:
-        raise UserError(f"X has shape {X.shape}, expected (n, D) with at least {max(clusters, 4)} images for {clusters} clusters")
+    count = max(round(n**0.5), 2) if clusters is None else clusters
+    if X.ndim != 2 or n < max(count, 4):
+        raise UserError(f"X has shape {X.shape}, expected (n, D) with at least {max(count, 4)} images for {count} clusters")
     if not np.isfinite(X).all():
         raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
     X = X[np.random.default_rng(seed).permutation(n)].astype(np.float32)
     X = X - X.mean(axis=0)
-    labels = KMeans(clusters, n_init=1, random_state=seed).fit_predict(X)
+    start: Any = 1  # scikit-learn's annotation has only 'auto'
+    labels = KMeans(count, n_init=start, random_state=seed).fit_predict(X)
     closeness = X @ X.T - (X * X).sum(axis=1) / 2  # of row i to column j: −‖x_i − x_j‖²/2 up to a constant of the row
     closeness[np.triu_indices(n)] = -np.inf
     return float((labels[closeness[1:].argmax(axis=1)] == labels[1:]).mean())

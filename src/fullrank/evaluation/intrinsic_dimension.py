@@ -37,14 +37,14 @@ def mst_dimension(X: Float[np.ndarray, "n D"], *, sizes: int = 6, repeats: int =
     distances = _distances(X)
     n, generator = len(X), np.random.default_rng(seed)
     counts = np.unique(np.geomspace(n / 8, n, sizes).round().astype(int))
-    points = []
+    means = []
     for count in counts:
         subsets = [np.arange(n)] if count == n else [generator.permutation(n)[:count] for _ in range(repeats)]
         lengths = [tree_length(distances[np.ix_(rows, rows)]) for rows in subsets]
         if min(lengths) <= 0:
             return 0.0
-        points.append((np.log(count), np.mean(np.log(lengths))))
-    slope = np.polyfit(*zip(*points, strict=True), 1)[0]
+        means.append(np.mean(np.log(lengths)))
+    slope = np.polyfit(np.log(counts), np.array(means), 1)[0]
     return float(1 / (1 - slope)) if slope < 1 else float("inf")
 
 

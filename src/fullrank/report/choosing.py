@@ -90,7 +90,7 @@ def summary_tables(choice: Choice) -> list[Table]:
         checked.add_column(column, justify="left" if column == "model" else "right")
     intervals = {probe: found.intervals(probe) for probe in found.right}
     for i in np.argsort(-found.accuracies(next(iter(found.right))), kind="stable"):
-        cells = [_percent(found.accuracies(probe)[i], intervals[probe][i]) for probe in found.right]
+        cells = [_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right]
         checked.add_row(escape_markup(printable(choice.names[i])), *cells)
     return [table, checked]
 
@@ -142,7 +142,7 @@ def _labelled(choice: Choice) -> str:
     intervals = {probe: found.intervals(probe) for probe in found.right}
     order = np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
     rows = [
-        [label_html(int(i), choice.names[i]), *(_percent(found.accuracies(probe)[i], intervals[probe][i]) for probe in found.right)]
+        [label_html(int(i), choice.names[i]), *(_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
         for i in order
     ]
     agreements = []
