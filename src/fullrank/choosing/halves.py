@@ -40,10 +40,11 @@ def deviations(
 ) -> Float[np.ndarray, " halves"]:
     """Return the statistic of each random half minus the mean over the halves.
 
-    The statistic of half as many images can have another expectation, such as a lower rank, so the mean is removed.
+    The statistic of half as many images can have another expectation, such as a lower rank, so the mean is removed. If a value is infinite,
+    all deviations are NaN, and so is the interval.
     """
     values = np.array([statistic(half) for half in random_halves(groups, seed=seed)])
-    return values - values.mean()
+    return values - values.mean() if np.isfinite(values).all() else np.full(len(values), np.nan)
 
 
 def margin(deviation: Float[np.ndarray, " halves"]) -> float:

@@ -19,11 +19,11 @@ class Agreement(NamedTuple):
     """How well the order by a measure agrees with the order by accuracy."""
 
     tau: float
-    """Kendall's τ_b: 1 for the same order, -1 for the reverse."""
+    """Kendall's τ: the share of pairs of models in the same order minus that of pairs in the other order."""
     interval: tuple[float, float]
-    """95 % interval of the share of pairs in the same order minus that of pairs in the other order, over test images and random halves."""
+    """95 % interval of τ over test images and random halves of the images."""
     rho: float
-    """Spearman's ρ."""
+    """Spearman's ρ; NaN if all values or all accuracies are equal."""
     chance: float
     """Probability of a τ at least as large if all orders are equally likely."""
 
@@ -65,12 +65,14 @@ class LabelledOrder:
         varied = values + sign * np.stack([candidate.deviations[measure] for candidate in candidates], axis=1)
         means = self._resampled[probe]
         drawn = varied[np.random.default_rng(0).integers(len(varied), size=len(means))]
-        a, b = np.triu_indices(len(candidates), 1)
-        concordance = (np.sign(drawn[:, a] - drawn[:, b]) * np.sign(means[:, a] - means[:, b])).mean(axis=1)
-        low, high = interval(concordance[:, None])
+        low, high = interval(concordance(drawn, means)[:, None])
         accuracies = self.accuracies(probe)
-        tau, chance = kendalltau(values, accuracies, alternative="greater")
-        return Agreement(float(tau), (float(low[0]), float(high[0])), float(spearmanr(values, accuracies).statistic), float(chance))
+        tau = float(concordance(values[None], accuracies[None])[0])
+        told_apart = len(set(values)) > 1 and len(set(accuracies)) > 1
+        kendall: Any = kendalltau(values, accuracies, alternative="greater") if told_apart else None
+        spearman: Any = spearmanr(values, accuracies) if told_apart else None
+        rho, chance = (float(spearman.statistic), float(kendall.pvalue)) if told_apart else (np.nan, 1.0)
+        return Agreement(tau, (float(low[0]), float(high[0])), rho, chance)
 
     def best(self, probe: str) -> list[int]:
         """Return the models that are not clearly less accurate than the most accurate one, the most accurate first."""
@@ -88,12 +90,10 @@ class LabelledOrder:
             text += f", not told apart from {', '.join(names[i] for i in best[1:])}"
         if choice.chosen:
             text += "; the choice without labels is " + ("among the best" if names.index(choice.chosen) in best else "not among the best")
-        if not np.isfinite(found.tau):
-            return f"{text}."
         low, high = found.interval
         return (
             f"{text}. Kendall's τ of {MEASURES[key].name} is {found.tau:.2f} [{low:.2f}, {high:.2f}] over {len(names)} models; "
-            f"by chance, {found.chance:.0%} of the orders are as good."
+            f"of random orders, {found.chance:.0%} are as good."
         )
 
     def to_dict(self, choice: "Choice") -> dict[str, Any]:
@@ -113,6 +113,16 @@ class LabelledOrder:
                 for probe in self.right
             },
         }
+
+
+def concordance(x: Float[np.ndarray, "b n"], y: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+    """Return Kendall's τ_a of each pair of rows; a tie counts as neither order.
+
+    >>> concordance(np.array([[1.0, 2, 3]]), np.array([[1.0, 3, 2]])).round(3).tolist()
+    [0.333]
+    """
+    i, j = np.triu_indices(x.shape[1], 1)
+    return (np.sign(x[:, i] - x[:, j]) * np.sign(y[:, i] - y[:, j])).mean(axis=1)
 
 
 def _rounded(found: Agreement) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class Choice:
     def difference(self, measure: str, a: int, b: int) -> tuple[float, float]:
         """Return the 95 % interval of the value of model a minus that of model b, on the same images and halves."""
         first, second = self.candidates[a], self.candidates[b]
-        middle = first.values[measure] - second.values[measure]
         half = margin(first.deviations[measure] - second.deviations[measure])
+        middle = first.values[measure] - second.values[measure] if np.isfinite(half) else np.nan
         return middle - half, middle + half
 
     def better(self, measure: str, a: int, b: int) -> bool:

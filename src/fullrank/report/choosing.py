@@ -159,9 +159,8 @@ def _labelled(choice: Choice) -> str:
 
 
 def _agreement_text(found: Agreement) -> str:
-    if not np.isfinite(found.tau):
-        return "–"
-    return f"{found.tau:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}], ρ {found.rho:.2f}"
+    rho = f", ρ {found.rho:.2f}" if np.isfinite(found.rho) else ""  # not for equal values
+    return f"{found.tau:.2f} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]{rho}"
 
 
 def spectra_figure(choice: Choice) -> Figure:
