@@ -1,6 +1,8 @@
 """What `fullrank choose` shows: tables for the terminal, and a page with the spectra side by side."""
 
 import json
+import os
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -71,27 +73,42 @@ def interval_text(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.3g} [{interval[0]:.3g}, {interval[1]:.3g}]"
 
 
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return the names without the folders that all of them begin with.
+
+    >>> short_names(["runs/photos/a", "runs/photos/b@100"]), short_names(["runs/a", "timm:resnet18"])
+    (['a', 'b@100'], ['runs/a', 'timm:resnet18'])
+    """
+    parts = [name.split("/") for name in names]
+    shared = len(os.path.commonprefix([part[:-1] for part in parts]))
+    return ["/".join(part[shared:]) for part in parts]
+
+
 def summary_tables(choice: Choice) -> list[Table]:
-    """Return the tables of the terminal: a model a row, the decisive measure first, and the accuracies if there are labels."""
-    key = choice.decisive
+    """Return the tables of the terminal: a model a row, with the interval of the decisive measure, and the accuracies if there are labels."""
+    key, names = choice.decisive, [escape_markup(printable(name)) for name in short_names(choice.names)]
     table = Table(title=f"{choice.images:,} images of {printable(choice.source)}, without labels", title_justify="left")
-    for column in ("rank", "model", "D", *map(head, MEASURES)):
-        table.add_column(column, justify="left" if column in ("rank", "model") else "right")
+    table.add_column("rank")
+    table.add_column("model", overflow="fold")
+    for column in ("D", *map(head, MEASURES)):
+        table.add_column(column, justify="right")
     ranks = choice.ranks(key)
     for i in choice.order(key):
         candidate = choice.candidates[i]
-        cells = [interval_text(candidate.values[name], candidate.interval(name)) for name in MEASURES]
-        table.add_row(rank_text(ranks[i]), escape_markup(printable(candidate.name)), str(candidate.dimensions), *cells)
+        cells = [f"{candidate.values[name]:.3g}" for name in MEASURES if name != key]
+        decisive = interval_text(candidate.values[key], candidate.interval(key))
+        table.add_row(rank_text(ranks[i]), names[i], str(candidate.dimensions), decisive, *cells)
     if choice.labelled is None:
         return [table]
     found = choice.labelled
     checked = Table(title=f"{found.test_images:,} labelled test images of {printable(found.data)}", title_justify="left")
-    for column in ("model", *found.right):
-        checked.add_column(column, justify="left" if column == "model" else "right")
+    checked.add_column("model", overflow="fold")
+    for column in found.right:
+        checked.add_column(column, justify="right")
     intervals = {probe: found.intervals(probe) for probe in found.right}
     for i in np.argsort(-found.accuracies(next(iter(found.right))), kind="stable"):
         cells = [_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right]
-        checked.add_row(escape_markup(printable(choice.names[i])), *cells)
+        checked.add_row(names[i], *cells)
     return [table, checked]
 
 
@@ -120,12 +137,12 @@ def render(choice: Choice) -> str:
 
 
 def _measures(choice: Choice) -> str:
-    ranks, rows = {key: choice.ranks(key) for key in MEASURES}, []
+    names, ranks, rows = short_names(choice.names), {key: choice.ranks(key) for key in MEASURES}, []
     for i in choice.order(choice.decisive):
         candidate = choice.candidates[i]
         values = [escape(interval_text(candidate.values[key], candidate.interval(key))) for key in MEASURES]
         cells = [f"{value}<br><small>rank {rank_text(ranks[key][i])}</small>" for key, value in zip(MEASURES, values, strict=True)]
-        rows.append([label_html(i, candidate.name), f"{candidate.dimensions:,}", f"{candidate.size} px", *cells])
+        rows.append([label_html(i, names[i]), f"{candidate.dimensions:,}", f"{candidate.size} px", *cells])
     caption = (
         f"The models in the order of the {MEASURES[choice.decisive].name}, which decides. ↑: higher is better, ↓: lower is better. "
         "Brackets: 95 % interval over the images. A range of ranks: the interval of a difference contains 0, so models are not told apart."
@@ -140,9 +157,9 @@ def _labelled(choice: Choice) -> str:
     if found is None:
         return ""
     intervals = {probe: found.intervals(probe) for probe in found.right}
-    order = np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
+    names, order = short_names(choice.names), np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
     rows = [
-        [label_html(int(i), choice.names[i]), *(_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
+        [label_html(int(i), names[i]), *(_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
         for i in order
     ]
     agreements = []
@@ -166,15 +183,13 @@ def _agreement_text(found: Agreement) -> str:
 def spectra_figure(choice: Choice) -> Figure:
     """Return the spectra of all models in one figure, divided by their sums, over the index."""
     traces = []
-    for i, candidate in enumerate(choice.candidates):
+    for i, (name, candidate) in enumerate(zip(short_names(choice.names), choice.candidates, strict=True)):
         eigenvalues = candidate.spectrum.eigenvalues.clamp_min(0).numpy()
         shares = mask_rounding_errors(eigenvalues / max(float(eigenvalues.sum()), 1e-300))
         index = spread_indices(len(shares), POINTS)
         points = {"x": [j + 1 for j in index], "y": [round_significant(float(shares[j])) for j in index]}
-        hover = {"hovertemplate": f"%{{y:.3~g}}<extra>{escape_label(candidate.name)}</extra>"}
-        traces.append(
-            line_trace(i, candidate.name) | points | hover | {"meta": {"run": candidate.name, "quantity": "share of the variance"}}
-        )
+        hover = {"hovertemplate": f"%{{y:.3~g}}<extra>{escape_label(name)}</extra>"}
+        traces.append(line_trace(i, name) | points | hover | {"meta": {"run": name, "quantity": "share of the variance"}})
     layout = figure_layout(2 * PANEL_HEIGHT + PANEL_GAP, runs=len(traces)) | {
         "xaxis": {"type": "log", "title": {"text": "index of the eigenvalue"}, "unifiedhovertitle": {"text": "eigenvalue %{x}"}},
         "yaxis": LOG_AXIS | {"title": {"text": "share of the variance"}},
