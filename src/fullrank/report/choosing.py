@@ -1,9 +1,9 @@
 """What `fullrank choose` shows: tables for the terminal, and a page with the spectra side by side."""
 
 import json
-import os
 from collections.abc import Sequence
 from html import escape
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -80,12 +80,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     (['a', 'b@100'], ['runs/a', 'timm:resnet18'])
     """
     parts = [name.split("/") for name in names]
-    shared = len(os.path.commonprefix([part[:-1] for part in parts]))
+    folders = zip(*(part[:-1] for part in parts), strict=False)
+    shared = len(list(takewhile(lambda level: len(set(level)) == 1, folders)))
     return ["/".join(part[shared:]) for part in parts]
 
 
 def summary_tables(choice: Choice) -> list[Table]:
-    """Return the tables of the terminal: a model a row, with the interval of the decisive measure, and the accuracies if there are labels."""
+    """Return the tables of the terminal, a model a row: the measures, with the interval of the decisive one; accuracies if there are labels."""
     key, names = choice.decisive, [escape_markup(printable(name)) for name in short_names(choice.names)]
     table = Table(title=f"{choice.images:,} images of {printable(choice.source)}, without labels", title_justify="left")
     table.add_column("rank")
