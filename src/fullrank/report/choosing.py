@@ -86,7 +86,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def summary_tables(choice: Choice) -> list[Table]:
-    """Return the tables of the terminal, a model a row: the measures, with the interval of the decisive one; accuracies if there are labels."""
+    """Return the tables of the terminal, a model a row: measures, with the interval of the decisive one, and accuracies."""
     key, names = choice.decisive, [escape_markup(printable(name)) for name in short_names(choice.names)]
     table = Table(title=f"{choice.images:,} images of {printable(choice.source)}, without labels", title_justify="left")
     table.add_column("rank")
