@@ -1,12 +1,15 @@
 """Compare the ranking of runs by label-free metrics with that by a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
 
     python benchmarks/selection.py RUNS… --across "healthy-*"
+    python benchmarks/selection.py RUNS… --images PATH/TO/cifar10 --across "*-seed[0-9]" --out benchmarks/results/selection-cifar10.json
     python benchmarks/selection.py RUNS… --lengths       # for runs that differ in length
 
 Two accuracies on held-out images are the reference: of a linear probe at the optimum, and of logistic regression with two labels per
-class. The metrics use no labels, only the spectra of backbone and projector on the training images, and several views of each image. The
-view distribution is the same for all runs: the most frequent one. `--across` selects the runs that differ only in objective and seed.
-Writes `results/selection.json`, which contains names of runs but no paths.
+class. The metrics use no labels, only the representations and embeddings of the training images, and views of some of them. LiDAR has its
+published setting: 1,000 images as surrogate classes, 50 views of each, δ = 10⁻⁴ (Thilak et al. 2024). Other measures of views take the
+first two views of these images. The view distribution is the same for all runs: the most frequent one. `--across` selects the runs that
+differ only in objective and seed. For pairs of runs of one objective whose linear accuracies differ by two points or more, the script
+counts how often a measure prefers the better run. Writes `results/selection.json`, which contains names of runs but no paths.
 
 With `--lengths`, runs are compared only with runs whose recipes are equal except for the number of epochs. For each pair, a measure is
 right if it prefers the run with the higher accuracy. The measures are the last ones in the log of the runs, not measured again. Also lists
@@ -16,6 +19,7 @@ the share of the decrease of the held-out loss in the last quarter of a run, wit
 
 import argparse
 import fnmatch
+import functools
 import json
 import statistics
 from collections import Counter
@@ -28,8 +32,12 @@ from scipy.stats import rankdata
 
 from fullrank.errors import UserError
 from fullrank.evaluation import evaluate_backbone, extract_features, few_shot, linear_probe, standardize
+from fullrank.evaluation.cluster_learnability import cluster_learnability
+from fullrank.evaluation.graph_stability import graph_stability
+from fullrank.evaluation.intrinsic_dimension import mst_dimension, two_nn_dimension
 from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.loading import Model, load_run
+from fullrank.monitoring.spectrum_evaluation import intraclass_correlation
 from fullrank.recipes import to_dict
 from fullrank.recipes.assembling import build_transform
 from fullrank.report import read_run_summary
@@ -39,11 +47,16 @@ from fullrank.run.environment import platform_info
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
 
-VIEWS = 8  # views per image for LiDAR; alignment uses the first two
+LIDAR_IMAGES, VIEWS = 1000, 50  # the published setting of LiDAR; alignment and other measures of two views use the first two
+DIMENSION_IMAGES = 2000  # for the intrinsic dimensions and cluster learnability
+CLEAR = 0.02  # minimum difference of two linear accuracies for a clear pair
 RESAMPLES = 2000
 MIN_RUNS = 6  # minimum number of runs for a correlation
 PROBES = {"linear": "linear (full batch)", "few": "linear, 2 labels per class"}
-LESS_IS_BETTER = ("condition number", "condition number at 14", "collapsed dimensions", "|α-ReQ − 1|", "alignment", "uniformity")
+LESS_IS_BETTER = (
+    *("condition number", "condition number at 14", "collapsed dimensions", "|α-ReQ − 1|", "alignment", "uniformity"),
+    "IdEst",  # the representations with the higher accuracy have the lower dimension
+)
 NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation of the noise, relative to that of the features
 
 
@@ -51,6 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--across", default="*", help="pattern for the names of the runs that differ only in objective and seed")
+    parser.add_argument("--images", help="source of the images, if it has moved since the runs")
     parser.add_argument("--lengths", action="store_true", help="compare runs of different length by the measures in their logs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -71,42 +85,51 @@ def main():
     results = {}
     for name, model in models.items():
         try:
-            results[name] = evaluate_run(model, views)
+            results[name] = evaluate_run(model, views, options.images)
         except UserError as error:
             left_out[name] = str(error)
             continue
+        except KeyboardInterrupt:  # Ctrl-C keeps what was measured
+            left_out |= dict.fromkeys(models.keys() - results.keys(), "stopped")
+            break
         print(name, results[name]["accuracy"], flush=True)
     first = next(name for name in results if fnmatch.fnmatch(name, options.across))
     result = {
         "runs": results,
         "left_out": left_out,
         "across": options.across,
-        "correlations": correlations(results, options.across),
-        "noise": {"run": first, "rows": with_noise(models[first])},
-        "settings": {"views": VIEWS, "resamples": RESAMPLES, "interval": "95 % of bootstrap resamples of runs"},
-        "environment": platform_info(),
+        "correlations": correlations(with_clid(results), options.across),
+        "pairs": count_clear_pairs(with_clid(results)),
+        "noise": {"run": first, "rows": with_noise(models[first], options.images)},
+        "settings": {
+            "lidar": {"images": LIDAR_IMAGES, "views": VIEWS, "delta": 1e-4},
+            "dimension images": DIMENSION_IMAGES,
+            "clear": CLEAR,
+            "resamples": RESAMPLES,
+            "interval": "95 % of bootstrap resamples of runs",
+        },
+        "environment": platform_info() | {"command": f"selection.py RUNS --across {options.across}"},  # the paths of the runs say nothing
     }
     write_json(out, to_json(result))
     show(result)
 
 
-def evaluate_run(model: Model, views: tuple[ViewConfig, ...]) -> dict[str, Any]:
+def evaluate_run(model: Model, views: tuple[ViewConfig, ...], source: str | None) -> dict[str, Any]:
     """Return the accuracies and all label-free metrics of one run."""
-    train, test = images_of(model)
+    train, test = images_of(model, source)
     scores = evaluate_backbone(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
     accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
     R = extract_features(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))
     views_R = representations_of_views(model, train, views)
+    chosen = torch.randperm(len(R), generator=torch.Generator().manual_seed(0))[:DIMENSION_IMAGES]
     metrics = {}
     parts = {"backbone": torch.nn.Identity()} | ({} if no_projector else {"projector": model.projector})
     for part, project in parts.items():
         with torch.inference_mode():
-            spectrum, X = (
-                Spectrum.from_embeddings(project(R)),
-                project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2]),
-            )
-        metrics |= {f"{part}: {name}": value for name, value in metrics_of(spectrum, X).items()}
+            Z, X = project(R), project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2])
+            measured = metrics_of(Spectrum.from_embeddings(Z), X) | graph_metrics(Z[chosen], X)
+        metrics |= {f"{part}: {name}": value for name, value in measured.items()}
     return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": metrics}
 
 
@@ -115,7 +138,7 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {}
     for name, path in paths.items():
         model = load_run(path)
-        train, test = images_of(model)
+        train, test = images_of(model, None)
         scores = evaluate_backbone(
             model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False
         ).scores
@@ -169,20 +192,72 @@ def show_lengths(result: dict[str, Any]) -> None:
         print(row)
 
 
-def images_of(model: Model) -> tuple[MemoryImages, MemoryImages]:
+def images_of(model: Model, source: str | None) -> tuple[MemoryImages, MemoryImages]:
     """Return the training images and the held-out images of a run."""
     data = model.recipe.data
-    splits = train_and_test(data.source, train=data.train, test=data.test, seed=model.recipe.seed)
-    train, test = (load_images(images, channels=data.channels) for images in (splits.train, splits.test))
-    return train, test
+    return read_images(source or data.source, data.train, data.test, model.recipe.split_seed, data.subset, data.channels)
+
+
+@functools.cache
+def read_images(source: str, train: str, test: str, seed: int, subset: int, channels: int) -> tuple[MemoryImages, MemoryImages]:
+    """Return the images of a source in memory, read once for all runs."""
+    splits = train_and_test(source, train=train, test=test, seed=seed, subset=subset)
+    loaded = [load_images(images, channels=channels) for images in (splits.train, splits.test)]
+    return loaded[0], loaded[1]
 
 
 @torch.inference_mode()
 def representations_of_views(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
     """Return representations (n, q, D_b) of q views of each image."""
-    make = build_transform(type(model.recipe)(views=views, data=model.recipe.data))
-    drawn = [make(images.pixels, make.make_params(seed, 0, len(images)))[0] for seed in range(VIEWS // 2)]
+    make, pixels = build_transform(type(model.recipe)(views=views, data=model.recipe.data)), images.pixels[:LIDAR_IMAGES]
+    drawn = (make(pixels, make.make_params(seed, 0, len(pixels)))[0] for seed in range(VIEWS // 2))
     return torch.stack([torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1)
+
+
+def graph_metrics(Z: torch.Tensor, X: torch.Tensor) -> dict[str, float]:
+    """Return the measures of the neighbours of embeddings Z (n, D), and of views X (n, q, D)."""
+    points = Z.numpy()
+    return {
+        "kNN-graph stability": graph_stability(X[:, 0], X[:, 1]),
+        "agreement of the views": intraclass_correlation(X[:, :2].transpose(0, 1)) or 0.0,
+        "IdEst": mst_dimension(points),
+        "TwoNN dimension": two_nn_dimension(points),
+        "cluster learnability": cluster_learnability(points),
+    }
+
+
+def with_clid(results: dict[str, Any]) -> dict[str, Any]:
+    """Return the runs with CLID: cluster learnability plus TwoNN dimension, each standardised over the runs."""
+    parts = {name: dict(run["measures"]) for name, run in results.items()}
+    for location in ("backbone", "projector"):
+        pair = [f"{location}: {measure}" for measure in ("cluster learnability", "TwoNN dimension")]
+        known = [name for name in parts if all(key in parts[name] and np.isfinite(parts[name][key]) for key in pair)]
+        columns = [np.array([parts[name][key] for name in known]) for key in pair]
+        scores = sum((column - column.mean()) / max(column.std(), 1e-12) for column in columns) if known else ()
+        for name, score in zip(known, scores, strict=True):
+            parts[name][f"{location}: CLID"] = float(score)
+    return {name: run | {"measures": parts[name]} for name, run in results.items()}
+
+
+def count_clear_pairs(results: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Return for each measure how many of the clear pairs of runs of one objective it orders as the linear probe does; half for ties."""
+    runs = list(results.values())
+    counts: dict[str, dict[str, Any]] = {}
+    for metric in dict.fromkeys(metric for run in runs for metric in run["measures"]):
+        right = [
+            float(
+                0.5 + 0.5 * np.sign(sign_corrected(metric, better["measures"][metric]) - sign_corrected(metric, worse["measures"][metric]))
+            )
+            for better in runs
+            for worse in runs
+            if better["objective"] == worse["objective"]
+            and better["accuracy"]["linear"] - worse["accuracy"]["linear"] >= CLEAR
+            and metric in better["measures"]
+            and metric in worse["measures"]
+        ]
+        right = [value for value in right if np.isfinite(value)]
+        counts[metric] = {"right": sum(right), "pairs": len(right)}
+    return counts
 
 
 def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
@@ -262,9 +337,9 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def with_noise(model: Model) -> list[dict[str, float]]:
+def with_noise(model: Model, source: str | None) -> list[dict[str, float]]:
     """Return ranks and accuracies of one run with white noise on its features."""
-    train, test = (extract_features(model.backbone, images, model.preprocess) for images in images_of(model))
+    train, test = (extract_features(model.backbone, images, model.preprocess) for images in images_of(model, source))
     generator = torch.Generator().manual_seed(0)
     rows = []
     for noise in NOISE:
@@ -293,6 +368,9 @@ def show(result: dict[str, Any]) -> None:
                 f"{metric:46} n = {row['n']:3}",
                 *(f"{probe} {row[probe]['rho']} {row[probe]['interval']} {row[probe]['regret']}" for probe in PROBES),
             )
+    print("\nclear pairs of one objective in the order of the linear probe")
+    for metric, count in sorted(result["pairs"].items(), key=lambda item: -item[1]["right"] / max(item[1]["pairs"], 1)):
+        print(f"{metric:46} {count['right']:g} of {count['pairs']}")
     accuracies = [run["accuracy"]["linear"] for run in result["runs"].values()]
     print(
         f"\n{len(accuracies)} runs, linear probe {min(accuracies):.3f} to {max(accuracies):.3f}, median {statistics.median(accuracies):.3f}"

@@ -51,6 +51,15 @@ def test_no_image_is_its_own_neighbour_among_many_copies():
     assert np.allclose(similarities, 1)
 
 
+def test_a_row_of_zeros_is_similar_to_no_row():
+    X = np.array([[0, 0], [1, 0], [1, 0.1], [-1, 1.5]], np.float32)
+    indices, similarities = nearest(X, 3)
+    assert np.allclose(similarities[0], 0)
+    cosine = X[1] @ X[3] / np.linalg.norm(X[3])
+    assert indices[1].tolist() == [2, 0, 3]  # a cosine of 0 is more than a negative one
+    assert np.allclose(similarities[1], [1 / 1.01**0.5, 0, cosine], atol=1e-6)
+
+
 def test_correlation_equals_numpys():
     a, b = np.random.default_rng(0).integers(0, 256, (2, 9, 30)).astype(np.uint8)
     assert np.allclose(correlations(a, b), [np.corrcoef(x, y)[0, 1] for x, y in zip(a, b, strict=True)], atol=1e-6)

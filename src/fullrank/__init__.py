@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fullrank.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from fullrank.choosing import choose
     from fullrank.embedder import Embedder
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
@@ -30,6 +31,7 @@ __all__ = [
     "Run",
     "Spectrum",
     "UserError",
+    "choose",
     "embed",
     "evaluate",
     "export",
@@ -49,6 +51,7 @@ _HOME = {
     "Run": "run",
     "Spectrum": "spectrum",
     "UserError": "errors",
+    "choose": "choosing",
     "embed": "embeddings",
     "evaluate": "judging",
     "export": "exporting",

@@ -188,6 +188,8 @@ def check_export(out: Path | str) -> str:
 
 SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
 """Suffixes of the files of `fullrank spectrum`."""
+CHOICE_SUFFIXES = (".html", ".json", ".csv")
+"""Suffixes of the files of `fullrank choose`."""
 
 
 def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:

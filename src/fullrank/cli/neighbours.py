@@ -61,15 +61,16 @@ def neighbours(
             raise UserError(f"--query {path} is no file; give the path of an image")
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder; give another name")
-    if out is not None and (out / PAGE).exists() and not overwrite:
-        raise UserError(f"{out / PAGE} exists already; choose another folder, or replace it with --overwrite")
     with heavy_imports():
         from rich.console import Console
 
         from fullrank.images import DecodeErrors
         from fullrank.neighbourhood import neighbours as find
+        from fullrank.neighbourhood.result import FILES
         from fullrank.report.neighbours import summary, write_neighbours_page
 
+    if out is not None and not overwrite and (taken := [out / name for name in (PAGE, *FILES) if (out / name).exists()]):
+        raise UserError(f"{taken[0]} exists already; choose another folder, or replace it with --overwrite")
     loaded, console = load_model(model, network), stderr()
     decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
     with console.status("neighbours") as status:

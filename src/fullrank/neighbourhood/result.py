@@ -16,7 +16,7 @@ from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess
 from fullrank.neighbourhood.duplicates import Duplicate
 
-IMAGES, DUPLICATES, QUERIES = "images.parquet", "duplicates.parquet", "queries.parquet"
+FILES = IMAGES, DUPLICATES, QUERIES = "images.parquet", "duplicates.parquet", "queries.parquet"
 """The files of `Neighbours.write`."""
 
 

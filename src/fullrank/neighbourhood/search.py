@@ -16,7 +16,7 @@ def nearest(
 ) -> tuple[Int64[np.ndarray, "_ k"], Float32[np.ndarray, "_ k"]]:
     """Return the k nearest rows of each row of X, without the row itself, or of each query, and their cosine similarities.
 
-    For rows of length one, ‖x − y‖² = 2 − 2 cos(x, y), so the order is that of the Euclidean distance.
+    The cosine of a row of zeros, such as that of a dead network, with any row is 0.
 
     Args:
         X: features.
@@ -31,13 +31,12 @@ def nearest(
     >>> indices.ravel().tolist(), [round(float(value), 2) for value in similarities.ravel()]
     ([1, 0, 1], [1.0, 1.0, 0.05])
     """
-    rows = unit_rows(X)
-    index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(rows)
+    index = NearestNeighbors(n_neighbors=k, algorithm="brute", metric="cosine").fit(X)
     if queries is not None:
-        distances, indices = index.kneighbors(unit_rows(queries))
+        distances, indices = index.kneighbors(queries)
     else:
-        distances, indices = index.kneighbors(rows, n_neighbors=k + 1)
-        own = indices == np.arange(len(rows))[:, None]  # not always the first: an equal image has the same distance
+        distances, indices = index.kneighbors(X, n_neighbors=k + 1)
+        own = indices == np.arange(len(X))[:, None]  # not always the first: an equal image has the same distance
         own[~own.any(axis=1), -1] = True
-        distances, indices = (values[~own].reshape(len(rows), k) for values in (distances, indices))
-    return indices.astype(np.int64), (1 - np.square(distances) / 2).astype(np.float32)
+        distances, indices = (values[~own].reshape(len(X), k) for values in (distances, indices))
+    return indices.astype(np.int64), (1 - distances).astype(np.float32)
