@@ -11,11 +11,14 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
 from plotly.offline import get_plotlyjs
 
 from fullrank.plot_style import COLORS
 from fullrank.report.figures import Figure, describe_figure
 
+MAX_COLUMNS = 8
+"""Columns of numbers that fit beside the labels of runs."""
 BORDERS = ("solid", "double", "dotted", "groove")
 """The border before the label of a run; it changes where the dash of the run's line changes."""
 
@@ -86,6 +89,25 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     scroll_class = "scroll wide" if wide else "scroll"
     content = f"{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="{scroll_class}"><table{table_class}>{content}</table></div>'
+
+
+def split_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:
+    """Return one table, or several with at most `MAX_COLUMNS` columns each, so that none is wider than the page.
+
+    Each table repeats the first column, which names the row. The caption stands below the last one.
+    """
+    rows, columns = list(rows), range(1, len(head))
+    parts = [list(part) for part in np.array_split(columns, max(1, -(-len(columns) // MAX_COLUMNS)))]
+    return "".join(
+        html_table(
+            [head[0], *(head[k] for k in part)],
+            [[row[0], *(row[k] for k in part)] for row in rows],
+            caption=caption if part is parts[-1] else "",
+            stacks=True,
+            wide=True,
+        )
+        for part in parts
+    )
 
 
 def json_details(title: str, tree: Any) -> str:

@@ -72,13 +72,27 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
     return html_table(head, rows, caption=f"{caption}Majority class: always predicting the most frequent class.", stacks=True)
 
 
+def evaluations_by_relevance(run: RunSummary) -> list[Evaluation]:
+    """Return the evaluations on the data of the training, then the others, each with the newest first.
+
+    So runs on the same data are judged by the same images.
+    """
+    source = look_up(run.recipe, "data", "source")
+
+    def is_own(evaluation: Evaluation) -> bool:
+        """Return whether the name of the data is the source, or the source and its split: `photos[test]`, `photos (held out)`."""
+        rest = evaluation.data.removeprefix(str(source))
+        return bool(source) and rest != evaluation.data and rest[:1] in ("", "[", " ", ",")
+
+    return sorted(reversed(run.evaluations), key=lambda evaluation: not is_own(evaluation))
+
+
 def headline_score(run: RunSummary) -> str:
     """Return the first score of a linear probe on all labels or else the first score as a sentence with its baselines; empty without.
 
-    The evaluation is the one on the data of the training, or else the last one, so that runs on the same data show the same score.
+    The evaluation is the first of `evaluations_by_relevance`.
     """
-    source = str(look_up(run.recipe, "data", "source"))
-    for evaluation in sorted(reversed(run.evaluations), key=lambda evaluation: not evaluation.data.startswith(source)):
+    for evaluation in evaluations_by_relevance(run):
         scores = [score for score in evaluation.scores if score.features == "backbone"]
         for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
