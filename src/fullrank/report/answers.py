@@ -7,7 +7,7 @@ from html import escape
 from fullrank.evaluation.result import Comparison, Evaluation
 from fullrank.evaluation.verdict import decide
 from fullrank.report.document import html_table, label_html
-from fullrank.report.measures import accuracy_detail, held_out_loss, last_accuracy
+from fullrank.report.measures import accuracy_detail, last_accuracy
 from fullrank.report.number_format import format_count, format_percent
 from fullrank.report.run_summary import RunSummary, look_up, series
 from fullrank.report.scores import evaluations_by_relevance, headline_score
@@ -46,7 +46,7 @@ def did_it_learn(run: RunSummary) -> Answer:
         text = f"{comparison.probe} on {evaluation.data or 'the test images'}: {accuracies}."
         return Answer(word=word, level=level, text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)))
     signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run)) if sign is not None]
-    evidence = _join(_loss_sentence(run), _online_sentence(run), improvement_sentence(run), headline_score(run))
+    evidence = _join(measures_sentence(run), _loss_sentence(run), _online_sentence(run), improvement_sentence(run), headline_score(run))
     if not signs:
         return Answer(word="Not known", level="unknown", text=_join(evidence, _remedy(run)))
     word = "Probably" if all(signs) else "Probably not" if not any(signs) else "Not clear"
@@ -117,9 +117,9 @@ def _loss_fell(run: RunSummary) -> bool | None:
 def _loss_sentence(run: RunSummary) -> str:
     fell = _loss_fell(run)
     if fell is None:
-        return measures_sentence(run)
+        return ""
     _, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    return f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {held_out_loss(run):.4g}."
+    return f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
 
 
 def _labels_are_readable(run: RunSummary) -> bool | None:

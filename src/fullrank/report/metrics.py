@@ -67,9 +67,11 @@ def _table_of_many(columns: dict[str, dict[str, MetricValue]], *, subject: str) 
     rows = [[escape(label), *(cell(values[key]) for key in keys)] for label, values in columns.items()]
     notes = footnotes(value for values in columns.values() for value in values.values())
     caption = f"The last spectra of the {subject}. λ: {CENTRED}."
+    metrics = [METRICS[key] for key in keys]
+    better = [metric.better.replace("none", "–") for metric in metrics]
     formulas = [
-        f"<li>{escape(METRICS[key].name)}: {_formula(METRICS[key].formula)}; better: {escape(METRICS[key].better.replace('none', '–'))}</li>"
-        for key in keys
+        f"<li>{escape(metric.name)}: {_formula(metric.formula)}; better: {escape(text)}</li>"
+        for metric, text in zip(metrics, better, strict=True)
     ]
     legend = f'<ul class="notes">{"".join(formulas)}</ul>'
     return split_table([f"{subject} of the run", *(METRICS[key].name for key in keys)], rows, caption=caption) + legend + notes
