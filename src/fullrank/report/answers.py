@@ -123,7 +123,7 @@ def _loss_sentence(run: RunSummary) -> str:
 
 
 def _labels_are_readable(run: RunSummary) -> bool | None:
-    """Return whether the online accuracy exceeds the share of the most frequent class by two standard errors; None if it was not measured."""
+    """Return whether the online accuracy exceeds the share of the most frequent class by two standard errors; None if unknown."""
     rows = [row for row in run.spectrum if row.probe_accuracy is not None]
     if not rows or not rows[-1].probe_images or rows[-1].probe_majority is None or (accuracy := last_accuracy(run)) is None:
         return None
