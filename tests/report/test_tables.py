@@ -9,6 +9,7 @@ from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.plot_style import COLORS, DASHES
 from fullrank.report import document, read_run_summary, scores, tables
+from fullrank.report.answers import answers_html
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
@@ -45,7 +46,8 @@ def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
         assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.1f} of 96"
         assert row["collapsed dimensions, backbone ↓"] == "0"
         assert row["online accuracy ↑"] == "90.0 %"
-        assert row["linear (SGD) ↑"] == "87.1 ± 0.4 % n = 3"  # of the backbone
+    accuracies = columns(scores.accuracy_comparison(runs))
+    assert [row["linear (SGD) ↑"] for row in accuracies] == ["87.1 ± 0.4 % n = 3"] * 2  # of the backbone
 
 
 def test_comparison_omits_columns_without_values(make_run):
@@ -56,8 +58,7 @@ def test_comparison_omits_columns_without_values(make_run):
 
 def test_comparison_has_a_dash_for_a_missing_value(make_run):
     runs = [read_run_summary(make_run("whole")), read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz")))]
-    whole, partial = columns(tables.comparison_table(runs))
-    assert (whole["kNN ↑"], partial["kNN ↑"]) == ("84.2 %", "–")
+    partial = columns(tables.comparison_table(runs))[1]
     assert partial["collapsed dimensions, backbone ↓"] == "–"
 
 
@@ -94,10 +95,12 @@ def evaluated(make_summary, label, **accuracies):
 
 def test_scores_of_different_data_never_share_a_column(make_summary):
     runs = [evaluated(make_summary, "a", mnist=0.443), evaluated(make_summary, "b", cifar=0.238), evaluated(make_summary, "c", cifar=0.3)]
-    rows = columns(tables.comparison_table(runs))
-    assert [(row["kNN, mnist ↑"], row["kNN, cifar ↑"]) for row in rows] == [("44.3 %", "–"), ("–", "23.8 %"), ("–", "30.0 %")]
-    assert [row["majority class, cifar"] for row in rows] == ["–", "20.0 %", "20.0 %"]
-    assert columns(tables.comparison_table(runs[1:]))[0]["kNN ↑"] == "23.8 %"
+    mnist, cifar = scores.accuracy_comparison(runs).split("</table>")[:2]
+    assert "on mnist" in mnist
+    assert "on cifar" in cifar
+    assert [(row["run"], row["kNN ↑"]) for row in columns(mnist)] == [("a", "44.3 %")]
+    assert [(row["run"], row["kNN ↑"]) for row in columns(cifar)] == [("b", "23.8 %"), ("c", "30.0 %")]
+    assert [row["majority class"] for row in columns(cifar)] == ["20.0 %"] * 2
     html = scores.evaluation_table(runs)
     assert html.count("<table") == 2
     assert all(f"Accuracy on {data}" in html for data in ("mnist", "cifar"))
@@ -110,10 +113,11 @@ def test_the_headline_is_a_linear_probe_on_all_labels(make_summary):
     assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith("Accuracy, linear (SGD), lr 0.1: 40.0")
 
 
-def test_a_run_with_several_data_sets_has_a_column_for_each(make_summary):
+def test_a_run_with_several_data_sets_has_a_table_for_each(make_summary):
     both = evaluated(make_summary, "a", mnist=0.443, cifar=0.238)
-    row = columns(tables.comparison_table([both, both]))[0]
-    assert (row["kNN, mnist ↑"], row["kNN, cifar ↑"]) == ("44.3 %", "23.8 %")
+    found = scores.accuracy_comparison([both, both]).split("</table>")[:2]
+    assert [columns(table)[0]["kNN ↑"] for table in found] == ["44.3 %", "23.8 %"]
+    assert scores.accuracy_comparison([both]) == ""
 
 
 def test_scores_of_an_older_checkpoint_are_a_note(make_run):
@@ -178,7 +182,7 @@ def test_evaluation_has_the_baselines_next_to_the_backbone(make_run):
 
 def test_evaluations_of_several_runs_are_grouped_by_probe(make_run):
     rows = cells(scores.evaluation_table([read_run_summary(make_run("a")), read_run_summary(make_run("b"))]))
-    assert [row[:2] for row in rows[:4]] == [["probe", "run"], ["linear (SGD)", "a"], ["linear (SGD)", "b"], ["kNN", "a"]]
+    assert [row[0] for row in rows[:4]] == ["probe, run", "linear (SGD) a", "linear (SGD) b", "kNN a"]
 
 
 def test_without_an_evaluation_there_is_no_table(make_summary):
@@ -250,9 +254,32 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         ),
         file_notes=(HOSTILE,),
     )
-    alarms_and_facts = (tables.summary_table, tables.alarm_table, tables.verdict_paragraphs, tables.notes_list, tables.recipe_table)
-    accuracies = (tables.comparison_table, scores.evaluation_table, tables.evaluation_list)
+    alarms_and_facts = (tables.summary_table, tables.alarm_table, answers_html, tables.notes_list, tables.recipe_table)
+    accuracies = (tables.comparison_table, scores.accuracy_comparison, scores.evaluation_table, tables.evaluation_list)
     for runs in ([run], [run, make_summary(label="other")]):
         assert not [build for build in (*alarms_and_facts, *accuracies) if "<script" in build(runs)]
     assert "<script" not in document.json_details(HOSTILE, run.recipe)
     assert "&lt;script&gt;" in document.json_details(HOSTILE, run.recipe)
+
+
+def test_no_table_of_runs_is_wider_than_its_limit_and_none_loses_a_value(make_summary):
+    runs = [make_summary(label=f"run {i}", recipe={"seed": i, **{f"entry {k}": i + k for k in range(20)}}) for i in range(50)]
+    html = tables.recipe_table(runs)
+    found = [cells(table) for table in html.split("</table>")[:-1]]
+    assert all(len(table[0]) <= document.MAX_COLUMNS + 1 for table in found)
+    assert all([row[0] for row in table] == ["run", *(run.label for run in runs)] for table in found)
+    assert {name: row for table in found for name, row in zip(table[0][1:], table[8][1:], strict=True)} == {
+        "seed": "7", **{f"entry {k}": str(7 + k) for k in range(20)}
+    }  # fmt: skip
+
+
+def test_facts_that_all_runs_share_are_said_once(make_summary):
+    runs = [make_summary(label=label, recipe={"objective": label, "data": {"source": "a/long/path"}}) for label in ("frossl", "vicreg")]
+    html = tables.summary_table(runs)
+    assert html.count("a/long/path") == 1
+    assert cells(html) == [["run", "objective"], ["frossl", "frossl"], ["vicreg", "vicreg"]]
+
+
+def test_an_interval_stands_below_its_accuracy():
+    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5, low=0.456, high=0.5449)
+    assert re.sub("<[^>]+>", " ", scores.score_cell(score)).split() == ["50.0", "%", "45.6", "to", "54.5"]

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.report import read_run_summary
 from fullrank.report.number_format import format_duration
@@ -34,51 +33,6 @@ def test_a_run_without_alarm_is_good(make_summary, train_row, spectrum_row):
     assert "rank" not in verdict.text  # the longer of two runs can have the lower rank
 
 
-def improving(losses, agreement, spectrum_row):
-    steps = range(0, 10 * len(losses), 10)
-    return [
-        replace(spectrum_row(step), held_out_loss=loss, intraclass_correlation=agreement)
-        for step, loss in zip(steps, [None, *losses[1:]], strict=True)
-    ]
-
-
-def test_the_verdict_gives_the_agreement_the_held_out_loss_and_the_accuracy(make_summary, train_row, spectrum_row):
-    spectrum = improving([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], 0.49, spectrum_row)
-    scores = tuple(ProbeScore(features=name, probe="linear", accuracy=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268)))
-    evaluation = Evaluation(model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores)
-    verdict = judge_run(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(evaluation,)))
-    assert verdict.level == "good"
-    for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "majority class 20.0", "photos"):
-        assert text in verdict.text.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def test_the_verdict_gives_the_accuracy_on_the_data_of_the_training(make_summary, train_row, spectrum_row):
-    def evaluation(data, accuracy):
-        score = ProbeScore(features="backbone", probe="linear", accuracy=accuracy)
-        return Evaluation(model="", data=data, train_images=1, test_images=1, statement="", scores=(score,))
-
-    evaluations = (evaluation("photos (held out)", 0.44), evaluation("mnist [test]", 0.9))
-    both = make_summary(recipe={"data": {"source": "photos"}}, train=[train_row(1)], spectrum=[spectrum_row()], evaluations=evaluations)
-    assert "photos (held out)" in judge_run(both).text
-    assert "mnist" not in judge_run(both).text
-    assert "mnist" in judge_run(replace(both, evaluations=evaluations[1:])).text
-
-
-@pytest.mark.parametrize(
-    ("losses", "improving_at_the_end"),
-    [
-        ([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5], True),
-        ([9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5], False),
-        ([9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.3, 0.3, 0.4, 0.5], False),  # it rose
-        ([1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], False),
-        ([9.0, 8.0, 1.0], False),  # too few evaluations
-    ],
-)
-def test_a_run_whose_held_out_loss_still_falls_is_still_improving(make_summary, train_row, spectrum_row, losses, improving_at_the_end):
-    verdict = judge_run(make_summary(train=[train_row(90)], spectrum=improving(losses, 0.5, spectrum_row)))
-    assert ("Still improving" in verdict.text) is improving_at_the_end
-
-
 @pytest.mark.parametrize("alarms", [0, 1])
 def test_an_interrupted_run_is_never_good(make_summary, train_row, spectrum_row, alarm_row, alarms):
     run = make_summary(
@@ -88,7 +42,6 @@ def test_an_interrupted_run_is_never_good(make_summary, train_row, spectrum_row,
     assert verdict.level == ("warning" if alarms else "unfinished")
     assert "epoch 4 of 208" in verdict.text
     assert "Unfinished" in verdict.text
-    assert "Still improving" not in verdict.text
     assert run_facts(run)["training"].endswith("4 of 208 epochs")
     assert "Unfinished" not in judge_run(replace(run, recipe={"epochs": 4})).text
 

@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -11,11 +12,16 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
 from plotly.offline import get_plotlyjs
 
 from fullrank.plot_style import COLORS
 from fullrank.report.figures import Figure, describe_figure
 
+LONGEST_WORD = 18
+"""Number of characters of the longest word that a cell of a table never breaks."""
+MAX_COLUMNS = 8
+"""Columns of numbers that fit beside the labels of runs."""
 BORDERS = ("solid", "double", "dotted", "groove")
 """The border before the label of a run; it changes where the dash of the run's line changes."""
 
@@ -75,10 +81,12 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
         stacks: on a phone, show each row as a card.
         wide: in a wide window, let the table be wider than the text.
     """
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    top = "".join(f'<th scope="col"{_long(escape(name))}>{escape(name)}</th>' for name in head)
     body = "".join(
         f'<tr><th scope="row" data-label="{escape(head[0])}">{row[0]}</th>'
-        + "".join(f'<td data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True))
+        + "".join(
+            f'<td{_long(cell)} data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True)
+        )
         + "</tr>"
         for row in rows
     )
@@ -86,6 +94,31 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     scroll_class = "scroll wide" if wide else "scroll"
     content = f"{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="{scroll_class}"><table{table_class}>{content}</table></div>'
+
+
+def _long(cell: str) -> str:
+    """Return the class of a cell with a word, such as a path, that may be broken anywhere so that the table fits on the page."""
+    words = re.sub("<[^>]+>", " ", cell).replace("\N{NO-BREAK SPACE}", " ").split()
+    return ' class="long"' if any(len(word) > LONGEST_WORD for word in words) else ""
+
+
+def split_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:
+    """Return one table, or several with at most `MAX_COLUMNS` columns each, so that none is wider than the page.
+
+    Each table repeats the first column, which names the row. The caption stands below the last one.
+    """
+    rows, columns = list(rows), range(1, len(head))
+    parts = [list(part) for part in np.array_split(columns, max(1, -(-len(columns) // MAX_COLUMNS)))]
+    return "".join(
+        html_table(
+            [head[0], *(head[k] for k in part)],
+            [[row[0], *(row[k] for k in part)] for row in rows],
+            caption=caption if part is parts[-1] else "",
+            stacks=True,
+            wide=True,
+        )
+        for part in parts
+    )
 
 
 def json_details(title: str, tree: Any) -> str:

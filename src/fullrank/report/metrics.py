@@ -7,13 +7,15 @@ from html import escape
 import numpy as np
 import torch
 
-from fullrank.report.document import html_table
+from fullrank.report.document import html_table, split_table
 from fullrank.report.number_format import number
 from fullrank.report.run_summary import RunSummary
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
 
+FEW_RUNS = 4
+"""With more runs, runs are rows of a table and not columns."""
 WARNING_MARK = "†"
 """The mark of a value that has a warning."""
 
@@ -41,7 +43,8 @@ def metrics_table(runs: Sequence[RunSummary]) -> str:
     by_location = {location: {run.label: metrics for run in runs if (metrics := last_metrics(run, location))} for location in LOCATIONS}
     if len(runs) == 1:
         by_location = {"run": {location: metrics for location in LOCATIONS for metrics in by_location[location].values()}}
-    return "".join(_table(columns, subject=location) for location, columns in by_location.items() if columns)
+    build = _table if len(runs) <= FEW_RUNS else _table_of_many
+    return "".join(build(columns, subject=location) for location, columns in by_location.items() if columns)
 
 
 def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
@@ -56,6 +59,22 @@ def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
     head = [f"metric of the {subject}", *columns, "better", f"{WARNING_MARK}: bias with few samples"]
     caption = f"The last spectra of the {subject}. λ: {CENTRED}. Better: {BETTER}."
     return html_table(head, rows, caption=caption, stacks=True, wide=len(columns) > 2) + notes
+
+
+def _table_of_many(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
+    """Return the metrics with a row for each run, and their formulas below."""
+    keys = list(next(iter(columns.values())))
+    rows = [[escape(label), *(cell(values[key]) for key in keys)] for label, values in columns.items()]
+    notes = footnotes(value for values in columns.values() for value in values.values())
+    caption = f"The last spectra of the {subject}. λ: {CENTRED}."
+    metrics = [METRICS[key] for key in keys]
+    better = [metric.better.replace("none", "–") for metric in metrics]
+    formulas = [
+        f"<li>{escape(metric.name)}: {_formula(metric.formula)}; better: {escape(text)}</li>"
+        for metric, text in zip(metrics, better, strict=True)
+    ]
+    legend = f'<ul class="notes">{"".join(formulas)}</ul>'
+    return split_table([f"{subject} of the run", *(METRICS[key].name for key in keys)], rows, caption=caption) + legend + notes
 
 
 def _formula(text: str) -> str:

@@ -12,13 +12,16 @@ from PIL import Image
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.report import tables
+from fullrank.report.answers import answers_html
+from fullrank.report.classes import class_section
 from fullrank.report.document import figure_block, html_document, json_details, label_html
+from fullrank.report.few_shot import few_shot_figure
 from fullrank.report.figures import Figure
-from fullrank.report.metrics import metrics_table
+from fullrank.report.metrics import FEW_RUNS, metrics_table
 from fullrank.report.online_accuracy import online_caption, online_figure
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
-from fullrank.report.scores import evaluation_table
+from fullrank.report.scores import accuracy_comparison, evaluation_table
 from fullrank.report.spectrum import slider_positions, spectrum_figure
 from fullrank.report.training_curves import eigenvalue_figure, loss_figure, points_of_curve, progress_figure
 from fullrank.run.spectrum_history import LOCATIONS
@@ -88,23 +91,25 @@ def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
 
 def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     """Return the page as text, a pure function of the runs."""
+    few_shot, few_shot_caption = few_shot_figure(runs)
     figures = {"online": online_figure(runs), "progress": progress_figure(runs)}
     figures |= {"losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
     figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
+    figures["few-shot"] = few_shot
     shown = {name: figure for name, figure in figures.items() if figure}
-    captions = CAPTIONS | {"online": online_caption(runs)}
+    captions = CAPTIONS | {"online": online_caption(runs), "few-shot": few_shot_caption}
     blocks = {name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
         "Summary": tables.summary_table(runs) + tables.notes_list(runs),
-        "Comparison": tables.comparison_table(runs),
+        "Comparison": tables.comparison_table(runs) + accuracy_comparison(runs),
         "Accuracy, agreement and rank": blocks.get("online", "") + blocks.get("progress", ""),
         "Alarms": tables.alarm_table(runs),
         "Spectrum": (_slider(len(positions)) if positions else "") + spectra,
         "Metrics": metrics_table(runs),
         "Loss": blocks.get("losses", ""),
-        "Evaluation": evaluation_table(runs) + tables.evaluation_list(runs),
+        "Evaluation": _evaluation(runs, blocks.get("few-shot", "")),
         "Images": _pictures(runs) if images else "",
         "Recipe": tables.recipe_table(runs) + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
         "Environment": "".join(json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
@@ -112,12 +117,20 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     return html_document(
         title=title,
-        verdicts=tables.verdict_paragraphs(runs),
+        verdicts=answers_html(runs),
         sections=sections,
         figures=shown,
         positions=positions,
         legend=_legend(runs) if len(runs) > 1 and shown else "",
     )
+
+
+def _evaluation(runs: Sequence[RunSummary], few_shot: str) -> str:
+    """Return the scores with their baselines, the few-shot curve, the results by class, and the notes."""
+    scores = evaluation_table(runs)
+    if scores and len(runs) > FEW_RUNS:
+        scores = f"<details><summary>Scores of all feature sets</summary>{scores}</details>"
+    return scores + few_shot + class_section(runs) + tables.evaluation_list(runs)
 
 
 def _thinning(figure: Figure, runs: int) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -33,6 +34,8 @@ class RunSummary:
 
     label: str
     """The name of the run on the page: the name of its directory."""
+    folder: str = "RUN"
+    """The directory as it was given, for commands."""
     recipe: dict[str, Any]
     environment: dict[str, Any]
     train: Sequence[TrainRow] = ()
@@ -118,6 +121,7 @@ def read_run_summary(path: Path) -> RunSummary:
     notes += _gaps(metrics, spectra, log_every=recipe.get("log_every"), checkpoints=checkpoints)
     return RunSummary(
         label=path.resolve().name,
+        folder=shlex.quote(str(path)),
         recipe=recipe,
         environment=read("environment.json", "environment", "versions, hardware and duration are unknown") or {},
         train=metrics.train,

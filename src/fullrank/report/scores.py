@@ -6,7 +6,7 @@ from html import escape
 
 from fullrank.evaluation.names import is_linear
 from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.report.document import html_table, label_html
+from fullrank.report.document import label_html, split_table
 from fullrank.report.number_format import format_count, format_percent
 from fullrank.report.run_summary import RunSummary, look_up
 
@@ -32,20 +32,30 @@ def scores_of(run: RunSummary, *, features: str = "backbone") -> dict[ScoreKey, 
     }
 
 
-def score_columns(runs: Sequence[RunSummary]) -> dict[str, list[str]]:
-    """Return a column of cells for each data set and probe, and one for each data set with the share of the most frequent class.
+def accuracy_comparison(runs: Sequence[RunSummary]) -> str:
+    """Return a table for each data set: the accuracies of the backbones, runs in rows and probes in columns; empty for a single run."""
+    if len(runs) < 2:
+        return ""
+    return "".join(_comparison(data, runs) for data in dict.fromkeys(e.data for run in runs for e in run.evaluations if e.scores))
 
-    The head of a column names its data set, unless all scores of all runs are of one data set.
-    """
-    scores = [scores_of(run) for run in runs]
-    keys = list(dict.fromkeys(key for run_scores in scores for key in run_scores))
-    columns = {}
-    for data in dict.fromkeys(key.data for key in keys):
-        where = f", {data or 'unnamed data'}" if len({key.data for key in keys}) > 1 else ""
-        for key in (key for key in keys if key.data == data):
-            columns[f"{key.probe}{where}"] = [score_cell(run_scores[key]) if key in run_scores else "–" for run_scores in scores]
-        columns[f"{MAJORITY}{where}"] = [next((majority_cell(e) for e in run.evaluations if e.data == data), "–") for run in runs]
-    return columns
+
+def _comparison(data: str, runs: Sequence[RunSummary]) -> str:
+    scores = [{key.probe: score for key, score in scores_of(run).items() if key.data == data} for run in runs]
+    probes = list(dict.fromkeys(probe for of_run in scores for probe in of_run))
+    if not probes:
+        return ""
+    majority = [next((majority_cell(e) for e in run.evaluations if e.data == data), "–") for run in runs]
+    rows = [
+        [
+            label_html(i, run.label),
+            *(score_cell(scores[i][probe], interval=False) if probe in scores[i] else "–" for probe in probes),
+            majority[i],
+        ]
+        for i, run in enumerate(runs)
+        if scores[i]
+    ]
+    caption = f"Accuracy of the backbone on {data or 'the test images'}; higher is better."
+    return split_table(["run", *(f"{probe} ↑" for probe in probes), MAJORITY], rows, caption=caption)
 
 
 def evaluation_table(runs: Sequence[RunSummary]) -> str:
@@ -57,28 +67,44 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
     evaluations = {i: evaluation for i, run in enumerate(runs) for evaluation in run.evaluations if evaluation.data == data}
     cells = {(score.probe, i, score.features): score_cell(score) for i, evaluation in evaluations.items() for score in evaluation.scores}
     features = dict.fromkeys(name for *_, name in cells)
+    several = len(runs) > 1
     rows = [
         [
-            escape(probe),
-            *([label_html(i, runs[i].label)] if len(runs) > 1 else []),
+            escape(probe) + (f"<br>{label_html(i, runs[i].label)}" if several else ""),
             *(cells.get((probe, i, name), "–") for name in features),
             majority_cell(evaluations[i]),
         ]
         for probe in dict.fromkeys(probe for probe, *_ in cells)
         for i in sorted({i for name, i, _ in cells if name == probe})
     ]
-    head = ["probe", *(["run"] if len(runs) > 1 else []), *features, MAJORITY]
     caption = f"Accuracy on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
-    return html_table(head, rows, caption=f"{caption}Majority class: always predicting the most frequent class.", stacks=True)
+    if any(score.low is not None for evaluation in evaluations.values() for score in evaluation.scores):
+        caption += "Below it the 95 % interval: bootstrap over the test images, or their groups. "
+    caption += "Majority class: always predicting the most frequent class."
+    return split_table(["probe, run" if several else "probe", *features, MAJORITY], rows, caption=caption)
+
+
+def evaluations_by_relevance(run: RunSummary) -> list[Evaluation]:
+    """Return the evaluations on the data of the training, then the others, each with the newest first.
+
+    So runs on the same data are judged by the same images.
+    """
+    source = look_up(run.recipe, "data", "source")
+
+    def is_own(evaluation: Evaluation) -> bool:
+        """Return whether the name of the data is the source, or the source and its split: `photos[test]`, `photos (held out)`."""
+        rest = evaluation.data.removeprefix(str(source))
+        return bool(source) and rest != evaluation.data and rest[:1] in ("", "[", " ", ",")
+
+    return sorted(reversed(run.evaluations), key=lambda evaluation: not is_own(evaluation))
 
 
 def headline_score(run: RunSummary) -> str:
     """Return the first score of a linear probe on all labels or else the first score as a sentence with its baselines; empty without.
 
-    The evaluation is the one on the data of the training, or else the last one, so that runs on the same data show the same score.
+    The evaluation is the first of `evaluations_by_relevance`.
     """
-    source = str(look_up(run.recipe, "data", "source"))
-    for evaluation in sorted(reversed(run.evaluations), key=lambda evaluation: not evaluation.data.startswith(source)):
+    for evaluation in evaluations_by_relevance(run):
         scores = [score for score in evaluation.scores if score.features == "backbone"]
         for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
@@ -94,12 +120,15 @@ def majority_cell(evaluation: Evaluation) -> str:
     return "–" if evaluation.majority is None else format_percent(evaluation.majority)
 
 
-def score_cell(score: ProbeScore) -> str:
-    """Return an accuracy with its standard deviation and its number of repetitions, if it has them."""
+def score_cell(score: ProbeScore, *, interval: bool = True) -> str:
+    """Return an accuracy with its standard deviation and its number of repetitions, if it has them, and below it its 95 % interval."""
     mean = format_percent(score.accuracy)
     if score.sd is not None:
         mean = mean.replace("%", f"± {100 * score.sd:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
-    return mean + (f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else "")
+    text = mean + (f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else "")
+    if not interval or score.low is None or score.high is None:
+        return text
+    return f"{text}<br><small>{100 * score.low:.1f} to {100 * score.high:.1f}</small>"
 
 
 def evaluation_notes(run: RunSummary) -> list[str]:

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
-from fullrank.report.document import html_table, label_html
+from fullrank.report.document import html_table, label_html, split_table
 from fullrank.report.measures import MEASURES, Measure, differing_conditions
-from fullrank.report.metrics import WARNING_MARK, cell, footnotes, last_metrics
+from fullrank.report.metrics import FEW_RUNS, WARNING_MARK, cell, footnotes, last_metrics
 from fullrank.report.number_format import format_count
 from fullrank.report.recipe_differences import describe_differences, differing_entries
 from fullrank.report.run_summary import RunSummary
-from fullrank.report.scores import MAJORITY, evaluation_notes, score_columns
-from fullrank.report.text import judge_run, list_notes, run_facts, training_length
+from fullrank.report.scores import evaluation_notes
+from fullrank.report.text import list_notes, run_facts, training_length
 from fullrank.spectrum import METRICS
 
 
@@ -22,8 +22,11 @@ def summary_table(runs: Sequence[RunSummary]) -> str:
     if len(runs) == 1:
         rows = [[escape(name), escape(value)] for name, value in facts[0].items()]
         return html_table(["run", runs[0].label], rows, caption="") + measures_table(runs[0])
-    rows = [[label_html(i, run.label), *map(escape, facts[i].values())] for i, run in enumerate(runs)]
-    return html_table(["run", *facts[0]], rows, caption="", stacks=True)
+    equal = {name: value for name, value in facts[0].items() if all(fact[name] == value for fact in facts)}
+    differing = [name for name in facts[0] if name not in equal]
+    rows = [[label_html(i, run.label), *(escape(facts[i][name]) for name in differing)] for i, run in enumerate(runs)]
+    caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
+    return split_table(["run", *differing], rows, caption=caption)
 
 
 def measures_table(run: RunSummary) -> str:
@@ -42,7 +45,7 @@ def _measure_cell(measure: Measure, run: RunSummary) -> str:
 
 
 def comparison_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table with a row per run: differences of its recipe, measures at the end, accuracies; empty for a single run.
+    """Return a table with a row per run: differences of its recipe, measures at the end; empty for a single run.
 
     A measure has no column if the recipes of the runs differ in a setting that it depends on.
     """
@@ -53,28 +56,17 @@ def comparison_table(runs: Sequence[RunSummary]) -> str:
     columns["training"] = [training_length(run) for run in runs]
     left_out = {measure.name: entries for measure in MEASURES if (entries := differing_conditions(measure, runs))}
     columns |= {measure.head: [_measure_cell(measure, run) for run in runs] for measure in MEASURES if measure.name not in left_out}
-    columns |= {f"{name} ↑" if name.partition(",")[0] != MAJORITY else name: cells for name, cells in score_columns(runs).items()}
     values = [last_metrics(run, "backbone").get("collapsed_dimensions") for run in runs]  # healthy projectors have some too
     columns["collapsed dimensions, backbone ↓"] = [cell(value) if value else "–" for value in values]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–") for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    caption = "At the end of each run; accuracies of the backbone. ↑: higher is better, ↓: lower is better. "
+    caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features. "
     caption += " ".join(f"No {name}: it depends on settings that differ ({', '.join(entries)})." for name, entries in left_out.items())
     warnings = footnotes(value for value in values if value)
     if warnings:
         caption += f" {WARNING_MARK}: biased by the small number of samples ({METRICS['collapsed_dimensions'].small_sample_bias})."
-    return html_table(["run", *shown], rows, caption=caption.strip(), stacks=True, wide=True) + warnings
-
-
-def verdict_paragraphs(runs: Sequence[RunSummary]) -> str:
-    """Return one paragraph per run: its label, if there are several runs, and its verdict, which the colour repeats."""
-    lines = []
-    for i, run in enumerate(runs):
-        verdict = judge_run(run)
-        label = f"{label_html(i, run.label)}: " if len(runs) > 1 else ""
-        lines.append(f'<p class="verdict {verdict.level}">{label}{escape(verdict.text)}</p>')
-    return "\n".join(lines)
+    return split_table(["run", *shown], rows, caption=caption.strip()) + warnings
 
 
 def evaluation_list(runs: Sequence[RunSummary]) -> str:
@@ -83,12 +75,17 @@ def evaluation_list(runs: Sequence[RunSummary]) -> str:
 
 
 def recipe_table(runs: Sequence[RunSummary]) -> str:
-    """Return the entries in which the recipes differ, one column for each run; empty for one run and for equal recipes."""
-    rows = [
-        [f"<code>{escape(key)}</code>", *(f"<code>{escape(value or '–')}</code>" for value in values)]
-        for key, values in differing_entries([run.recipe for run in runs]).items()
-    ]
-    return html_table(["entry", *(run.label for run in runs)], rows, caption="Entries in which the recipes differ.") if rows else ""
+    """Return the entries in which the recipes differ: in rows for a few runs, in columns for many; empty for one run and equal recipes."""
+    entries = differing_entries([run.recipe for run in runs])
+    if not entries:
+        return ""
+    caption = "Entries in which the recipes differ."
+    cells = [[f"<code>{escape(value or '–')}</code>" for value in values] for values in entries.values()]
+    if len(runs) <= FEW_RUNS:
+        rows = [[f"<code>{escape(key)}</code>", *row] for key, row in zip(entries, cells, strict=True)]
+        return html_table(["entry", *(run.label for run in runs)], rows, caption=caption, wide=True)
+    rows = [[label_html(i, run.label), *(row[i] for row in cells)] for i, run in enumerate(runs)]
+    return split_table(["run", *entries], rows, caption=caption)
 
 
 def alarm_table(runs: Sequence[RunSummary]) -> str:

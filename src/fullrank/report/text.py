@@ -8,7 +8,6 @@ from fullrank.report.measures import held_out_loss, last_quarter_share, still_im
 from fullrank.report.number_format import NOT_RECORDED, format_count, format_duration, format_percent
 from fullrank.report.recipe_differences import describe_projector
 from fullrank.report.run_summary import RunSummary, look_up, series
-from fullrank.report.scores import headline_score
 from fullrank.run.spectrum_history import LOCATIONS
 
 
@@ -24,8 +23,7 @@ class Verdict:
 def judge_run(run: RunSummary) -> Verdict:
     """Return the verdict on a run from its log: whether it failed, whether it raised an alarm, whether it is finished.
 
-    Only a finished run without alarm and without collapsed dimensions is good. The text then says what can tell a better run from a worse
-    one: the agreement of the views, the held-out loss and the accuracies, but not the rank.
+    Only a finished run without alarm and without collapsed dimensions is good.
     """
     if not run.train and not run.spectrum:
         return Verdict(level="unknown", text="There is no log, so the run cannot be judged.")
@@ -37,20 +35,19 @@ def judge_run(run: RunSummary) -> Verdict:
         if last.alarm == "not finite" and not (steps and steps[-1] > last.step):  # the run ended there
             return Verdict(level="failed", text=f"Failed at step {format_count(last.step)}: {alarm_message(last)}.")
     collapsed, unfinished = _collapsed_sentence(run), unfinished_sentence(run)
-    end = " ".join(filter(None, (_measures_sentence(run), _improvement_sentence(run) if not unfinished else "", headline_score(run))))
     if run.alarms:
         n = len(run.alarms)
         count = f"{n} alarms were raised, the last" if n > 1 else "An alarm was raised"
         sentence = f"{count} at step {format_count(last.step)}: {alarm_message(last)}."
-        return Verdict(level="warning", text=" ".join(filter(None, (sentence, unfinished, collapsed, end))))
+        return Verdict(level="warning", text=" ".join(filter(None, (sentence, unfinished, collapsed))))
     if collapsed:
         text = f"No alarm was raised, but dimensions have collapsed. {collapsed}"
-        return Verdict(level="warning", text=" ".join(filter(None, (text, unfinished, end))))
+        return Verdict(level="warning", text=" ".join(filter(None, (text, unfinished))))
     if unfinished:
-        return Verdict(level="unfinished", text=" ".join(filter(None, (unfinished, "No alarm was raised so far.", end))))
+        return Verdict(level="unfinished", text=f"{unfinished} No alarm was raised so far.")
     if not run.spectrum:
         return Verdict(level="unknown", text="No alarm was raised, but the run has no spectrum.")
-    return Verdict(level="good", text=" ".join(filter(None, ("Finished without an alarm.", end))))
+    return Verdict(level="good", text="Finished without an alarm.")
 
 
 def unfinished_sentence(run: RunSummary) -> str:
@@ -65,7 +62,7 @@ def unfinished_sentence(run: RunSummary) -> str:
     return f"Unfinished: {where}; the run was interrupted or is still running (continue with fullrank pretrain --resume)."
 
 
-def _measures_sentence(run: RunSummary) -> str:
+def measures_sentence(run: RunSummary) -> str:
     """Return the agreement of the views and the held-out loss at the end; empty if the log has neither."""
     agreement, loss = view_agreement(run), held_out_loss(run)
     parts = [f"the views of one image share {format_percent(agreement)} of the variance"] if agreement is not None else []
@@ -73,10 +70,10 @@ def _measures_sentence(run: RunSummary) -> str:
     return f"At the end, {' and '.join(parts)}." if parts else ""
 
 
-def _improvement_sentence(run: RunSummary) -> str:
+def improvement_sentence(run: RunSummary) -> str:
     """Return a sentence if a finished run still improved at its end; otherwise an empty text."""
     share = last_quarter_share(run)
-    if share is None or not still_improving(run):
+    if share is None or unfinished_sentence(run) or not still_improving(run):
         return ""
     percent = f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
     return f"Still improving at the end: the last quarter made {percent} of the decrease of the held-out loss, so more epochs may help."

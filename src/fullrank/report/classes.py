@@ -1,0 +1,89 @@
+"""Results by class: recalls, balanced accuracy, AUROC, and the confusion matrix of the backbone."""
+
+from collections.abc import Sequence
+from html import escape
+
+from fullrank.evaluation.evaluate import main_probe
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.report.document import label_html, split_table
+from fullrank.report.metrics import FEW_RUNS
+from fullrank.report.number_format import format_count, format_percent
+from fullrank.report.run_summary import RunSummary
+from fullrank.report.scores import evaluations_by_relevance
+
+MOST_CLASSES = 100
+"""With more classes, the table shows those with the lowest recalls."""
+
+
+def class_section(runs: Sequence[RunSummary]) -> str:
+    """Return, for each run and data set, a table of the recalls and the confusion matrix; empty without them."""
+    if len(runs) > FEW_RUNS:
+        return ""
+    blocks = []
+    for i, run in enumerate(runs):
+        for evaluation in evaluations_by_relevance(run):
+            if body := class_table(evaluation) + confusion_matrix(evaluation):
+                head = f"{label_html(i, run.label)}, " if len(runs) > 1 else ""
+                blocks.append(f"<h3>{head}{escape(evaluation.data or 'test images')}</h3>{body}")
+    return "".join(blocks)
+
+
+def _scores(evaluation: Evaluation) -> list[ProbeScore]:
+    """Return the scores of the main probe, one for each feature set, and others of feature sets without this probe."""
+    if not evaluation.scores:
+        return []
+    probe = main_probe(evaluation.scores)
+    of = {score.features: score for score in reversed(evaluation.scores) if score.balanced_accuracy is not None}
+    of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.balanced_accuracy is not None}
+    order = dict.fromkeys(score.features for score in evaluation.scores)
+    return [of[name] for name in order if name in of]
+
+
+def class_table(evaluation: Evaluation) -> str:
+    """Return balanced accuracy, AUROC and the recall of each class, with a column for each feature set; empty without them."""
+    scores = _scores(evaluation)
+    if not scores:
+        return ""
+    rows = [["balanced accuracy", *(_share(score.balanced_accuracy) for score in scores)]]
+    rows.append(["AUROC", *("–" if score.auroc is None else f"{score.auroc:.3f}" for score in scores)])
+    names = list(dict.fromkeys(name for score in scores for name in score.per_class))
+    lowest = sorted(names, key=lambda name: scores[0].per_class.get(name, 1.0))[:MOST_CLASSES]
+    shown = names if len(names) <= MOST_CLASSES else lowest
+    rows += [[f"recall, {escape(name)}", *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
+    probes = dict.fromkeys(score.probe for score in scores)
+    caption = f"Results by class of {', '.join(probes)}. Recall: share of the test images of a class that are classified correctly. "
+    caption += "Balanced accuracy: mean of the recalls. AUROC: mean over the classes, one class against the others."
+    if len(shown) < len(names):
+        caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest recalls; evaluation.json has all."
+    return split_table(["", *(score.features for score in scores)], rows, caption=caption)
+
+
+def confusion_matrix(evaluation: Evaluation) -> str:
+    """Return the confusion matrix of the backbone as a table whose cells are shaded by their share of the row; empty without one."""
+    score = next((score for score in _scores(evaluation) if score.features == "backbone" and score.confusion), None)
+    if score is None:
+        return ""
+    n = len(score.confusion)
+    present = iter(score.per_class)  # the classes with test images, in the order of the rows
+    names = [next(present, str(k)) if sum(row) else str(k) for k, row in enumerate(score.confusion)]
+    top = "".join(f'<th scope="col"><span>{escape(name)}</span></th>' for name in names)
+    body = ""
+    for k, (name, row) in enumerate(zip(names, score.confusion, strict=True)):
+        total = sum(row)
+        cells = (_cell(count, total, right=j == k) for j, count in enumerate(row))
+        body += f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+    caption = f"Confusion of {escape(score.probe)} on the backbone: number of test images by true class (row) and predicted class (column)."
+    table = f"<caption>{caption}</caption><thead><tr><td></td>{top}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table class="confusion{" small" if n > 12 else ""}">{table}</table></div>'
+
+
+def _cell(count: int, total: int, *, right: bool) -> str:
+    """Return the cell of a count; 0 is empty."""
+    if not count:
+        return "<td></td>"
+    kind = ' class="right"' if right else ""
+    return f'<td{kind} style="--share:{count / max(total, 1):.2f}">{count}</td>'
+
+
+def _share(value: float | None) -> str:
+    return "–" if not isinstance(value, int | float) else format_percent(value)
