@@ -35,6 +35,12 @@ def test_size_and_backbone_depend_on_the_images_and_the_machine(side, gpu, size,
     assert (found.views[0].size, found.backbone.name, found.backbone.stem) == (size, backbone, stem)
 
 
+@pytest.mark.parametrize(("gpu", "batch", "weight"), [(False, 256, 4.0), (False, 64, 1.0), (True, 256, 1.0), (True, 1024, 4.0)])
+def test_the_invariance_weight_keeps_frossls_balance(gpu, batch, weight):
+    found = recipe(gpu=gpu, choices={"batch_size": batch})
+    assert found.hyper["invariance"] == weight == 4 * batch / found.projector.widths[-1]
+
+
 def test_a_vision_transformer_has_the_optimizer_of_dino_and_a_longer_warmup():
     vit = recipe(10_000, gpu=True, choices={"backbone": "vit_small_patch16_224", "epochs": 100})
     assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay, vit.optimizer.clip_norm) == ("adamw", 5e-4, 0.04, 3.0)

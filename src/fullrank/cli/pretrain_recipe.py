@@ -294,12 +294,11 @@ def resolve_recipe(
         "the flags in brackets change the recipe:"
     )
     given = {name: value for name, value in arguments_of_choices(choices, Recipe()).items() if value is not None}
-    original = photos_recipe(name, info, gpu=torch.cuda.is_available(), **own)
     recipe = photos_recipe(name, info, gpu=torch.cuda.is_available(), **(own | given))
     recipe = recipe if start is None else with_start(recipe, start, channels=channels)
     return BaseRecipe(
         with_view_groups(recipe, groups),
-        lambda final: [title, *explain_photos_recipe(final, info), *explain_balance(original, final)],
+        lambda final: [title, *explain_photos_recipe(final, info), *explain_balance(recipe, final)],
     )
 
 

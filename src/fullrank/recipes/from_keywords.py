@@ -72,7 +72,7 @@ def recipe_from_keywords(
         base = replace(base, method_builder=builder, method={})
     final = with_changes(base if start is None else with_start(base, start, channels=_given_channels(fields)), fields)
     original = recipes.get(recipe) if isinstance(recipe, str) else recipe
-    for line in explain_balance(original, final) if isinstance(original, Recipe) else ():
+    for line in explain_balance(original if isinstance(original, Recipe) else base, final):
         notify(line)
     for line in explain_start(final, start) if start else ():
         notify(line)

@@ -6,7 +6,15 @@ from fullrank.config import BlurConfig, JitterConfig, ProjectorConfig, ScheduleC
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import has_plain_stem, is_built_for_one_size
-from fullrank.recipes.choices import BATCH_EXPONENTS, OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, backbone_config, learning_rate
+from fullrank.recipes.choices import (
+    BATCH_EXPONENTS,
+    OPTIMIZERS,
+    VISION_TRANSFORMER,
+    WARMUPS,
+    backbone_config,
+    balanced_invariance,
+    learning_rate,
+)
 from fullrank.recipes.recipe import DataConfig, Recipe
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
@@ -36,6 +44,7 @@ def photos_recipe(
     | learning rate | `learning_rate(optimizer, batch_size)`; for a vision transformer with AdamW, `VISION_TRANSFORMER` |
     | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of the epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
+    | invariance weight | that of `balanced_invariance`: 4N/D for batches of N images and D dimensions |
 
     Args:
         source: source of the images.
@@ -65,7 +74,7 @@ def photos_recipe(
     rule = replace(OPTIMIZERS[optimizer], lr=learning_rate(optimizer, batch_size))
     if transformer and optimizer == "adamw":
         rule = replace(VISION_TRANSFORMER, lr=VISION_TRANSFORMER.lr * (batch_size / 256) ** BATCH_EXPONENTS["adamw"])
-    return Recipe(
+    recipe = Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
@@ -76,6 +85,7 @@ def photos_recipe(
         epochs=epochs,
         batch_size=batch_size,
     )
+    return replace(recipe, hyper={"invariance": balanced_invariance(recipe)})
 
 
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
@@ -94,6 +104,7 @@ def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str
         f"backbone {recipe.backbone.name}{built}{stem}",
         f"batch size {recipe.batch_size} (--batch_size), {epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)",
         f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
+        *([f"invariance weight {recipe.hyper['invariance']:.3g} (--hyper.invariance)"] if balanced_invariance(recipe) else []),
     ]
 
 
