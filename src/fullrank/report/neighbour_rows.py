@@ -2,27 +2,35 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import accumulate
 
 from fullrank.report.document import label_html, picture_strip, picture_tile
+from fullrank.report.number_format import format_count
 from fullrank.report.run_summary import RunSummary
 from fullrank.run.neighbour_rows import Tile
 
+MOST_BYTES = 1_000_000
+"""Size of the rows of all runs together."""
 PICTURE_STARTS = ("data:image/png;base64,", "data:image/jpeg;base64,")
 
 
 def neighbour_section(runs: Sequence[RunSummary]) -> str:
-    """Return the rows of each run, the same images one below the other if the runs were evaluated on the same ones; empty without rows."""
+    """Return the rows of each run; empty without rows. Many runs show fewer rows each, so that the page stays small."""
+    stored = {i: run.neighbours for i, run in enumerate(runs) if run.neighbours is not None and run.neighbours.rows}
     blocks = []
-    for i, run in enumerate(runs):
-        if run.neighbours is None:
+    for i, found in stored.items():
+        strips = [picture_strip([_html(tile) for tile in row]) for row in found.rows]
+        sizes = list(accumulate(map(len, strips)))
+        strips = [strip for strip, size in zip(strips, sizes, strict=True) if size <= MOST_BYTES // len(stored)]
+        if not strips:
             continue
-        stored = run.neighbours
-        strips = "".join(picture_strip([_html(tile) for tile in row]) for row in stored.rows)
-        head = f"<h3>{label_html(i, run.label)}</h3>" if len(runs) > 1 else ""
-        step = "" if stored.step is None else f", checkpoint of step {stored.step:,}"
-        note = f"{len(stored.rows)} test images of {stored.source} and their nearest neighbours among {stored.searched:,} test images, "
+        head = f"<h3>{label_html(i, runs[i].label)}</h3>" if len(runs) > 1 else ""
+        step = "" if found.step is None else f", checkpoint of step {format_count(found.step)}"
+        note = (
+            f"{len(strips)} test images of {found.source} and their nearest neighbours among {format_count(found.searched)} test images, "
+        )
         note += f"with the cosine similarity of the features of the backbone{step}."
-        blocks.append(f'{head}<p class="notes">{escape(note)}</p>{strips}')
+        blocks.append(f'{head}<p class="notes">{escape(note)}</p>{"".join(strips)}')
     return "".join(blocks)
 
 
