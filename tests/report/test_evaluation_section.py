@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -46,9 +47,8 @@ def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(m
 
 
 def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary):
-    runs = [
-        make_summary(label=label, evaluations=(curve(data, rise),)) for label, data, rise in (("a", "x", 0), ("b", "y", 0), ("c", "x", 0.2))
-    ]
+    curves = {"a": curve("x", 0), "b": curve("y", 0), "c": curve("x", 0.2)}
+    runs = [make_summary(label=label, evaluations=(each,)) for label, each in curves.items()]
     figure, _ = few_shot_figure(runs)
     assert [(trace["name"], trace["legendgroup"]) for trace in figure["data"]] == [("a", "0"), ("c", "2")]
     assert figure["data"][1]["y"] == [0.6, 0.4, 0.8]
@@ -57,7 +57,7 @@ def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary):
 
 def classified(y, predictions, names="abcd"):
     """Return an evaluation with the metrics of given labels and predictions."""
-    found = class_metrics(torch.tensor(y), torch.tensor(predictions), None, len(names))
+    found = class_metrics(np.array(y), np.array(predictions), None)
     score = ProbeScore(
         features="backbone", probe="kNN", accuracy=0.5, balanced_accuracy=found.balanced_accuracy, confusion=found.confusion,
         per_class={names[k]: recall for k, recall in found.per_class.items()},
@@ -92,11 +92,8 @@ def test_evaluate_stores_neighbours_that_the_report_shows(tmp_path, make_run):
     stored = store_neighbour_rows(load("timm-untrained:test_resnet"), as_images(images), run / FILE, source="photos")
     assert NeighbourRows.read(run / FILE) == stored
     first, nearest = stored.rows[0][:2]
-    assert (first.name, nearest.name, nearest.similarity) == (
-        "image[0]" if "image" in first.name else first.name,
-        nearest.name,
-        pytest.approx(1, abs=1e-3),
-    )
+    assert nearest.similarity == pytest.approx(1, abs=1e-3)
+    assert first.name != nearest.name
     assert first.picture == nearest.picture
     picture = Image.open(io.BytesIO(base64.b64decode(first.picture.partition(",")[2])))
     assert max(picture.size) <= 96

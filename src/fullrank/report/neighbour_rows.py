@@ -26,9 +26,8 @@ def neighbour_section(runs: Sequence[RunSummary]) -> str:
             continue
         head = f"<h3>{label_html(i, runs[i].label)}</h3>" if len(runs) > 1 else ""
         step = "" if found.step is None else f", checkpoint of step {format_count(found.step)}"
-        note = (
-            f"{len(strips)} test images of {found.source} and their nearest neighbours among {format_count(found.searched)} test images, "
-        )
+        among = f"nearest neighbours among {format_count(found.searched)} test images"
+        note = f"{len(strips)} test images of {found.source} and their {among}, "
         note += f"with the cosine similarity of the features of the backbone{step}."
         blocks.append(f'{head}<p class="notes">{escape(note)}</p>{"".join(strips)}')
     return "".join(blocks)
