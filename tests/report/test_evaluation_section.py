@@ -39,6 +39,7 @@ def curve(data="photos", rise=0.1):
 
 def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(make_summary):
     figure, caption = few_shot_figure([make_summary(evaluations=(curve(),))])
+    assert figure is not None
     assert [trace["name"] for trace in figure["data"]] == ["backbone", "raw pixels"]
     assert [(trace["x"], trace["y"]) for trace in figure["data"]] == [([1, 5, 10], [0.5, 0.4, 0.6]), ([1, 5, 10], [0.3, 0.2, 0.4])]
     assert figure["data"][0]["error_y"]["array"] == [0.2] * 3
@@ -50,6 +51,7 @@ def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary):
     curves = {"a": curve("x", 0), "b": curve("y", 0), "c": curve("x", 0.2)}
     runs = [make_summary(label=label, evaluations=(each,)) for label, each in curves.items()]
     figure, _ = few_shot_figure(runs)
+    assert figure is not None
     assert [(trace["name"], trace["legendgroup"]) for trace in figure["data"]] == [("a", "0"), ("c", "2")]
     assert figure["data"][1]["y"] == [0.6, 0.4, 0.8]
     assert few_shot_figure([make_summary()]) == (None, "")

@@ -108,8 +108,8 @@ def split_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: 
 
     Each table repeats the first column, which names the row. The caption stands below the last one.
     """
-    rows, columns = list(rows), range(1, len(head))
-    parts = [list(part) for part in np.array_split(columns, max(1, -(-len(columns) // MAX_COLUMNS)))]
+    rows, columns = list(rows), len(head) - 1
+    parts = [[int(k) for k in part] for part in np.array_split(np.arange(1, columns + 1), max(1, -(-columns // MAX_COLUMNS)))]
     return "".join(
         html_table(
             [head[0], *(head[k] for k in part)],
