@@ -12,8 +12,9 @@ from PIL import Image
 import fullrank as package
 from fullrank import export, load
 from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.hub_folder import push_to_hub
-from fullrank.model_card import public_name
+from fullrank.model_card import _score_rows, public_name
 
 
 def code_of(card):
@@ -58,7 +59,7 @@ def test_the_code_on_the_card_builds_a_network_that_timm_has_not(copy, tmp_path,
     images = torch.randn(2, 1, 8, 8)
     assert torch.equal(names["model"](images), load(copy).backbone(images))
     (score,) = package.Run(copy).evaluations[0].scores
-    assert f"| backbone | kNN | {100 * score.accuracy:.1f} % |" in card
+    assert f"| backbone | kNN | {100 * score.accuracy:.1f} % [{100 * score.low:.1f}, {100 * score.high:.1f}] |" in card
     rank = package.Run(copy).metrics.spectrum[-1].backbone.effective_rank
     assert f"| {rank:.1f} |" in card
     assert '"objective": "frossl"' in card
@@ -145,3 +146,9 @@ def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys
 )
 def test_a_public_name_has_no_folder_of_this_computer(source, name):
     assert public_name(source) == name
+
+
+def test_the_card_names_another_model_without_its_folder():
+    score = ProbeScore(features="/home/me/runs/other", probe="kNN", accuracy=0.5)
+    evaluation = Evaluation(model="run", data="/home/me/photos", train_images=8, test_images=2, statement="", scores=(score,))
+    assert _score_rows(evaluation) == ["| photos, 2 | other | kNN | 50.0 % |"]

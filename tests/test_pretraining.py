@@ -42,7 +42,13 @@ def test_a_run_directory_has_the_documented_files(run):
     text = Path("docs/architecture.md").read_text()
     documented = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
     assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(documented)
-    later = {"evaluation.json", "report.html", "row.json", "initial.safetensors"}  # of `evaluate`, the command line, a sweep, and `init`
+    later = {
+        "evaluation.json",
+        "neighbours.json",
+        "report.html",
+        "row.json",
+        "initial.safetensors",
+    }  # of `evaluate`, the command line, a sweep, and `init`
     assert set(documented) - later <= {path.name for path in run.path.iterdir()}
     for checkpoint in run.checkpoints:
         assert {"model.safetensors", "meta.json"} <= {path.name for path in checkpoint.path.iterdir()}

@@ -119,7 +119,9 @@ def _scores(evaluations: Any, step: int) -> str:
     if not rows:
         return ""
     head = ["| images | features | probe | accuracy |", "|---|---|---|---:|"]
-    return "\n".join(["## Scores", "", "Accuracy of probes on frozen features, on test images.", "", *head, *rows])
+    return "\n".join(
+        ["## Scores", "", "Accuracy of probes on frozen features, on test images; in brackets its 95 % interval.", "", *head, *rows]
+    )
 
 
 def _score_rows(evaluation: Evaluation) -> list[str]:
@@ -127,7 +129,8 @@ def _score_rows(evaluation: Evaluation) -> list[str]:
     rows = []
     for score in evaluation.scores:
         spread = f" ± {100 * score.sd:.1f} (n = {score.n})" if score.sd is not None else ""
-        rows.append(f"| {images} | {score.features} | {score.probe} | {100 * score.accuracy:.1f} %{spread} |")
+        spread += f" [{100 * score.low:.1f}, {100 * score.high:.1f}]" if score.low is not None and score.high is not None else ""
+        rows.append(f"| {images} | {public_name(score.features)} | {score.probe} | {100 * score.accuracy:.1f} %{spread} |")
     return rows
 
 

@@ -282,6 +282,17 @@ def test_printed_tables_are_complete(open_page, make_run):
     assert page.evaluate(cut) == 0
 
 
+def test_no_table_of_many_runs_scrolls_sideways(open_page, make_run):
+    data = {"source": "/a/path/to/a-folder-of-photographs-with-quite-a-long-name/that-goes-on"}
+    settings = ({"seed": i, "data": data, **{f"setting {k}": i % (k + 2) for k in range(9)}} for i in range(8))
+    runs = [make_run(f"a-run-of-a-campaign-with-a-long-name-seed{i}", T=3, lines=5, recipe=each) for i, each in enumerate(settings)]
+    page = open_page(*runs, width=800)
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
+    assert page.locator(".scroll").count() > 8
+    assert page.evaluate(cut) == 0
+
+
 def test_a_phone_does_not_scroll_sideways(open_page, make_run):
     runs = [make_run("a-run-with-quite-a-long-name-that-goes-on-and-on-and-on"), make_run("b", alarms=2)]
     page = open_page(*runs, width=400)

@@ -152,7 +152,10 @@ def evaluate(
         console.print(f"scores: {out}", markup=False, soft_wrap=True)
     elif loaded.run and selected == slice(None):
         from fullrank.report import write_report
+        from fullrank.report.store_neighbours import update_neighbours
 
+        with console.status("nearest neighbours"):
+            update_neighbours(loaded, sets[0][0], sets[0][1], device=read.accelerator, workers=read.workers, notify=console.print)
         console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
         console.print(f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True)
 

@@ -43,7 +43,7 @@ def did_it_learn(run: RunSummary) -> Answer:
         word, level = OUTCOMES[decide(comparison)]
         rise = f"{100 * comparison.difference:+.1f} points (95 % interval {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f})"
         accuracies = f"{format_percent(comparison.accuracy)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
-        text = f"{comparison.probe} on {evaluation.data or 'the test images'}: {accuracies}."
+        text = f"By {comparison.probe} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
         return Answer(word=word, level=level, text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)))
     signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run)) if sign is not None]
     evidence = _join(measures_sentence(run), _loss_sentence(run), _online_sentence(run), improvement_sentence(run), headline_score(run))
@@ -68,7 +68,8 @@ def is_it_better(run: RunSummary) -> Answer:
             word, level = answer
             where = f"On {evaluation.data}: " if evaluation.data else ""
             return Answer(word=word, level=level, text=_join(f"{where}{text}", _older(run, evaluation)))
-    return Answer(word="Not known", level="unknown", text=_remedy(run))
+    stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
+    return Answer(word="Not known", level="unknown", text=_join(stored, _remedy(run)))
 
 
 QUESTIONS: dict[str, Callable[[RunSummary], Answer]] = {

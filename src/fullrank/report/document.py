@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -83,7 +84,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     """
     top = "".join(f'<th scope="col"{_long(escape(name))}>{escape(name)}</th>' for name in head)
     body = "".join(
-        f'<tr><th scope="row" data-label="{escape(head[0])}">{row[0]}</th>'
+        f'<tr><th scope="row"{_long(row[0])} data-label="{escape(head[0])}">{row[0]}</th>'
         + "".join(
             f'<td{_long(cell)} data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True)
         )
@@ -107,15 +108,15 @@ def split_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: 
 
     Each table repeats the first column, which names the row. The caption stands below the last one.
     """
-    rows, columns = list(rows), range(1, len(head))
-    parts = [list(part) for part in np.array_split(columns, max(1, -(-len(columns) // MAX_COLUMNS)))]
+    rows, columns = list(rows), len(head) - 1
+    parts = [[int(k) for k in part] for part in np.array_split(np.arange(1, columns + 1), max(1, -(-columns // MAX_COLUMNS)))]
     return "".join(
         html_table(
             [head[0], *(head[k] for k in part)],
             [[row[0], *(row[k] for k in part)] for row in rows],
             caption=caption if part is parts[-1] else "",
             stacks=True,
-            wide=True,
+            wide=len(part) > MAX_COLUMNS // 2,
         )
         for part in parts
     )
@@ -131,6 +132,19 @@ def label_html(i: int, label: str) -> str:
     """Return the label of the i-th run, with a border in the run's colour."""
     style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
     return f'<span class="run" style="{style}">{escape(label)}</span>'
+
+
+def picture_tile(name: str, text: str, source: str, *, asked: bool = False) -> str:
+    """Return the picture of an image with its file name and a text below; `source` is the address of the picture, or empty."""
+    picture = f'<img alt="{escape(name)}" src="{escape(source)}">' if source else ""
+    short = escape(os.path.basename(name.rstrip("/")) or name)
+    kind = ' class="asked"' if asked else ""
+    return f'<li{kind} title="{escape(name)}">{picture}<span>{short}</span><small>{escape(text)}</small></li>'
+
+
+def picture_strip(tiles: Sequence[str]) -> str:
+    """Return tiles as a row."""
+    return f'<ul class="pictures">{"".join(tiles)}</ul>'
 
 
 def _json(tree: Any) -> str:

@@ -15,6 +15,8 @@ from fullrank.atomic import atomic_write
 from fullrank.neighbourhood import Neighbours
 from fullrank.plot_style import BOTTOM_MARGIN, COLORS
 from fullrank.report.document import figure_block, html_document
+from fullrank.report.document import picture_strip as _strip
+from fullrank.report.document import picture_tile as _tile
 from fullrank.report.figures import Figure, escape_label, figure_layout, round_significant, spread_indices
 
 SIDE = 96
@@ -111,17 +113,6 @@ def picture_uri(pixels: np.ndarray) -> str:
     stream, kind = io.BytesIO(), "png" if image.width <= 32 else "jpeg"
     image.save(stream, kind, quality=85)
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
-
-
-def _tile(name: str, text: str, source: str, *, asked: bool = False) -> str:
-    picture = f'<img alt="{escape(name)}" src="{source}">' if source else ""
-    short = escape(os.path.basename(name.rstrip("/")) or name)
-    kind = ' class="asked"' if asked else ""
-    return f'<li{kind} title="{escape(name)}">{picture}<span>{short}</span><small>{escape(text)}</small></li>'
-
-
-def _strip(tiles: Sequence[str]) -> str:
-    return f'<ul class="pictures">{"".join(tiles)}</ul>'
 
 
 def _note(text: str) -> str:

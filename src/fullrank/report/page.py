@@ -18,6 +18,7 @@ from fullrank.report.document import figure_block, html_document, json_details, 
 from fullrank.report.few_shot import few_shot_figure
 from fullrank.report.figures import Figure
 from fullrank.report.metrics import FEW_RUNS, metrics_table
+from fullrank.report.neighbour_rows import neighbour_section
 from fullrank.report.online_accuracy import online_caption, online_figure
 from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
@@ -110,6 +111,7 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
         "Metrics": metrics_table(runs),
         "Loss": blocks.get("losses", ""),
         "Evaluation": _evaluation(runs, blocks.get("few-shot", "")),
+        "Nearest neighbours": neighbour_section(runs) if images else "",
         "Images": _pictures(runs) if images else "",
         "Recipe": tables.recipe_table(runs) + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
         "Environment": "".join(json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment),

@@ -19,6 +19,7 @@ from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import read_regular_file
 from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
+from fullrank.run.neighbour_rows import FILE, NeighbourRows
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 MAX_PICTURE_BYTES = 2**26
@@ -45,6 +46,8 @@ class RunSummary:
     spectra: SpectrumHistory | None = None
     evaluations: tuple[Evaluation, ...] = ()
     views: bytes | None = None
+    neighbours: NeighbourRows | None = None
+    """Test images and their nearest neighbours."""
     last_checkpoint: int | None = None
     """The step of the newest checkpoint."""
     decode_errors: int = 0
@@ -130,6 +133,7 @@ def read_run_summary(path: Path) -> RunSummary:
         alarms=metrics.alarms,
         spectra=spectra,
         evaluations=read("evaluation.json", "evaluations", "the run was not evaluated (fullrank evaluate)") or (),
+        neighbours=_read_neighbours(path / FILE, notes),
         views=_read_picture(path / "views.png", notes),
         last_checkpoint=checkpoints[-1] if checkpoints else None,
         decode_errors=_count_lines(path / "decode_errors.jsonl"),
@@ -186,6 +190,15 @@ def _read_picture(path: Path, notes: list[str]) -> bytes | None:
         notes.append(f"{path.name} {problem}: the images and their views are not shown.")
         return None
     return picture
+
+
+def _read_neighbours(path: Path, notes: list[str]) -> NeighbourRows | None:
+    """Return the content of neighbours.json, None without the file, which only `fullrank evaluate` writes."""
+    try:
+        return NeighbourRows.read(path) if path.exists() else None
+    except UserError:
+        notes.append(f"{path.name} cannot be read: the nearest neighbours are not shown.")
+        return None
 
 
 def _count_lines(path: Path) -> int:

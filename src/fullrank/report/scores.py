@@ -70,7 +70,7 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
     several = len(runs) > 1
     rows = [
         [
-            escape(probe) + (f"<br>{label_html(i, runs[i].label)}" if several else ""),
+            escape(probe) + (f" <br>{label_html(i, runs[i].label)}" if several else ""),
             *(cells.get((probe, i, name), "–") for name in features),
             majority_cell(evaluations[i]),
         ]

@@ -20,7 +20,7 @@ INITIAL = "initial.safetensors"
 RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl"),
-    *("evaluation.json", "report.html", "row.json", INITIAL),
+    *("evaluation.json", "neighbours.json", "report.html", "row.json", INITIAL),
 )
 RECIPE = "recipe.json"
 ASIDE, DISCARDED = ".replaced", ".discarded"
