@@ -1,5 +1,6 @@
 import pytest
 
+from fullrank.report.answers import did_it_learn
 from fullrank.report.measures import MEASURES, differing_conditions
 from fullrank.report.online_accuracy import online_caption, online_figure
 from fullrank.report.text import run_facts
@@ -31,6 +32,21 @@ def test_the_top_5_accuracy_has_a_panel_of_its_own(scored):
     assert [(trace["yaxis"], trace["y"]) for trace in figure["data"]] == [("y", [0.5]), ("y2", [0.75])]
     above, below = (figure["layout"][name]["domain"] for name in ("yaxis", "yaxis2"))
     assert 0 <= below[0] < below[1] < above[0] < above[1] < 1
+
+
+def test_a_linear_probe_on_other_labels_is_named_and_measured_apart(make_summary):
+    rows = [OnlineRow(step=step, epoch=step / 10, accuracy=0.2 + step / 100, images=1000, probe="linear") for step in (0, 10, 20)]
+    run = make_summary(label="a", online=rows, recipe={"probe": {"labelled": "labels.csv"}})
+    figure = online_figure([run])
+    assert figure["data"][0]["x"] == [0.0, 1.0, 2.0]
+    assert "a linear probe on the labelled images" in figure["layout"]["annotations"][0]["text"]
+    assert "a linear probe on the labelled images" in online_caption([run])
+    values = {measure.name: (measure.value(run), measure.detail and measure.detail(run)) for measure in MEASURES}
+    assert values["online accuracy, all test images"][0] == ""
+    value, detail = values["linear probe during training"]
+    assert value == "40.0\N{NO-BREAK SPACE}%"
+    assert "20.0\N{NO-BREAK SPACE}% before the first step" in detail
+    assert "20.0\N{NO-BREAK SPACE}% before the first step, 40.0" in did_it_learn(run).text
 
 
 def test_without_scores_there_is_no_figure(make_summary):

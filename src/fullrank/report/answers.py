@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from fullrank.evaluation.result import Comparison, Evaluation
+from fullrank.evaluation.supervised import FINE_TUNING, SUPERVISED
 from fullrank.evaluation.verdict import decide
 from fullrank.report.document import html_table, label_html
 from fullrank.report.measures import accuracy_detail, last_accuracy
@@ -45,7 +46,7 @@ def did_it_learn(run: RunSummary) -> Answer:
         accuracies = f"{format_percent(comparison.accuracy)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
         text = f"By {comparison.probe} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
         return Answer(word=word, level=level, text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)))
-    signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run)) if sign is not None]
+    signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run), _probe_rose(run)) if sign is not None]
     evidence = _join(measures_sentence(run), _loss_sentence(run), _online_sentence(run), improvement_sentence(run), headline_score(run))
     if not signs:
         return Answer(word="Not known", level="unknown", text=_join(evidence, _remedy(run)))
@@ -104,7 +105,7 @@ def _cell(answer: Answer) -> str:
 def _against_untrained(run: RunSummary) -> tuple[Evaluation, Comparison] | None:
     for evaluation in evaluations_by_relevance(run):
         for comparison in evaluation.comparisons:
-            if comparison.against == UNTRAINED:
+            if comparison.against == (SUPERVISED if comparison.probe == FINE_TUNING else UNTRAINED):  # the same network without pretraining
                 return evaluation, comparison
     return None
 
@@ -132,7 +133,23 @@ def _labels_are_readable(run: RunSummary) -> bool | None:
     return accuracy > rows[-1].probe_majority + 2 * error
 
 
+def _probe_rose(run: RunSummary) -> bool | None:
+    """Return whether the linear probe on labelled images is better at the end than before the first step, by two standard errors of the
+    difference of two shares; None if unknown.
+    """
+    rows = [row for row in run.online if row.probe == "linear"]
+    if len(rows) < 2 or rows[0].step:
+        return None
+    first, last = rows[0], rows[-1]
+    error = sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)) ** 0.5
+    return last.accuracy > first.accuracy + 2 * error
+
+
 def _online_sentence(run: RunSummary) -> str:
+    rows = [row for row in run.online if row.probe == "linear"]
+    if rows and not rows[0].step:
+        first, last = (format_percent(row.accuracy) for row in (rows[0], rows[-1]))
+        return f"A linear probe on {format_count(rows[-1].images)} labelled test images: {first} before the first step, {last} at the end."
     accuracy, detail = last_accuracy(run), accuracy_detail(run)
     return "" if accuracy is None else f"Online accuracy {format_percent(accuracy)}{f' ({detail})' if detail else ''}."
 

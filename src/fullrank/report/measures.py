@@ -62,16 +62,18 @@ def accuracy_detail(run: RunSummary) -> str:
     return f"{format_count(rows[-1].probe_images)} images, majority class {format_percent(rows[-1].probe_majority)}"
 
 
-def last_score(run: RunSummary) -> str:
-    """Return the last accuracy of the online probe on all test images; empty if it was not scored."""
-    return format_percent(run.online[-1].accuracy) if run.online else ""
+def last_score(run: RunSummary, probe: str) -> str:
+    """Return the last accuracy of a probe on all test images; empty if it was not scored."""
+    return format_percent(run.online[-1].accuracy) if run.online and run.online[-1].probe == probe else ""
 
 
 def score_detail(run: RunSummary) -> str:
-    """Return the epoch of the last score on all test images, its number of images, and the top-5 accuracy."""
+    """Return the epoch of the last score on all test images, its number of images, the top-5 accuracy and the first score of the run."""
     if not run.online:
         return ""
-    row = run.online[-1]
+    row, first = run.online[-1], run.online[0]
+    if not first.step and row.step:
+        return f"epoch {row.epoch:g}, {format_count(row.images)} images, {format_percent(first.accuracy)} before the first step"
     top5 = "" if row.top5 is None else f", top 5 {format_percent(row.top5)}"
     return f"epoch {row.epoch:g}, {format_count(row.images)} images{top5}"
 
@@ -131,10 +133,18 @@ MEASURES = (
     Measure(
         name="online accuracy, all test images",
         better="higher",
-        value=last_score,
+        value=lambda run: last_score(run, "online"),
         detail=score_detail,
         meaning="the same classifier on the whole test split, after an epoch of --probe.epochs",
         same=TEST_IMAGES,
+    ),
+    Measure(
+        name="linear probe during training",
+        better="higher",
+        value=lambda run: last_score(run, "linear"),
+        detail=score_detail,
+        meaning="a linear probe on the frozen features of the images of --labelled",
+        same=("probe.labelled",),
     ),
     *(
         Measure(
