@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
     from fullrank.exporting import export
-    from fullrank.finetuning import finetune
     from fullrank.images import open_images
     from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
@@ -35,7 +34,6 @@ __all__ = [
     "embed",
     "evaluate",
     "export",
-    "finetune",
     "load",
     "measure_spectrum",
     "neighbours",
@@ -55,7 +53,6 @@ _HOME = {
     "embed": "embeddings",
     "evaluate": "judging",
     "export": "exporting",
-    "finetune": "finetuning",
     "load": "loading",
     "measure_spectrum": "judging",
     "neighbours": "neighbourhood",

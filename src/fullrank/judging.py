@@ -49,7 +49,6 @@ def evaluate(
     against: Sequence[ModelLike] = (),
     supervised: bool = False,
     supervised_epochs: int = 100,
-    finetune: bool = False,
     train: str | None = None,
     test: str | None = None,
     train_subset: bool = False,
@@ -80,9 +79,6 @@ def evaluate(
         against: other models, which are scored on the same images and compared with the model.
         supervised: also train the network of the model from scratch with the labels alone, and compare.
         supervised_epochs: epochs of this training.
-        finetune: also train the whole backbone from its weights, in the same way as the network of `supervised`, which this implies. The
-            comparisons and the verdict are then between trained networks; the weights that a run began with and the models of `against`
-            are fine-tuned too.
         train: split that the probes are trained on; by default that of the run, or 'train'.
         test: split that the probes are scored on; by default that of the run, or 'test' or 'validation'. Without a test split, a fifth of
             the images is held out. A run with `data.validation` is scored on its validation images, unless `data` or `test` is given.
@@ -128,9 +124,9 @@ def evaluate(
     device, loaded = resolve_device(device), load(model)
     preprocess = _resized(loaded.preprocess, resize)
     references = _references(loaded, against, resize, baselines=baselines)
-    baseline = None
-    if supervised or finetune:
-        baseline = Supervised(loaded.untrained(), _integer("supervised_epochs", supervised_epochs, 1), flip=flip_of(loaded))
+    baseline = (
+        Supervised(loaded.untrained(), _integer("supervised_epochs", supervised_epochs, 1), flip=_flip(loaded)) if supervised else None
+    )
     split_seed = loaded.recipe.split_seed if loaded.recipe else _integer("seed", seed, 0)
     splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
@@ -155,7 +151,6 @@ def evaluate(
             baselines=baselines,
             references=references,
             supervised=baseline,
-            finetune=finetune,
             dimensions=selected,
             model=loaded.name,
             data=splits.data,
@@ -209,8 +204,8 @@ def _references(model: Model, against: Sequence[ModelLike], resize: int | None, 
     return references
 
 
-def flip_of(model: Model) -> float:
-    """Return the probability of a flip in supervised training: none if the run has views without flips."""
+def _flip(model: Model) -> float:
+    """Return the probability of a flip for the supervised baseline: none if the run has views without flips."""
     return 0.5 if model.recipe is None or all(view.flip for view in model.recipe.views) else 0.0
 
 

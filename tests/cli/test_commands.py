@@ -295,15 +295,3 @@ def test_recipes_lists_them(fullrank):
     for name in RECIPES:
         assert name in out
         assert ORIGINS[name] in out
-
-
-def test_finetune_prints_both_networks_and_one_sentence(fullrank, run, tmp_path):
-    folder = tmp_path / "tuned"
-    status, out, err = fullrank("finetune", run.path, "--labelled", "digits", "--seeds", "1", "--epochs", "1", "--out", folder)
-    assert status == 0, err
-    assert "fine-tuned" in out
-    assert out.splitlines()[-1].startswith(("Better: by fine-tuning", "Worse: by fine-tuning", "Undecided: by fine-tuning"))
-    assert {path.name for path in folder.iterdir()} == {"backbone.safetensors", "classifier.safetensors", "finetuning.json"}
-    status, _, err = fullrank("finetune", run.path, "--labelled", tmp_path / "nowhere")
-    assert status == 2
-    assert "nowhere" in err

@@ -19,7 +19,7 @@ def config(**changes):
 def test_the_network_learns_digits_from_the_labels(halves, preprocess):
     start = network().state_dict()
     baseline = config(epochs=15, lr=5e-3)
-    result = train_supervised(baseline, preprocess, *halves).result
+    result = train_supervised(baseline, preprocess, *halves)
     assert result.accuracy > 0.7
     assert not torch.equal(baseline.network.state_dict()["0.weight"], start["0.weight"])
 
@@ -27,12 +27,12 @@ def test_the_network_learns_digits_from_the_labels(halves, preprocess):
 def test_wrong_labels_teach_nothing(halves, preprocess):
     train, test = halves
     shuffled = replace(train, labels=train.labels[torch.randperm(300, generator=torch.Generator().manual_seed(1))])
-    assert train_supervised(config(epochs=4), preprocess, shuffled, test).result.accuracy < 0.3
+    assert train_supervised(config(epochs=4), preprocess, shuffled, test).accuracy < 0.3
 
 
 def test_training_is_a_function_of_the_seed_and_leaves_the_random_state_alone(few, preprocess):
     def run(seed):
-        return train_supervised(config(epochs=2), preprocess, *few, seed=seed).result.probabilities
+        return train_supervised(config(epochs=2), preprocess, *few, seed=seed).probabilities
 
     state = torch.get_rng_state()
     first = run(0)
@@ -40,7 +40,7 @@ def test_training_is_a_function_of_the_seed_and_leaves_the_random_state_alone(fe
     torch.set_rng_state(state)
     baseline = config(epochs=2)
     torch.set_rng_state(state)
-    torch.testing.assert_close(train_supervised(baseline, preprocess, *few, seed=0).result.probabilities, first, rtol=0, atol=0)
+    torch.testing.assert_close(train_supervised(baseline, preprocess, *few, seed=0).probabilities, first, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.equal(run(1), first)
 
@@ -51,8 +51,7 @@ def test_images_without_labels_are_left_out(few, preprocess):
     labels[30:] = -1
     half = replace(train, pixels=train.pixels[:30], labels=train.labels[:30], names=train.names[:30], groups=train.groups[:30])
     results = [
-        train_supervised(config(epochs=2), preprocess, images, test).result.probabilities
-        for images in (replace(train, labels=labels), half)
+        train_supervised(config(epochs=2), preprocess, images, test).probabilities for images in (replace(train, labels=labels), half)
     ]
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 

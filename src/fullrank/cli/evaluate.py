@@ -34,7 +34,6 @@ def evaluate(
     labelled: str | None = None,
     supervised: bool = False,
     supervised_epochs: int = 100,
-    finetune: bool = False,
     train: str | None = None,
     test: str | None = None,
     train_subset: bool = False,
@@ -62,8 +61,6 @@ def evaluate(
             images of pretraining are counted, and few-shot has 1, 2, 5 and 10 labels per class.
         supervised: also train the network of the model from scratch with the labels alone, and compare.
         supervised_epochs: epochs of this training.
-        finetune: also train the whole backbone from its weights, beside the network of --supervised; the verdict compares these two. For
-            several seeds, and to keep the weights, see fullrank finetune.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
         test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
             A run with data.validation is scored on its validation images, unless --data or --test is given.
@@ -120,7 +117,6 @@ def evaluate(
                     against=against,
                     supervised=supervised,
                     supervised_epochs=supervised_epochs,
-                    finetune=finetune,
                     **splits,
                     probes=probes,
                     protocols=protocols,

@@ -4,7 +4,6 @@ network.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from fullrank.evaluation.linear import Passes, linear_probe, linear_probe_adam, 
 from fullrank.evaluation.metrics import LARGEST_CONFUSION, class_metrics
 from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name, is_linear
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
-from fullrank.evaluation.supervised import FINE_TUNING, FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
+from fullrank.evaluation.supervised import FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
 from fullrank.evaluation.svm import linear_svm
 from fullrank.evaluation.verdict import verdict
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
@@ -221,7 +220,6 @@ def evaluate_backbone(
     baselines: bool = True,
     references: Mapping[str, tuple[nn.Module, Preprocess]] | None = None,
     supervised: Supervised | None = None,
-    finetune: bool = False,
     dimensions: slice = slice(None),
     model: str = "",
     data: str | None = None,
@@ -250,8 +248,6 @@ def evaluate_backbone(
         baselines: whether to score raw pixels and the untrained backbone too.
         references: name → another network and its preprocessing, which are scored and compared with the backbone too.
         supervised: a network that is trained with the labels alone, and compared with the backbone; None: none.
-        finetune: also train the backbone and the networks of `references` from their weights, in the same way as `supervised`. The
-            comparisons are then between trained networks.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
         data: name of the data set, the key of its scores; by default `name_data(train, test)`.
@@ -288,15 +284,10 @@ def evaluate_backbone(
             outcomes += probe(features, device, seed, numbers[name])
         groups, test_features = groups_of(test, features.test), features.test
     if supervised is not None and test_features is not None:
-        trained = [(SUPERVISED, FROM_SCRATCH, supervised.network, preprocess)]
-        if finetune:
-            starts = {outcomes[0].score.features: (backbone, preprocess), **(references or {})}
-            trained += [(name, FINE_TUNING, deepcopy(network), inputs) for name, (network, inputs) in starts.items()]
-        for name, probe, network, inputs in trained:
-            progress(f"{probe}: {name}, {supervised.epochs} epochs")
-            again: dict[str, Any] = {**extract_options, "decode_errors": _fresh(decode_errors)}
-            result = train_supervised(replace(supervised, network=network), inputs, train, test, seed=seed, device=device, **again).result
-            outcomes += _outcomes(name, probe, result, supervised.numbers(), test_features.labels, test_features.classes)
+        progress(f"{SUPERVISED}: {supervised.epochs} epochs")
+        again: dict[str, Any] = {**extract_options, "decode_errors": _fresh(decode_errors)}
+        result = train_supervised(supervised, preprocess, train, test, seed=seed, device=device, **again)
+        outcomes += _outcomes(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features.labels, test_features.classes)
     scores, comparisons = judge(outcomes, groups, seed=seed)
     if decode_errors.reasons:
         left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
@@ -330,8 +321,7 @@ def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray |
 def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) -> tuple[tuple[ProbeScore, ...], tuple[Comparison, ...]]:
     """Return the scores with their 95 % intervals, and the comparisons of the first feature set with the others by the main probe.
 
-    A network that was trained with the labels, fine-tuned or from scratch, counts with this training in place of the main probe. All
-    intervals come from the same resamples of the test images, so a difference is paired.
+    All intervals come from the same resamples of the test images, so a difference is paired.
     """
     rated = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome.hits is not None]
     scores = [outcome.score for outcome in outcomes]
@@ -343,9 +333,8 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
     for (position, _), (low, high) in zip(rated, ends, strict=True):
         scores[position] = replace(scores[position], low=float(low), high=float(high))
     probe, first = main_probe(scores), scores[0].features
-    compared = (probe, FROM_SCRATCH, FINE_TUNING)  # in this order among the outcomes, and the last one of a feature set counts
+    compared = (probe, FROM_SCRATCH)
     column = {score.features: number for number, (_, (score, _)) in enumerate(rated) if score.probe in compared}
-    probe = rated[column[first]][1].score.probe
     comparisons = []
     for name in (name for name in column if name != first):
         low, high = interval(means[:, [column[first]]] - means[:, [column[name]]])

@@ -1,16 +1,15 @@
-"""Supervised training of a whole network: from random weights, with the labels alone, or from pretrained weights (fine-tuning)."""
+"""The supervised baseline: the same network, trained from scratch with the labels alone."""
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from timm.optim import create_optimizer_v2
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fullrank.evaluation.augmented import Augmentation
-from fullrank.evaluation.features import Features, extract_features, preprocessed_batches
+from fullrank.evaluation.features import extract_features, preprocessed_batches
 from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
@@ -18,26 +17,21 @@ SUPERVISED = "labels alone"
 """The feature set of the baseline in a score."""
 FROM_SCRATCH = "network from scratch"
 """Its probe in a score."""
-FINE_TUNING = "fine-tuning"
-"""The probe of a score whose network began with pretrained weights."""
 
 
 @dataclass(frozen=True)
 class Supervised:
-    """How a network is trained: timm's AdamW with warm-up and cosine decay, random crops and flips; the last epoch is scored.
+    """How the network is trained: AdamW with warm-up and cosine decay, random crops and flips; the last epoch is scored.
 
     No number is chosen on the labelled images. Learning rate 1e-3 and weight decay 0.05 are those of DeiT for a batch of 1024 images
-    (Touvron et al. 2021, Table 9); label smoothing 0.1 and a weight decay without biases and norms are defaults of timm's train.py; 5 % of
-    the steps are warm-up. A recipe that is tuned to the data can be better.
+    (Touvron et al. 2021, Table 9); 5 % of the steps are warm-up. A recipe that is tuned to the data can be better.
     """
 
     network: nn.Module
-    """The network with random or pretrained weights, which are trained in place."""
+    """The network with random weights, which are trained in place."""
     epochs: int = 100
     lr: float = 1e-3
     weight_decay: float = 0.05
-    smoothing: float = 0.1
-    """Label smoothing."""
     batch_size: int = 64
     crop: tuple[float, float] = (0.35, 1.0)
     """Smallest and largest area of the random crop, as a share of the image's area."""
@@ -46,19 +40,8 @@ class Supervised:
 
     def numbers(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
-        names = ("epochs", "lr", "weight_decay", "smoothing", "batch_size", "flip")
+        names = ("epochs", "lr", "weight_decay", "batch_size", "flip")
         return {name: getattr(self, name) for name in names} | {"crop": list(self.crop)}
-
-
-class Trained(NamedTuple):
-    """The result of a training."""
-
-    result: ProbeResult
-    """Accuracy and predictions on the test images."""
-    classifier: nn.Linear
-    """The linear classifier on the features of the network."""
-    test: Features
-    """The features of the readable test images, with their labels."""
 
 
 def train_supervised(
@@ -72,7 +55,7 @@ def train_supervised(
     batch_size: int = 512,
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
-) -> Trained:
+) -> ProbeResult:
     """Train the network with a linear classifier on the labelled training images, and score the test images.
 
     All training images are in memory, at the size of the network.
@@ -93,7 +76,7 @@ def train_supervised(
     pixels, labels = (torch.cat(column) for column in zip(*parts, strict=True))
     pixels, labels = pixels[labels >= 0], labels[labels >= 0]
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
-    network, size = config.network.to(device).requires_grad_(), min(config.batch_size, len(labels))
+    network, size = config.network.to(device), min(config.batch_size, len(labels))
     steps = len(labels) // size  # an epoch leaves out the images of an incomplete batch, others in each epoch
     classes = count_classes(labels, torch.as_tensor(test.labels).cpu())
     devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
@@ -102,7 +85,8 @@ def train_supervised(
         with torch.no_grad():
             D = network.eval()(preprocess.normalize(pixels[:1].to(device))).shape[1]
         head = nn.Linear(D, classes).to(device)
-        optimizer = create_optimizer_v2(nn.Sequential(network, head), opt="adamw", lr=config.lr, weight_decay=config.weight_decay)
+        parameters = [*network.parameters(), *head.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
         total = config.epochs * steps
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
         network.train()
@@ -111,14 +95,14 @@ def train_supervised(
             for step, rows in enumerate(order.split(size), start=epoch * steps):
                 views = transform(pixels[rows].to(device), transform.make_params(seed, step, size))[0][0]
                 optimizer.zero_grad()
-                cross_entropy(head(network(views)), labels[rows].to(device), label_smoothing=config.smoothing).backward()
+                cross_entropy(head(network(views)), labels[rows].to(device)).backward()
                 optimizer.step()
                 schedule.step()
         network.eval()
         features = extract_features(network, test, preprocess, device=device, **options)
         with torch.inference_mode():
             logits = head(features.X.to(device)).cpu()
-    return Trained(topk_accuracy(logits, features.labels), head, features)
+    return topk_accuracy(logits, features.labels)
 
 
 def learning_rate_factor(step: int, steps: int) -> float:

@@ -14,13 +14,12 @@ OUT_OF_REACH = 100
 """If it would take this many times as many test images to decide, the sentence calls the difference too small."""
 
 
-def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None, *, name: str = "the backbone") -> str:
+def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None) -> str:
     """Return the sentence on the strongest alternative, the one with the highest accuracy; empty without a comparison.
 
     Args:
         comparisons: the backbone against each alternative, all by the same probe.
         curve: number of labels per class → accuracy of the backbone.
-        name: what is compared with the alternatives.
 
     >>> raw = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
     >>> print(verdict([raw]))
@@ -29,10 +28,10 @@ def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None
     if not comparisons:
         return ""
     strongest = max(comparisons, key=lambda comparison: comparison.reference)
-    other = f"{strongest.against}, the strongest alternative," if len(comparisons) > 1 else strongest.against
+    name = f"{strongest.against}, the strongest alternative," if len(comparisons) > 1 else strongest.against
     outcome = decide(strongest)
     ends = f"{_points(strongest.low)} to {_points(strongest.high)}"
-    accuracies = f"{name} has {_percent(strongest.accuracy)}, {other} {_percent(strongest.reference)}"
+    accuracies = f"the backbone has {_percent(strongest.accuracy)}, {name} {_percent(strongest.reference)}"
     difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
     text = f"{outcome.capitalize()}: by {strongest.probe}, {accuracies}; {difference}"
     remedies = [what_decides(strongest), rising(curve or {})] if outcome == "undecided" else []
