@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
     from fullrank.exporting import export
+    from fullrank.finetuning import finetune
     from fullrank.images import open_images
     from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
@@ -32,6 +33,7 @@ __all__ = [
     "embed",
     "evaluate",
     "export",
+    "finetune",
     "load",
     "measure_spectrum",
     "neighbours",
@@ -50,6 +52,7 @@ _HOME = {
     "embed": "embeddings",
     "evaluate": "judging",
     "export": "exporting",
+    "finetune": "finetuning",
     "load": "loading",
     "measure_spectrum": "judging",
     "neighbours": "neighbourhood",

@@ -83,6 +83,10 @@ class Comparison:
     """Number of test images, or of groups of them, that are resampled."""
     grouped: bool = False
     """Whether test images of one group are resampled together."""
+    seeds: Count = 1
+    """Number of trainings with other random numbers, of which both accuracies are the mean."""
+    seed_half_width: float = 0.0
+    """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for frozen features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +112,8 @@ class Evaluation:
     """The backbone against each other feature set, by the main probe: the first linear probe on all labels, or else the first probe."""
     verdict: str = ""
     """One sentence: better or worse than the strongest alternative, or undecided."""
+    finetuned: str = ""
+    """The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of evaluation.json."""
