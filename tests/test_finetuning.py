@@ -1,6 +1,8 @@
 """Fine-tuning beside the same network from random weights."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,13 @@ FAST = {"seeds": 1, "epochs": 1, "batch_size": 16}
 @pytest.fixture
 def digits():
     return open_images("digits")["all"].subset(range(60))
+
+
+def page_functions():
+    """Return the functions of the first Python block of docs/finetuning.md."""
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", Path("docs/finetuning.md").read_text("utf-8"), re.DOTALL)[0], names)
+    return names
 
 
 def result(predictions):
@@ -67,24 +76,21 @@ def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path):
     with torch.inference_mode():
         torch.testing.assert_close(network(x), loaded.backbone(x))
         head = load_file(out / CLASSIFIER)
-        network.reset_classifier(2)
-        network.get_classifier().load_state_dict(head)
-        torch.testing.assert_close(network.eval()(x), loaded.backbone(x) @ head["weight"].T + head["bias"])
+        network = page_functions()["load_classifier"](out)
+        torch.testing.assert_close(network(x), loaded.backbone(x) @ head["weight"].T + head["bias"])
     with pytest.raises(UserError, match="already"):
         fullrank.finetune(source, images, out=out, **FAST)
 
 
 def test_the_interval_joins_the_errors_of_images_and_seeds():
-    y = torch.zeros(100, dtype=torch.int64)
-    right = [0] * 100
-    ours = [result(right) for _ in range(3)]
-    theirs = [result([1] * wrong + [0] * (100 - wrong)) for wrong in (10, 20, 30)]
+    y = torch.arange(100) % 2
+    ours = [result(y.tolist()) for _ in range(3)]
+    theirs = [result(torch.where(torch.arange(100) < wrong, 1 - y, y).tolist()) for wrong in (10, 20, 30)]
     scores, (comparison,) = compare({"a": ours, "b": theirs}, y, None, protocol={})
     half = 4.302653 * 0.1 / math.sqrt(3)  # t(0.975, 2) · sd / √3
     assert comparison.seed_half_width == pytest.approx(half, rel=1e-5)
     assert comparison.difference == pytest.approx(0.2)
-    (_, alone) = compare({"a": ours[:1], "b": theirs[1:2]}, y, None, protocol={})[1], seed_half_width(np.array([0.2]))
-    assert alone == 0.0
+    assert seed_half_width(np.array([0.2])) == 0.0
     assert comparison.low < 0.2 - half
     assert comparison.high > 0.2 + half
     assert (scores[1].n, scores[1].sd) == (3, pytest.approx(0.1))
@@ -92,7 +98,7 @@ def test_the_interval_joins_the_errors_of_images_and_seeds():
 
 def test_equal_predictions_decide_nothing():
     y = torch.arange(40) % 2
-    same = [result((y * 0).tolist()), result((y * 0).tolist())]
+    same = [result(y.tolist()), result((1 - y).tolist())]
     (comparison,) = compare({"a": same, "b": same}, y, np.arange(40) // 2, protocol={})[1]
     assert (comparison.difference, comparison.low, comparison.high) == (0.0, 0.0, 0.0)
     assert (comparison.units, comparison.grouped) == (20, True)
