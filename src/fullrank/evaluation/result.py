@@ -55,8 +55,12 @@ class ProbeScore:
     """Upper end of the interval. The interval does not contain the chance of training, nor that of the draws of labels."""
     balanced_accuracy: float | None = None
     """Mean of the recalls of the classes."""
+    balanced_accuracy_interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval, from the same resamples as those of the accuracy; only for the main probe."""
     auroc: float | None = None
     """Mean over the classes of the area under the ROC curve of one class against the others."""
+    auroc_interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval; only for the main probe."""
     per_class: JsonObject = field(default_factory=dict)
     """Class → the share of its test images that are classified correctly (recall)."""
     confusion: tuple[tuple[Count, ...], ...] = ()
