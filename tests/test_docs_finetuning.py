@@ -41,7 +41,7 @@ def test_the_page_fine_tunes_an_exported_folder_on_photos(page, tmp_path, monkey
             Image.new("RGB", (20, 16), (pixel, 20 * i, 255 - 20 * i)).save(folder / "a.png")
     monkeypatch.chdir(tmp_path)
     export("timm-untrained:test_resnet", "backbone")
-    (block,) = [block for block in BLOCKS if "local-dir" in block]
+    (block,) = [block for block in BLOCKS if "ImageFolder" in block]
     names = page | {"fine_tune": lambda network, train: page["fine_tune"](network, train, epochs=1)}
     exec(block, names)
     assert names["config"]["input_size"] == (3, 160, 160)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fullrank.embeddings import embed
     from fullrank.errors import UserError
     from fullrank.exporting import export
+    from fullrank.finetuning import finetune
     from fullrank.images import open_images
     from fullrank.judging import evaluate, measure_spectrum
     from fullrank.loading import Model, load
@@ -34,6 +35,7 @@ __all__ = [
     "embed",
     "evaluate",
     "export",
+    "finetune",
     "load",
     "measure_spectrum",
     "neighbours",
@@ -53,6 +55,7 @@ _HOME = {
     "embed": "embeddings",
     "evaluate": "judging",
     "export": "exporting",
+    "finetune": "finetuning",
     "load": "loading",
     "measure_spectrum": "judging",
     "neighbours": "neighbourhood",

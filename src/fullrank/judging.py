@@ -124,10 +124,9 @@ def evaluate(
     device, loaded = resolve_device(device), load(model)
     preprocess = _resized(loaded.preprocess, resize)
     references = _references(loaded, against, resize, baselines=baselines)
-    baseline = (
-        Supervised(loaded.untrained(), _integer("supervised_epochs", supervised_epochs, 1), flip=_flip(loaded)) if supervised else None
-    )
-    split_seed = loaded.recipe.split_seed if loaded.recipe else _integer("seed", seed, 0)
+    supervised_epochs = check_integer("supervised_epochs", supervised_epochs, 1)
+    baseline = Supervised(loaded.untrained(), supervised_epochs, flip=flip_probability(loaded)) if supervised else None
+    split_seed = loaded.recipe.split_seed if loaded.recipe else check_integer("seed", seed, 0)
     splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
     if path:
@@ -135,7 +134,7 @@ def evaluate(
     if line := unfinished(loaded):
         notify(line)
     if labelled is not None:
-        splits = replace(splits, statement="; ".join(filter(None, (splits.statement, _overlap(loaded, splits.test)))))
+        splits = replace(splits, statement="; ".join(filter(None, (splits.statement, overlap_statement(loaded, splits.test)))))
     notify(splits.statement)
     with atomic_write(path, overwrite=True) if path else nullcontext() as draft:
         evaluation = evaluate_backbone(
@@ -145,7 +144,7 @@ def evaluate(
             splits.train,
             splits.test,
             device=device,
-            seed=_integer("seed", seed, 0),
+            seed=check_integer("seed", seed, 0),
             probes=probes,
             protocols=protocols,
             baselines=baselines,
@@ -156,21 +155,28 @@ def evaluate(
             data=splits.data,
             step=loaded.step,
             statement=splits.statement,
-            batch_size=_integer("batch_size", batch_size, 1),
-            workers=_integer("workers", workers, 0),
+            batch_size=check_integer("batch_size", batch_size, 1),
+            workers=check_integer("workers", workers, 0),
             decode_errors=decode_errors,
             progress=progress,
         )
         if resize is not None:
             evaluation = replace(evaluation, scores=tuple(_with_resize(score, resize) for score in evaluation.scores))
         if path and draft:
-            _check_same_run(loaded)
-            stored = read_evaluations(path)  # again, because another process may have added scores
-            evaluations, replaced = merge_evaluation(stored, evaluation)
-            draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
-            if replaced:
-                notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
+            merged = add_evaluation(loaded, evaluation, path, draft, notify)
+            evaluation = replace(evaluation, finetuned=merged.finetuned)
     return evaluation
+
+
+def add_evaluation(model: Model, evaluation: Evaluation, path: Path, draft: Path, notify: Callable[[str], Any]) -> Evaluation:
+    """Write the evaluations of a run with a new one to the draft of its evaluation.json, and return the entry that has the new scores."""
+    _check_same_run(model)
+    stored = read_evaluations(path)  # again, because another process may have added scores
+    evaluations, replaced = merge_evaluation(stored, evaluation)
+    draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
+    if replaced:
+        notify(f"{len(replaced)} earlier scores of the same images, checkpoint and probes were replaced")
+    return evaluations[-1]
 
 
 def with_curve(protocols: Mapping[str, Any] | Protocols | None) -> Mapping[str, Any] | Protocols:
@@ -204,12 +210,12 @@ def _references(model: Model, against: Sequence[ModelLike], resize: int | None, 
     return references
 
 
-def _flip(model: Model) -> float:
-    """Return the probability of a flip for the supervised baseline: none if the run has views without flips."""
+def flip_probability(model: Model) -> float:
+    """Return the probability of a flip for a training with labels: none if the run has views without flips."""
     return 0.5 if model.recipe is None or all(view.flip for view in model.recipe.views) else 0.0
 
 
-def _overlap(model: Model, test: Images | MemoryImages) -> str:
+def overlap_statement(model: Model, test: Images | MemoryImages) -> str:
     """Return how many test images are images of pretraining; empty for a model without images of its own."""
     if model.recipe is None:
         return ""
@@ -256,7 +262,7 @@ def unfinished(model: Model) -> str:
 def _resized(preprocess: Preprocess, resize: int | None) -> Preprocess:
     if resize is None:
         return preprocess
-    if _integer("resize", resize, 1) < preprocess.size:
+    if check_integer("resize", resize, 1) < preprocess.size:
         raise UserError(f"resize is {resize}, expected at least {preprocess.size}, the side of the network's images")
     return replace(preprocess, resize=resize)
 
@@ -314,9 +320,9 @@ def measure_spectrum(
     return encoder_spectrum(
         loaded,
         images,
-        batch_size=_integer("batch_size", batch_size, 1),
+        batch_size=check_integer("batch_size", batch_size, 1),
         device=device,
-        workers=_integer("workers", workers, 0),
+        workers=check_integer("workers", workers, 0),
         decode_errors=decode_errors,
     )
 
@@ -433,7 +439,7 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
     return str(data), DataConfig(source=str(data))
 
 
-def _integer(name: str, value: Any, least: int) -> int:
+def check_integer(name: str, value: Any, least: int) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UserError(f"{name} is {value!r:.60}, expected an integer of at least {least}")
     return int(value)

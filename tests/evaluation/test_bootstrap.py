@@ -1,6 +1,6 @@
 import numpy as np
 
-from fullrank.evaluation.bootstrap import interval, resampled_means, units
+from fullrank.evaluation.bootstrap import interval, resampled_class_means, resampled_means, units
 
 
 def test_interval_of_a_mean_has_the_width_of_the_normal_approximation():
@@ -45,3 +45,25 @@ def test_blocks_do_not_change_the_resamples(monkeypatch):
     whole = resampled_means(values, resamples=100, seed=3)
     monkeypatch.setattr("fullrank.evaluation.bootstrap.CELLS", 40 * 7)
     np.testing.assert_allclose(resampled_means(values, resamples=100, seed=3), whole)
+
+
+def test_class_metrics_of_resamples_are_those_of_the_resampled_rows():
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+    rng = np.random.default_rng(0)
+    y = np.arange(45) % 3
+    scores = np.round(rng.dirichlet(np.ones(3), 45) + 0.3 * np.eye(3)[y], 1)  # rounded: ties
+    predictions, groups = scores.argmax(1), np.arange(45) // 3
+    found = resampled_class_means(y, (predictions == y).astype(float), scores, groups, resamples=5, seed=3)
+    draws = np.random.default_rng(3).integers(15, size=(5, 15))
+    for row, drawn in zip(found, draws, strict=True):
+        rows = np.concatenate([np.flatnonzero(groups == group) for group in drawn])
+        areas = [roc_auc_score(y[rows] == label, scores[rows, label]) for label in range(3)]
+        np.testing.assert_allclose(row, [balanced_accuracy_score(y[rows], predictions[rows]), np.mean(areas)], rtol=1e-12)
+
+
+def test_a_class_that_a_resample_lacks_does_not_count():
+    y, hits = np.array([0, 0, 0, 1]), np.array([1.0, 1, 1, 0])
+    found = resampled_class_means(y, hits, None, resamples=200)
+    assert set(found[:, 0]) == {0.0, 0.5, 1.0} or set(found[:, 0]) == {0.5, 1.0}
+    assert np.isnan(found[:, 1]).all()

@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from fullrank.evaluation.supervised import Supervised, learning_rate_factor, train_supervised
+from fullrank.evaluation.supervised import LabelledPixels, Supervised, learning_rate_factor, train_classifier, train_supervised
 
 
 def network():
@@ -63,3 +63,21 @@ def test_the_learning_rate_warms_up_and_decays():
     assert factors[9:] == sorted(factors[9:], reverse=True)
     assert factors[-1] < 0.001
     assert learning_rate_factor(0, 1) == 1.0
+
+
+def test_every_image_is_seen_once_in_each_epoch(few, preprocess):
+    class Count(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sizes, self.scale = [], nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            if self.training:
+                self.sizes.append(len(x))
+            return self.scale * x.flatten(1)
+
+    for n, size, expected in ((33, 32, [17, 16]), (3, 2, [3]), (60, 64, [60])):
+        train = LabelledPixels(few[0].pixels[:n], few[0].labels[:n])
+        counter = Count()
+        train_classifier(config(network=counter, epochs=1, batch_size=size), preprocess, train, 10, seed=0)
+        assert counter.sizes == expected

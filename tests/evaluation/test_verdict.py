@@ -41,3 +41,9 @@ def test_the_curve_says_whether_more_labels_may_help():
     assert rising({5: 0.6}) == ""
     better = verdict([RAW], {1: 0.5, 2: 0.6})
     assert "labels" not in better  # what would decide it is said only if it is undecided
+
+
+def test_an_interval_that_comes_from_the_seeds_asks_for_seeds():
+    undecided = replace(RAW, difference=0.02, low=-0.02, high=0.06, seeds=3)
+    assert "more seeds would narrow it (now 3)" in what_decides(replace(undecided, seed_half_width=0.03))
+    assert "about 1,600 test images" in what_decides(replace(undecided, seed_half_width=0.01))

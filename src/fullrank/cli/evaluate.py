@@ -142,6 +142,8 @@ def evaluate(
                 console.print(f"left out: {line}", markup=False)
             if evaluation.verdict:
                 Console().print(evaluation.verdict, markup=False, highlight=False, soft_wrap=True)
+            if evaluation.finetuned:
+                Console().print(f"After fine-tuning: {evaluation.finetuned}", markup=False, highlight=False, soft_wrap=True)
         if draft:
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:

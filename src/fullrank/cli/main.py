@@ -13,6 +13,7 @@ COMMANDS = {
     "pretrain": "pretrain a backbone on unlabelled images",
     "sweep": "train a grid of settings and seeds: one table, one figure and one report",
     "evaluate": "score the frozen backbone by linear probes and kNN, compared with raw pixels and the untrained network",
+    "finetune": "train all weights with labels, beside the same network from random weights, and say whether pretraining helped",
     "choose": "rank models on images without labels, with intervals; with labels, see whether the order holds",
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",

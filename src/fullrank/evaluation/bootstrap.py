@@ -62,9 +62,66 @@ def units(groups: Int64[np.ndarray, " n"] | None, n: int) -> Int64[np.ndarray, "
     return np.unique(labels, return_inverse=True)[1]
 
 
-def _draws(count: int, resamples: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "b count"]]:
-    """Yield how often each unit is in each resample, in blocks of resamples."""
-    block = max(CELLS // count, 1)
+def resampled_class_means(
+    y: Int64[np.ndarray, " n"],
+    hits: Float[np.ndarray, " n"],
+    probabilities: Float[np.ndarray, "n K"] | None,
+    groups: Int64[np.ndarray, " n"] | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Float[np.ndarray, "resamples 2"]:
+    """Return balanced accuracy and AUROC in random resamples of the rows; the draws of a seed are those of `resampled_means`.
+
+    Both are means over the classes that a resample contains. A row that is drawn w times counts w times: with the weights of a class W⁺ and
+    those of all others W⁻, the area is Σᵢ wᵢ⁺ (W⁻ below i + ½ W⁻ tied with i) / (W⁺ W⁻), the share of pairs in the right order.
+
+    Args:
+        y: the labels.
+        hits: 1 where a prediction is right, 0 elsewhere.
+        probabilities: the predicted probabilities; None: the AUROC is NaN.
+        groups: as in `resampled_means`.
+        resamples: number of resamples.
+        seed: seed of the resamples.
+
+    >>> y = np.arange(40) % 2
+    >>> resampled_class_means(y, np.ones(40), np.eye(2)[y], resamples=2).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    unit, present = units(groups, len(y)), np.unique(y)
+    count, classes = int(unit.max()) + 1, (y[:, None] == present).astype(float)  # (n, K')
+    parts = []
+    for times in _draws(count, resamples, np.random.default_rng(seed), rows_of_memory=len(y)):
+        weights = times[:, unit]  # (b, n)
+        size = weights @ classes
+        with np.errstate(invalid="ignore", divide="ignore"):  # a class may be absent from a resample
+            recalls = (weights @ (classes * hits[:, None])) / size
+            areas = np.full_like(recalls, np.nan)
+            if probabilities is not None and len(present) > 1:
+                areas = np.stack([_area(weights, y == label, probabilities[:, label]) for label in present], axis=1)
+            parts.append(np.stack([_mean_of_finite(recalls), _mean_of_finite(areas)], axis=1))
+    return np.concatenate(parts)
+
+
+def _area(weights: Float[np.ndarray, "b n"], positive: np.ndarray, score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " b"]:
+    """Return the area under the ROC curve of weighted rows; ties count half."""
+    order = np.argsort(score, kind="stable")
+    starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))  # the first row of each value
+    above, below = (np.add.reduceat(weights[:, order] * kind[order], starts, axis=1) for kind in (positive, ~positive))
+    pairs = (above * (below.cumsum(1) - below / 2)).sum(1)
+    return pairs / (above.sum(1) * below.sum(1))
+
+
+def _mean_of_finite(values: Float[np.ndarray, "b K"]) -> Float[np.ndarray, " b"]:
+    finite = np.isfinite(values)
+    return np.where(finite, values, 0).sum(1) / finite.sum(1)
+
+
+def _draws(
+    count: int, resamples: int, generator: np.random.Generator, *, rows_of_memory: int = 0
+) -> Iterator[Float[np.ndarray, "b count"]]:
+    """Yield how often each unit is in each resample, in blocks of resamples; the blocks do not change the draws."""
+    block = max(CELLS // max(count, rows_of_memory), 1)
     for start in range(0, resamples, block):
         rows = min(block, resamples - start)
         drawn = generator.integers(count, size=(rows, count)) + count * np.arange(rows)[:, None]

@@ -31,7 +31,7 @@ from fullrank.config.protocol import (
 from fullrank.errors import UserError, pick, printable
 from fullrank.evaluation.augmented import Augmentation, augmented_features, keep_decoded
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
-from fullrank.evaluation.bootstrap import interval, resampled_means, units
+from fullrank.evaluation.bootstrap import interval, resampled_class_means, resampled_means, units
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.knn import knn
@@ -91,8 +91,14 @@ class Outcome(NamedTuple):
     score: ProbeScore
     hits: np.ndarray | None
     """(n,) For each labelled test image, 1 if it is classified correctly, or the share of repetitions in which it is; None for top 5."""
+    y: np.ndarray | None = None
+    """(n,) The labels of these images; None for a mean over repetitions."""
+    probabilities: np.ndarray | None = None
+    """(n, K) The predicted probabilities of the classes."""
 
 
+LARGEST_AUROC = 250_000
+"""With more test images times classes, the AUROC has no interval: its resamples would take longer than the probe."""
 Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[Outcome]]
 """A function (feature set, device, seed, protocol) → scores of a probe."""
 
@@ -175,7 +181,7 @@ def _outcomes(
         confusion=metrics.confusion,
     )
     top5 = [] if result.top5 is None else [Outcome(replace(score, probe=probe + TOP5, accuracy=result.top5, note=""), None)]
-    return [Outcome(detailed, (predictions == y).astype(float)), *top5]
+    return [Outcome(detailed, (predictions == y).astype(float), y, probabilities), *top5]
 
 
 def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[Outcome]:
@@ -334,7 +340,9 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
         scores[position] = replace(scores[position], low=float(low), high=float(high))
     probe, first = main_probe(scores), scores[0].features
     compared = (probe, FROM_SCRATCH)
-    column = {score.features: number for number, (_, (score, _)) in enumerate(rated) if score.probe in compared}
+    column = {outcome.score.features: number for number, (_, outcome) in enumerate(rated) if outcome.score.probe in compared}
+    for position, outcome in (rated[number] for number in column.values()):
+        scores[position] = replace(scores[position], **class_intervals(outcome, groups, seed=seed))
     comparisons = []
     for name in (name for name in column if name != first):
         low, high = interval(means[:, [column[first]]] - means[:, [column[name]]])
@@ -352,6 +360,19 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
         )
         comparisons.append(comparison)
     return tuple(scores), tuple(comparisons)
+
+
+def class_intervals(outcome: Outcome, groups: np.ndarray | None, *, seed: int) -> dict[str, tuple[float, float]]:
+    """Return the 95 % intervals of balanced accuracy and AUROC by the name of their field; those that are unknown are left out."""
+    _, hits, y, probabilities = outcome
+    if hits is None or y is None:
+        return {}
+    if probabilities is not None and (probabilities.size > LARGEST_AUROC or not np.isfinite(probabilities).all()):
+        probabilities = None
+    low, high = interval(resampled_class_means(y, hits, probabilities, groups, seed=seed))
+    names = ("balanced_accuracy_interval", "auroc_interval")
+    ends = zip(names, low.tolist(), high.tolist(), strict=True)
+    return {name: (bottom, top) for name, bottom, top in ends if math.isfinite(bottom) and math.isfinite(top)}
 
 
 def main_probe(scores: Sequence[ProbeScore]) -> str:
@@ -503,8 +524,14 @@ def class_table(evaluation: Evaluation) -> Table | None:
     if not scores:
         return None
     grid = Table(probe, *(Column(Text(printable(score.features)), justify="right") for score in scores))
-    grid.add_row("balanced accuracy", *(_share(score.balanced_accuracy) for score in scores))
-    grid.add_row("AUROC", *("–" if score.auroc is None else f"{score.auroc:.3f}" for score in scores))
+    balanced, areas = [], []
+    for score in scores:
+        ends = score.balanced_accuracy_interval
+        balanced.append(_share(score.balanced_accuracy) + (f" [{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""))
+        ends = score.auroc_interval
+        areas.append(("–" if score.auroc is None else f"{score.auroc:.3f}") + (f" [{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""))
+    grid.add_row("balanced accuracy", *balanced)
+    grid.add_row("AUROC", *areas)
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     if len(names) <= LARGEST_CONFUSION:
         grid.add_section()

@@ -55,8 +55,12 @@ class ProbeScore:
     """Upper end of the interval. The interval does not contain the chance of training, nor that of the draws of labels."""
     balanced_accuracy: float | None = None
     """Mean of the recalls of the classes."""
+    balanced_accuracy_interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval, from the same resamples as those of the accuracy; only for the main probe."""
     auroc: float | None = None
     """Mean over the classes of the area under the ROC curve of one class against the others."""
+    auroc_interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval; only for the main probe."""
     per_class: JsonObject = field(default_factory=dict)
     """Class → the share of its test images that are classified correctly (recall)."""
     confusion: tuple[tuple[Count, ...], ...] = ()
@@ -83,6 +87,10 @@ class Comparison:
     """Number of test images, or of groups of them, that are resampled."""
     grouped: bool = False
     """Whether test images of one group are resampled together."""
+    seeds: Count = 1
+    """Number of trainings with other random numbers, of which both accuracies are the mean."""
+    seed_half_width: float = 0.0
+    """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for frozen features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +116,8 @@ class Evaluation:
     """The backbone against each other feature set, by the main probe: the first linear probe on all labels, or else the first probe."""
     verdict: str = ""
     """One sentence: better or worse than the strongest alternative, or undecided."""
+    finetuned: str = ""
+    """The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of evaluation.json."""

@@ -1,15 +1,16 @@
-"""The supervised baseline: the same network, trained from scratch with the labels alone."""
+"""Training of a whole network with labels: the supervised baseline, from random weights, and fine-tuning, from any weights."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from jaxtyping import Int64, UInt8
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fullrank.evaluation.augmented import Augmentation
-from fullrank.evaluation.features import extract_features, preprocessed_batches
+from fullrank.evaluation.features import Features, extract_features, preprocessed_batches
 from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
@@ -28,7 +29,7 @@ class Supervised:
     """
 
     network: nn.Module
-    """The network with random weights, which are trained in place."""
+    """The network, which is trained in place."""
     epochs: int = 100
     lr: float = 1e-3
     weight_decay: float = 0.05
@@ -37,10 +38,12 @@ class Supervised:
     """Smallest and largest area of the random crop, as a share of the image's area."""
     flip: float = 0.5
     """Probability of a flip left to right; 0 for a run whose views have no flips."""
+    smoothing: float = 0.0
+    """Label smoothing of the cross-entropy."""
 
     def numbers(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
-        names = ("epochs", "lr", "weight_decay", "batch_size", "flip")
+        names = ("epochs", "lr", "weight_decay", "batch_size", "flip", "smoothing")
         return {name: getattr(self, name) for name in names} | {"crop": list(self.crop)}
 
 
@@ -72,13 +75,52 @@ def train_supervised(
         decode_errors: records images that cannot be read.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
+    labelled = decode_labelled(train, preprocess, **options)
+    classes = count_classes(labelled.labels, torch.as_tensor(test.labels).cpu())
+    head = train_classifier(config, preprocess, labelled, classes, seed=seed, device=device)
+    return score_classifier(config.network, head, test, preprocess, device=device, **options)[0]
+
+
+class LabelledPixels(NamedTuple):
+    """Images with labels, in memory on the CPU, at the size of the network."""
+
+    pixels: UInt8[Tensor, "n C S S"]
+    labels: Int64[Tensor, " n"]
+
+
+def decode_labelled(train: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> LabelledPixels:
+    """Decode the training images that have a label; the options are those of `preprocessed_batches`."""
     parts = [(part.pixels.cpu(), part.labels.cpu()) for part in preprocessed_batches(train, preprocess, **options)]
     pixels, labels = (torch.cat(column) for column in zip(*parts, strict=True))
-    pixels, labels = pixels[labels >= 0], labels[labels >= 0]
+    return LabelledPixels(pixels[labels >= 0], labels[labels >= 0])
+
+
+def train_classifier(
+    config: Supervised,
+    preprocess: Preprocess,
+    train: LabelledPixels,
+    classes: int,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> nn.Linear:
+    """Train the network of the configuration, in place, with a new linear classifier on top, and return the classifier.
+
+    Each epoch has every image once, in batches of nearly equal size: none above `config.batch_size`, except 3 for 2. The network ends in
+    eval mode.
+
+    Args:
+        config: the network and how it is trained.
+        preprocess: the preprocessing of the network.
+        train: the training images.
+        classes: number of classes.
+        seed: seed of the classifier, the order of the images, the crops and dropout.
+        device: device of the network.
+    """
+    pixels, labels = train
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
-    network, size = config.network.to(device), min(config.batch_size, len(labels))
-    steps = len(labels) // size  # an epoch leaves out the images of an incomplete batch, others in each epoch
-    classes = count_classes(labels, torch.as_tensor(test.labels).cpu())
+    network = config.network.to(device).requires_grad_(True)
+    steps = min(math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1))  # no batch of one image, for BatchNorm
     devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -91,18 +133,24 @@ def train_supervised(
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
         network.train()
         for epoch in range(config.epochs):
-            order = torch.randperm(len(labels))[: steps * size]
-            for step, rows in enumerate(order.split(size), start=epoch * steps):
-                views = transform(pixels[rows].to(device), transform.make_params(seed, step, size))[0][0]
+            for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
+                views = transform(pixels[rows].to(device), transform.make_params(seed, step, len(rows)))[0][0]
                 optimizer.zero_grad()
-                cross_entropy(head(network(views)), labels[rows].to(device)).backward()
+                cross_entropy(head(network(views)), labels[rows].to(device), label_smoothing=config.smoothing).backward()
                 optimizer.step()
                 schedule.step()
         network.eval()
-        features = extract_features(network, test, preprocess, device=device, **options)
-        with torch.inference_mode():
-            logits = head(features.X.to(device)).cpu()
-    return topk_accuracy(logits, features.labels)
+    return head
+
+
+def score_classifier(
+    network: nn.Module, head: nn.Linear, test: Images | MemoryImages, preprocess: Preprocess, *, device: torch.device | str, **options: Any
+) -> tuple[ProbeResult, Features]:
+    """Return the result of a network with a classifier on the test images, and their features; `options` go to `extract_features`."""
+    features = extract_features(network, test, preprocess, device=device, **options)
+    with torch.inference_mode():
+        logits = head(features.X.to(device)).cpu()
+    return topk_accuracy(logits, features.labels), features
 
 
 def learning_rate_factor(step: int, steps: int) -> float:

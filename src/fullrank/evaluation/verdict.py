@@ -46,7 +46,7 @@ def decide(comparison: Comparison) -> str:
 
 
 def what_decides(comparison: Comparison) -> str:
-    """Return how many test images would decide an undecided comparison.
+    """Return how many test images would decide an undecided comparison, or that more seeds are needed.
 
     The width of the interval falls as 1/√n, so a difference δ with half width h needs n (h/δ)² images or groups.
     """
@@ -54,6 +54,8 @@ def what_decides(comparison: Comparison) -> str:
     if comparison.units < LEAST_UNITS:
         return f"{comparison.units} {what} are too few to decide, label at least {LEAST_UNITS}"
     half = (comparison.high - comparison.low) / 2
+    if comparison.seed_half_width > half / math.sqrt(2):  # the seeds give more than half of the variance
+        return f"most of the interval comes from the random numbers of the training, so more seeds would narrow it (now {comparison.seeds})"
     ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
     if ratio > OUT_OF_REACH:
         return f"the difference is too small to decide with any realistic number of {what}"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from html import escape
 
 from fullrank.evaluation.result import Comparison, Evaluation
-from fullrank.evaluation.supervised import FINE_TUNING, SUPERVISED
 from fullrank.evaluation.verdict import decide
 from fullrank.report.document import html_table, label_html
 from fullrank.report.measures import accuracy_detail, last_accuracy
@@ -64,11 +63,13 @@ def is_it_healthy(run: RunSummary) -> Answer:
 def is_it_better(run: RunSummary) -> Answer:
     """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with, other models."""
     for evaluation in evaluations_by_relevance(run):
-        outcome, _, text = evaluation.verdict.partition(": ")
-        if answer := OUTCOMES.get(outcome.lower()):
+        sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
+        found = {before: text.partition(": ") for before, text in sentences.items() if text}
+        if answer := next((OUTCOMES[outcome.lower()] for outcome, _, _ in found.values() if outcome.lower() in OUTCOMES), None):
             word, level = answer
             where = f"On {evaluation.data}: " if evaluation.data else ""
-            return Answer(word=word, level=level, text=_join(f"{where}{text}", _older(run, evaluation)))
+            texts = [before + (text if before == "" else f"{outcome.lower()}, {text}") for before, (outcome, _, text) in found.items()]
+            return Answer(word=word, level=level, text=_join(f"{where}{texts[0]}", *texts[1:], _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
     return Answer(word="Not known", level="unknown", text=_join(stored, _remedy(run)))
 
@@ -105,7 +106,7 @@ def _cell(answer: Answer) -> str:
 def _against_untrained(run: RunSummary) -> tuple[Evaluation, Comparison] | None:
     for evaluation in evaluations_by_relevance(run):
         for comparison in evaluation.comparisons:
-            if comparison.against == (SUPERVISED if comparison.probe == FINE_TUNING else UNTRAINED):  # the same network without pretraining
+            if comparison.against == UNTRAINED:
                 return evaluation, comparison
     return None
 

@@ -62,8 +62,11 @@ def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Ev
     compared = {(comparison.probe, comparison.against) for comparison in new.comparisons}
     older = (comparison for evaluation in old for comparison in evaluation.comparisons)
     comparisons = (*(each for each in older if (each.probe, each.against) not in compared), *new.comparisons)
-    verdict = new.verdict or next((evaluation.verdict for evaluation in reversed(old) if evaluation.verdict), "")
-    return [*kept, replace(new, scores=(*stay, *scores.values()), comparisons=comparisons, verdict=verdict)], replaced
+    sentences = {
+        name: next((text for evaluation in (new, *reversed(old)) if (text := getattr(evaluation, name))), "")
+        for name in ("verdict", "finetuned")
+    }
+    return [*kept, replace(new, scores=(*stay, *scores.values()), comparisons=comparisons, **sentences)], replaced
 
 
 def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:
