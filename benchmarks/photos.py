@@ -67,8 +67,8 @@ def measure(seed: int, options: argparse.Namespace, folder: Path) -> list[dict[s
             "scores": {f"{score.features}, {score.probe}": score.accuracy for score in scores},
         }
         if weight is None:
-            tuned = finetune(run, folder / "labels.csv", seeds=[seed], epochs=options.finetuning)
-            row |= {"fine-tuned": tuned.fine_tuned[0], "from random weights": tuned.from_scratch[0]}
+            tuned = finetune(run, folder / "labels.csv", seed=seed, seeds=1, epochs=options.finetuning, store=False)
+            row["fine-tuning"] = {score.features: score.accuracy for score in tuned.scores}
         Console().print(row)
         rows.append(row)
     return rows

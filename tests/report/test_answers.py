@@ -96,6 +96,14 @@ def test_the_strongest_alternative_decides_whether_a_run_is_better(make_summary)
     assert is_it_better(make_summary(evaluations=(compared(raw_pixels=(-0.2, -0.01)),))).word == "No"
 
 
+def test_the_sentence_on_fine_tuning_is_part_of_the_answer(make_summary):
+    frozen = replace(compared(raw_pixels=(0.01, 0.2)), finetuned="Worse: by fine-tuning, the backbone has 40.0 %.")
+    answer = is_it_better(make_summary(evaluations=(frozen,)))
+    assert answer.word == "Yes"
+    assert answer.text.endswith("After fine-tuning: worse, by fine-tuning, the backbone has 40.0 %.")
+    assert is_it_better(make_summary(evaluations=(replace(frozen, verdict=""),))).word == "No"
+
+
 def test_without_scores_the_answer_is_a_command(make_summary, spectrum_row):
     unlabelled = make_summary(folder="runs/a", recipe={"data": {"source": "photos"}}, spectrum=[spectrum_row(probe_accuracy=None)])
     assert is_it_better(unlabelled).word == "Not known"

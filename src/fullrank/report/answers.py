@@ -68,8 +68,8 @@ def is_it_better(run: RunSummary) -> Answer:
         if answer := next((OUTCOMES[outcome.lower()] for outcome, _, _ in found.values() if outcome.lower() in OUTCOMES), None):
             word, level = answer
             where = f"On {evaluation.data}: " if evaluation.data else ""
-            texts = [before + (text if before == "" else f"{outcome.lower()}, {text}") for before, (outcome, _, text) in found.items()]
-            return Answer(word=word, level=level, text=_join(f"{where}{texts[0]}", *texts[1:], _older(run, evaluation)))
+            texts = [f"{before}{outcome.lower()}, {text}" if before else f"{where}{text}" for before, (outcome, _, text) in found.items()]
+            return Answer(word=word, level=level, text=_join(*texts, _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
     return Answer(word="Not known", level="unknown", text=_join(stored, _remedy(run)))
 
