@@ -12,6 +12,7 @@ from fullrank.evaluation.augmented import Augmentation
 from fullrank.evaluation.features import extract_features, preprocessed_batches
 from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.pixel_values import same_form
 
 SUPERVISED = "labels alone"
 """The feature set of the baseline in a score."""
@@ -73,7 +74,7 @@ def train_supervised(
     """
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
     parts = [(part.pixels.cpu(), part.labels.cpu()) for part in preprocessed_batches(train, preprocess, **options)]
-    pixels, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    pixels, labels = torch.cat(same_form([part for part, _ in parts])), torch.cat([part for _, part in parts])
     pixels, labels = pixels[labels >= 0], labels[labels >= 0]
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
     network, size = config.network.to(device), min(config.batch_size, len(labels))
