@@ -39,8 +39,10 @@ from fullrank.images import (
     open_stream,
     train_and_test,
 )
+from fullrank.images.dataset_info import bytes_needed
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.load import Batch as ImageBatch
+from fullrank.images.pixel_values import same_form
 from fullrank.methods import Method
 from fullrank.monitoring.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
@@ -50,11 +52,11 @@ from fullrank.views.augmentation_params import mix
 Batch = tuple[list[Tensor], Tensor]
 """The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""
 
-MEMORY_BUDGET = 4 * 2**30  # max. bytes of uint8 images for storage 'auto' to use memory
+MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
 MEMORY_SIDE = 128  # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
 PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
 NUM_PREVIEW_IMAGES = 8  # number of images in views.png
-HELD_OUT_BUDGET = 2**30  # max. bytes of uint8 images held out for the spectrum evaluations
+HELD_OUT_BUDGET = 2**30  # max. values of images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
 STATISTICS_SAMPLES = 256  # number of images for the channel statistics, if the images are not in memory
 STREAMING_HELD_OUT = 5120  # number of streamed images for the spectrum evaluations
@@ -91,7 +93,7 @@ class TrainingData:
     classes: tuple[str, ...]
     plan: EvaluationPlan
     held_out: Tensor
-    """Held-out images, uint8 (m, C, S, S)."""
+    """Held-out images (m, C, S, S), uint8, or float32 in [0, 1] for more than 8 bits."""
     held_out_labels: Tensor
     """Labels of the held-out images, int64 (m,); −1 means no label."""
     decode_errors: DecodeErrors
@@ -222,7 +224,7 @@ def _load_or_keep_on_disk(
         notify(f"{on_disk}: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them)")
         return images
     if not fits(info, memory := _physical_memory(), size=spec.size or None):
-        needed = (info.bytes_in_memory if not spec.size else info.count * info.channels * spec.size**2) / 2**30
+        needed = bytes_needed(info, size=spec.size or None) / 2**30
         raise UserError(
             f"data.storage is memory, but the images need {needed:.0f} GiB of the {memory / 2**30:.0f} GiB of this machine; "
             "give --data.storage disk, or a smaller --data.size"
@@ -268,7 +270,7 @@ def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: De
     batches = list(iterate_batches(test.subset(chosen.numpy()), build_preprocess(recipe), workers=workers, decode_errors=decode_errors))
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair the files")
-    return torch.cat([batch.pixels for batch in batches]), torch.cat([batch.labels for batch in batches])
+    return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
 
 
 def _open_test(recipe: Recipe, test: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]) -> ScoredImages | None:

@@ -26,6 +26,7 @@ from fullrank.evaluation.supervised import Supervised, decode_labelled, score_cl
 from fullrank.evaluation.verdict import verdict
 from fullrank.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.pixel_values import same_form
 from fullrank.judging import (
     Data,
     ModelLike,
@@ -203,7 +204,7 @@ def decode_test(test: Images | MemoryImages, preprocess: Preprocess, **options: 
     kept = labels >= 0
     names = [name for batch in batches for name in batch.names]
     return MemoryImages(
-        torch.cat([batch.pixels.cpu() for batch in batches])[kept],
+        torch.cat(same_form([batch.pixels.cpu() for batch in batches]))[kept],
         labels[kept],
         tuple(name for name, keep in zip(names, kept.tolist(), strict=True) if keep),
         tuple(test.classes),

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from fullrank.arguments import MODELS, check_weights_file, parse_model
 from fullrank.errors import UserError, suggest
 from fullrank.images import Preprocess
+from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, at_size, build_backbone
 from fullrank.methods.backbones import check_name
@@ -87,7 +88,7 @@ class Model:
         for number, image in enumerate(images, start=1):
             pixels.append(read_pixels(image, self.preprocess, number=number - 1))
             if len(pixels) == batch_size or number == len(images):
-                parts.append(self.backbone(self.preprocess.normalize(torch.stack(pixels).to(device))))
+                parts.append(self.backbone(self.preprocess.normalize(torch.stack(same_form(pixels)).to(device))))
                 pixels = []
         return torch.cat(parts)
 

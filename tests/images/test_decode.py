@@ -28,14 +28,27 @@ def test_grayscale_is_repeated_in_three_channels(photo):
 
 @pytest.mark.parametrize(
     ("mode", "format"),
-    [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("I", "tiff"), ("RGBA", "webp")],
+    [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("RGBA", "webp")],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_becomes_grayscale_or_colour(photo, mode, format, channels):
-    source = photo.convert("L").convert("I") if mode == "I" else photo.convert("RGB" if mode == "LAB" else mode)
+    source = photo.convert("RGB" if mode == "LAB" else mode)
     source = Image.frombytes("LAB", (64, 48), source.tobytes()) if mode == "LAB" else source
     image = decode(encode_and_open(source, format), channels)
     assert (image.mode, image.size) == ({1: "L", 3: "RGB"}[channels], (64, 48))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_32_bit_integers_are_read_as_16_bits(channels):
+    values = np.array([[-5, 0, 300, 65535, 70000]], dtype=np.int32)
+    pixels = decode(encode_and_open(Image.fromarray(values), "tiff"), channels)
+    assert np.array_equal(np.round(np.asarray(pixels, float) * 65535), np.repeat(values.clip(0, 65535)[..., None], channels, axis=2))
+
+
+def test_colours_of_16_bits_become_their_luma():
+    pixels = np.random.default_rng(0).integers(0, 2**16, (4, 6, 3), dtype=np.uint16)
+    grey = np.asarray(decode(pixels, 1))
+    assert np.allclose(grey[..., 0], pixels / 65535 @ [0.299, 0.587, 0.114], atol=1e-6)
 
 
 def test_lab_keeps_its_colours(photo):
@@ -58,7 +71,9 @@ def test_cmyk_keeps_its_colours(photo):
 def test_sixteen_bits_are_scaled_from_their_full_range(format):
     values = np.array([[0, 128, 129, 257, 32768, 65535]], dtype=np.uint16)
     pixels = np.asarray(decode(encode_and_open(Image.fromarray(values), format), 1))
-    assert np.array_equal(pixels, np.round(values / 257).astype(np.uint8))
+    assert np.array_equal(np.round(pixels[..., 0].astype(float) * 65535), values)
+    colours = decode(encode_and_open(Image.fromarray(values), format), 3)
+    assert np.array_equal(colours, np.repeat(pixels, 3, axis=2))
 
 
 def test_transparent_pixels_are_blended_with_white():
@@ -119,7 +134,7 @@ def test_arrays_with_one_or_three_channels_are_images():
 def test_other_numbers_of_channels_are_not_converted(photo):
     array = np.arange(30, dtype=np.uint8).reshape(2, 3, 5)
     assert np.array_equal(decode(npy(array), 5), array)
-    assert np.array_equal(decode(npy(array.astype(np.uint16) * 257), 5), array)
+    assert np.array_equal(decode(npy(array.astype(np.uint16) * 257), 5), array / np.float32(255))
     assert decode(encode_and_open(photo.convert("CMYK"), "tiff"), 4).shape == (48, 64, 4)
     assert decode(encode_and_open(photo.convert("LA"), "png"), 2).shape == (48, 64, 2)
 

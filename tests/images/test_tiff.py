@@ -40,7 +40,7 @@ def test_a_folder_of_bands_is_a_source(tmp_path):
     assert dataset_info(images).channels == 7
     loaded = load_images(images, channels=7)
     assert loaded.pixels.shape == (3, 7, 12, 10)
-    assert np.array_equal(loaded.pixels[0].permute(1, 2, 0).numpy(), np.round(BANDS / 65535 * 255))
+    assert np.array_equal(np.round(loaded.pixels[0].permute(1, 2, 0).double().numpy() * 65535), BANDS)
     with pytest.raises(UserError, match=r"--data\.channels 7"):
         decode(images.open(0), 3)
 

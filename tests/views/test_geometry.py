@@ -13,7 +13,7 @@ from torchvision.tv_tensors import Image
 
 from fullrank.views import CropConfig, ViewConfig
 from fullrank.views.augmentation_params import make_params
-from fullrank.views.geometry import crop_boxes, inverse_affine_matrix, resize_weights, resized_crop, resized_crop_uint8, warp
+from fullrank.views.geometry import crop_boxes, inverse_affine_matrix, resize_weights, resized_crop, resized_crop_of_one, warp
 
 BOXES = 20_000
 SCALE, RATIO = (0.1, 0.7), (0.6, 1.5)
@@ -137,7 +137,7 @@ def test_a_uint8_crop_is_within_one_gray_level_of_pillow(box, channels):
     array = np.random.default_rng(0).integers(0, 256, (60, 90, channels), dtype=np.uint8)
     top, left, h, w = box
     flips = torch.tensor([[True, False]])
-    out = resized_crop_uint8(torch.from_numpy(array), torch.tensor([box]), flips, size=16)[0]
+    out = resized_crop_of_one(torch.from_numpy(array), torch.tensor([box]), flips, size=16)[0]
     for c in range(channels):
         expected = PILImage.fromarray(array[..., c]).crop((left, top, left + w, top + h)).resize((16, 16), PILImage.Resampling.BILINEAR)
         assert (out[c].int() - torch.from_numpy(np.array(expected)).flip(-1).int()).abs().max() <= 1

@@ -17,6 +17,7 @@ from fullrank.images.decode import decode, upright_size
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.load import MixedSizesError
 from fullrank.images.parallel import parallel_map
+from fullrank.images.pixel_values import same_form
 from fullrank.images.preprocess import to_tensor
 from fullrank.views import MultiViewTransform
 
@@ -146,7 +147,7 @@ class _CropBlock:
                 rows.append(row)
             except ImageDecodeError as error:
                 errors.append(error)
-        return (torch.stack(crops, dim=1) if crops else None), rows, task.step, errors
+        return (torch.stack(same_form(crops), dim=1) if crops else None), rows, task.step, errors
 
 
 def keep_decoded(

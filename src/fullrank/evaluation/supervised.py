@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -13,6 +13,7 @@ from fullrank.evaluation.augmented import Augmentation
 from fullrank.evaluation.features import Features, extract_features, preprocessed_batches
 from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.pixel_values import same_form
 
 SUPERVISED = "labels alone"
 """The feature set of the baseline in a score."""
@@ -84,14 +85,15 @@ def train_supervised(
 class LabelledPixels(NamedTuple):
     """Images with labels, in memory on the CPU, at the size of the network."""
 
-    pixels: UInt8[Tensor, "n C S S"]
+    pixels: Tensor
+    """(n, C, S, S), uint8, or float32 in [0, 1] for images of more than 8 bits."""
     labels: Int64[Tensor, " n"]
 
 
 def decode_labelled(train: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> LabelledPixels:
     """Decode the training images that have a label; the options are those of `preprocessed_batches`."""
     parts = [(part.pixels.cpu(), part.labels.cpu()) for part in preprocessed_batches(train, preprocess, **options)]
-    pixels, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    pixels, labels = torch.cat(same_form([part for part, _ in parts])), torch.cat([part for _, part in parts])
     return LabelledPixels(pixels[labels >= 0], labels[labels >= 0])
 
 

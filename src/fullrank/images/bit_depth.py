@@ -1,4 +1,4 @@
-"""How many bits the values of 16-bit images use: a 12-bit camera stores 0…4095 in 16 bits, which would leave 16 of 256 grey levels."""
+"""How many bits the values of 16-bit images use: a 12-bit camera stores 0…4095 in 16 bits, which would be nearly black."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.decode import scale_to_uint8, unnamed_bands
+from fullrank.images.decode import unnamed_bands
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.source import Images, RawImage
 
@@ -34,7 +34,7 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
 
     Args:
         images: The images; 8-bit images are only opened, not decoded.
-        bits: The user's choice; 0 decides from the sample.
+        bits: The user's choice; 0: what the source knows, or else the sample decides.
         channels: Channels to which the images will be decoded; with 1 or 3, a band of transparency is blended.
         sample: Number of images to look at, evenly spaced.
 
@@ -42,7 +42,8 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     >>> find_bit_depth(open_images("digits")["all"])
     BitDepth(bits=0, notes=())
     """
-    values, deep, blended = np.zeros(2**16, dtype=bool), 0, 0
+    bits = bits or images.bits
+    values, levels, colours, blended = np.zeros(2**16, dtype=bool), set(), 0, 0
     for index in evenly_spaced(len(images), sample):
         name = images.name(index)
         try:
@@ -50,41 +51,54 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
             with convert_errors(name):
                 blended += channels in (1, 3) and _is_tiff_with_transparency(image)
                 pixels = _values_of_16_bits(image)
+                if pixels is not None:
+                    values[np.unique(pixels)] = True
+                elif _has_reduced_colours(image):
+                    colours += 1
+                    levels.update(np.unique(np.asarray(image)).tolist())
         except ImageDecodeError:  # counted when the images are decoded
             continue
-        if pixels is not None:
-            deep += 1
-            values[np.unique(pixels)] = True
     notes = []
     if blended:
         notes.append(
             f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended with white "
             "(--data.channels 4 keeps it as a band)"
         )
-    if not deep:
+    if colours:
+        few = f"; they have only {len(levels)} levels" if len(levels) < FEW_LEVELS else ""
+        notes.append(
+            f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8{few}; "
+            "to keep 16 bits, store .npy (H, W, 3)"
+        )
+    if not values.any():
         return BitDepth(0, tuple(notes))
-    present = np.flatnonzero(values)
-    found = next(depth for depth in DEPTHS if present[-1] < 2**depth)
+    largest = np.flatnonzero(values)[-1]
+    found = next(depth for depth in DEPTHS if largest < 2**depth)
     if not bits:
-        notes.append(f"16-bit images with values up to {present[-1]} are read as {found} bits (--data.bits 16 for the whole range)")
-    levels = len(np.unique(scale_to_uint8(present, bits or found)))
-    if levels < FEW_LEVELS:
-        notes.append(f"warning: only {levels} grey levels remain of the sampled 16-bit images; set --data.bits, or store 8-bit images")
+        notes.append(f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)")
+    elif bits < found:
+        notes.append(f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white (--data.bits {found})")
     return BitDepth(bits or found, tuple(notes))
 
 
 def _values_of_16_bits(image: RawImage) -> np.ndarray | None:
-    """Return the values of a 16-bit image, or None. Of colours, Pillow reads only the upper 8 of 16 bits: they are returned as x·256."""
+    """Return the values of a 16-bit image, or None."""
     if isinstance(image, np.ndarray):
         return image if image.dtype == np.uint16 else None
-    if image.mode.startswith("I"):
-        image.load()
-        return np.asarray(image).astype(np.int64).clip(0, 65535)
-    raw_modes = [argument for tile in getattr(image, "tile", ()) for argument in np.atleast_1d(np.array(tile[3], dtype=object))[:1]]
-    if any(isinstance(mode, str) and ";16" in mode for mode in raw_modes):
-        image.load()
-        return np.asarray(image).astype(np.int64) * 257
-    return None
+    if not image.mode.startswith("I"):
+        return None
+    image.load()
+    return np.asarray(image).clip(0, 65535).astype(np.int64)
+
+
+def _has_reduced_colours(image: RawImage) -> bool:
+    """Return whether a file has colours of 16 bits, of which Pillow reads the upper 8; such an image is loaded."""
+    tiles = getattr(image, "tile", ())
+    raw_modes = [argument for tile in tiles for argument in np.atleast_1d(np.array(tile[3], dtype=object))[:1]]
+    if not isinstance(image, Image.Image) or not any(isinstance(mode, str) and ";16" in mode for mode in raw_modes):
+        return False
+    image.load()
+    return True
 
 
 def _is_tiff_with_transparency(image: RawImage) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -16,6 +16,7 @@ from fullrank.images.decode import decode, upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.parallel import parallel_map
+from fullrank.images.pixel_values import same_form
 from fullrank.images.source import Images, RawImage
 from fullrank.images.streaming import StreamedImages
 from fullrank.views import AugmentationParams, MultiViewTransform
@@ -153,7 +154,7 @@ def crop_batches(
     world_size: int = 1,
     bits: int = 16,
     decode_errors: DecodeErrors | None = None,
-) -> Iterator[tuple[list[UInt8[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
+) -> Iterator[tuple[list[Real[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of `dataloader`."""
     share = _rank_slice(batch_size, rank, world_size)
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
@@ -174,7 +175,7 @@ def crop_batches(
 
 def decode_and_crop(
     image: RawImage, transform: MultiViewTransform, params: AugmentationParams, *, bits: int = 16, name: str = "image"
-) -> list[UInt8[Tensor, "_ C _ _"]]:
+) -> list[Real[Tensor, "_ C _ _"]]:
     """Return the crops of one image, one tensor per view size; `params` must hold exactly one sample.
 
     A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING` times that of its
@@ -232,7 +233,7 @@ class _CropBatch:
                     break
                 except ImageDecodeError as error:
                     errors.append(error)
-        return _CroppedBatch([torch.stack(size, dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors)
+        return _CroppedBatch([torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors)
 
     def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
         """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source is a stream."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -30,7 +30,8 @@ class DatasetInfo:
         median: Median width and height.
         maximum: Largest width and height.
         uniform: Whether all sampled images have the same size.
-        bytes_in_memory: Size of all images as uint8: exact if `uniform`, else at the median size.
+        bytes_in_memory: Size of all decoded images: exact if `uniform`, else at the median size.
+        bytes_per_value: 1 for images of 8 bits; 4 if some have more, because their values are kept as floats.
         modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as `"uint8×5"`).
     """
 
@@ -42,6 +43,7 @@ class DatasetInfo:
     uniform: bool
     bytes_in_memory: int
     modes: dict[str, int]
+    bytes_per_value: int = 1
 
 
 def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
@@ -68,6 +70,7 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
     numbers = [channels for _, channels, _ in headers]
     channels = max(numbers) if set(numbers) <= {1, 3} else max(set(numbers), key=numbers.count)
     median = _to_size(np.median(sizes, axis=0))
+    bytes_per_value = 4 if any(mode.startswith(("I", "uint16", "float")) for mode in modes) else 1
     return DatasetInfo(
         count=len(images),
         channels=channels,
@@ -75,15 +78,20 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
         median=median,
         maximum=_to_size(sizes.max(axis=0)),
         uniform=bool((sizes == sizes[0]).all()),
-        bytes_in_memory=len(images) * channels * median[0] * median[1],
+        bytes_in_memory=len(images) * channels * median[0] * median[1] * bytes_per_value,
         modes={mode: modes.count(mode) for mode in sorted(set(modes))},
+        bytes_per_value=bytes_per_value,
     )
 
 
 def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
     """Return whether all images fit in `budget_bytes`; with `size`, the images are first resized to `size`×`size`."""
-    needed = info.bytes_in_memory if size is None else info.count * info.channels * size**2
-    return needed <= budget_bytes
+    return bytes_needed(info, size=size) <= budget_bytes
+
+
+def bytes_needed(info: DatasetInfo, *, size: int | None = None) -> int:
+    """Return the memory of all decoded images; with `size`, the images are first resized to `size`×`size`."""
+    return info.bytes_in_memory if size is None else info.count * info.channels * size**2 * info.bytes_per_value
 
 
 def evenly_spaced(count: int, sample: int) -> list[int]:
@@ -121,8 +129,9 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
 
-    The function counts the 256 values of all images in memory, or of `sample` evenly spaced images of a source. It decodes the sample to
-    `channels`, gives large images more weight, skips unreadable images and records them in `decode_errors`.
+    The function counts the values (256, or 65536 of 16-bit images) of all images in memory, or of `sample` evenly spaced images of a
+    source. It decodes the sample to `channels`, gives large images more weight, skips unreadable images and records them in
+    `decode_errors`.
 
     Raises:
         UserError: too many images of the sample cannot be read.
@@ -137,14 +146,32 @@ def channel_statistics(
     else:
         subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels, bits=bits)
         chunks = (pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors))
-    histogram = sum(map(_histogram, chunks), torch.zeros((), dtype=torch.int64))
+    histogram = torch.zeros((), dtype=torch.int64)
+    for counts in map(_histogram, chunks):
+        if histogram.ndim and histogram.shape != counts.shape:  # images of 8 and of 16 bits
+            histogram, counts = _to_65536_levels(histogram), _to_65536_levels(counts)
+        histogram = histogram + counts
     assert histogram.ndim, "a source has at least one image"
-    values = torch.arange(256, dtype=torch.float64) / 255
-    weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, 256)
+    levels = histogram.shape[1]
+    values = torch.arange(levels, dtype=torch.float64) / (levels - 1)
+    weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, levels)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(dim=1)
     return tuple(mean.tolist()), tuple(variance.sqrt().tolist())
 
 
-def _histogram(pixels: UInt8[Tensor, "n C H W"]) -> Int64[Tensor, "C 256"]:
-    return torch.stack([band.flatten().bincount(minlength=256) for band in pixels.unbind(dim=1)]).cpu()
+def _histogram(pixels: Real[Tensor, "n C H W"]) -> Int64[Tensor, "C levels"]:
+    """Return how often each of 256 values occurs in each channel, or each of 65536 values if the pixels are floats."""
+    levels = 256
+    if pixels.is_floating_point():
+        pixels, levels = pixels.mul(65535).round().clamp(0, 65535).int(), 65536
+    return torch.stack([band.flatten().bincount(minlength=levels) for band in pixels.unbind(dim=1)]).cpu()
+
+
+def _to_65536_levels(histogram: Int64[Tensor, "C levels"]) -> Int64[Tensor, "C 65536"]:
+    """Return the histogram of values x of 8 bits as that of 257·x; one of 65536 levels is returned unchanged."""
+    if histogram.shape[1] == 65536:
+        return histogram
+    out = histogram.new_zeros(len(histogram), 65536)
+    out[:, ::257] = histogram
+    return out

@@ -1,4 +1,4 @@
-"""Decode any image file to 8-bit pixels with a given number of channels."""
+"""Decode any image file to pixels of 8 bits, or of 16 bits as floats, with a given number of channels."""
 
 import io
 import math
@@ -18,6 +18,8 @@ from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.source import Pixels, RawImage
 
+ROUNDING = 1e-6  # resized floats may exceed 1 by the rounding of float32
+LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R 601, as in Pillow's conversion to mode L
 # Pillow recognises a file by its content. Other formats are refused; to read EPS, for example, Pillow would run Ghostscript.
 FORMATS = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "AVIF", "TIFF", "PPM")
 
@@ -112,14 +114,15 @@ def open_cell(
 
 
 def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
-    """Decode an opened image to 8 bits and `channels` channels, upright.
+    """Decode an opened image to `channels` channels, upright, keeping the bits of its values.
 
-    With 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is repeated), the result is a Pillow image
-    of mode L or RGB. With any other number of channels, the file must have that number, and the result is an array `(H, W, C)`.
+    An image with 8 bits and 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is repeated) becomes
+    a Pillow image of mode L or RGB. An image with more bits becomes a float32 array `(H, W, C)` with values in [0, 1]. With any other
+    number of channels, the file must have that number, and the result is an array, uint8 or float32.
 
     - The EXIF orientation is applied, and an animation is represented by its first frame.
-    - 16-bit values x become round(255·x / (2^bits − 1)), independent of the range that the image uses; larger values become 255. 32-bit
-      integers are read as 16-bit values.
+    - 16-bit values x become x / (2^bits − 1) in [0, 1], independent of the range that the image uses; larger values become 1. With
+      `bits` = 8 they become uint8. 32-bit integers are read as 16-bit values.
     - Transparent pixels are blended with white.
     - Bands without a meaning, as in a TIFF file with an infrared band, are never dropped: `channels` must then count all bands.
 
@@ -131,15 +134,15 @@ def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[in
         name: Name of the image in errors.
 
     Raises:
-        ImageDecodeError: the image is unreadable, or its pixels cannot be converted to 8 bits.
+        ImageDecodeError: the image is unreadable, or its pixels have an unknown range.
         UserError: the file has another number of channels, which cannot be converted.
 
-    >>> decode(np.array([[0, 65535]], dtype=np.uint16), 3).getpixel((1, 0))
-    (255, 255, 255)
+    >>> decode(np.array([[0, 65535]], dtype=np.uint16), 3)[0, 1]
+    array([1., 1., 1.], dtype=float32)
     """
     with convert_errors(name):
         if isinstance(image, np.ndarray):
-            image = _from_array(_array_to_uint8(image, name, bits))
+            image = _from_array(_check_array(image, name, bits))
         else:
             _check_bands(image, channels, name)
             if min_size is not None:
@@ -147,10 +150,14 @@ def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[in
                 image.draft(None, (height, width) if orientation(image) >= 5 else (width, height))
             image.load()  # a PNG's EXIF is known only after loading
             image = image if orientation(image) == 1 else ImageOps.exif_transpose(image)
+            if image.mode.startswith("I"):  # I;16, I;16B, … and I, which Pillow uses for 16-bit PGM
+                image = _from_array(scale_values(np.asarray(image)[..., None], bits))
         if channels in (1, 3) and isinstance(image, Image.Image):
-            return _convert_mode(image, "L" if channels == 1 else "RGB", name, bits)
+            return _convert_mode(image, "L" if channels == 1 else "RGB", name)
+        if isinstance(image, np.ndarray) and (image.shape[2], channels) in ((1, 3), (3, 1)):
+            return np.repeat(image, 3, axis=2) if channels == 3 else np.asarray(image @ LUMA)[..., None]
         pixels = np.asarray(image)
-        if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype == np.uint8:
+        if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype in (np.uint8, np.float32):
             return pixels
         found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
         raise UserError(
@@ -202,34 +209,41 @@ def upright_size(image: RawImage) -> tuple[int, int]:
     return (height, width) if orientation(image) >= 5 else (width, height)
 
 
-def _array_to_uint8(pixels: np.ndarray, name: str, bits: int) -> Pixels:
+def _check_array(pixels: np.ndarray, name: str, bits: int) -> Pixels:
+    """Return uint8 values, or floats in [0, 1], of an array, (H, W, C)."""
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise ImageDecodeError(name, f"the array has shape {pixels.shape}, expected (H, W) or (H, W, C)")
     if pixels.dtype == np.uint16:
-        pixels = scale_to_uint8(pixels, bits)
-    if pixels.dtype != np.uint8:
-        raise ImageDecodeError(name, f"the array has dtype {pixels.dtype}, expected uint8 or uint16")
+        pixels = scale_values(pixels, bits)
+    if pixels.dtype not in (np.uint8, np.float32):
+        raise ImageDecodeError(name, f"the array has dtype {pixels.dtype}, expected uint8, uint16, or float32 in [0, 1]")
+    if pixels.dtype == np.float32 and not (pixels.min() >= 0 and pixels.max() <= 1 + ROUNDING):  # also true for NaN
+        found = f"from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise ImageDecodeError(name, f"the array has float32 values {found}, expected [0, 1]; scale the values, or store uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def scale_to_uint8(pixels: np.ndarray, bits: int) -> np.ndarray:
-    """Return round(255·x / (2^bits − 1)); larger values become 255."""
+def scale_values(pixels: np.ndarray, bits: int) -> np.ndarray:
+    """Return min(x / (2^bits − 1), 1) as float32, which is exact enough for every one of 2^16 values; 8 bits remain uint8.
+
+    >>> scale_values(np.array([0, 4095, 9999]), bits=12), scale_values(np.array([255, 256]), bits=8)
+    (array([0., 1., 1.], dtype=float32), array([255, 255], dtype=uint8))
+    """
     largest = 2**bits - 1
-    return ((pixels.astype(np.int64).clip(0, largest) * 255 + largest // 2) // largest).astype(np.uint8)
+    pixels = pixels.clip(0, largest)
+    return pixels.astype(np.uint8) if bits <= 8 else pixels.astype(np.float32) / np.float32(largest)
 
 
 def _from_array(pixels: Pixels) -> RawImage:
-    """Return a Pillow image if the array has 1 or 3 channels, else the array."""
-    channels = pixels.shape[2]
+    """Return a Pillow image if the array has 8 bits and 1 or 3 channels, else the array."""
+    channels = pixels.shape[2] if pixels.dtype == np.uint8 else 0
     return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels)) if channels in (1, 3) else pixels
 
 
-def _convert_mode(image: Image.Image, mode: str, name: str, bits: int) -> Image.Image:
+def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
         raise ImageDecodeError(name, "the pixels are 32-bit floats of unknown range; store 8 or 16 bits")
-    if image.mode.startswith("I"):  # I;16, I;16B, … and I, which Pillow uses for 16-bit PGM
-        image = Image.fromarray(scale_to_uint8(np.asarray(image), bits))
-    elif image.mode == "LAB":
+    if image.mode == "LAB":
         image = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB").apply(image)
     elif image.has_transparency_data:
         image = image.convert("RGBA")

@@ -6,13 +6,14 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.parallel import parallel_map
+from fullrank.images.pixel_values import same_form, to_unit
 from fullrank.images.preprocess import Preprocess, to_tensor
 from fullrank.images.source import Images, RawImage
 
@@ -25,9 +26,9 @@ class MixedSizesError(UserError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Readable images with their labels, names and indices in the source."""
+    """Readable images with their labels, names and indices in the source; pixels are uint8, or floats in [0, 1] for more than 8 bits."""
 
-    pixels: UInt8[Tensor, "n C H W"]
+    pixels: Real[Tensor, "n C H W"]
     labels: Int64[Tensor, " n"]
     names: list[str]
     indices: Int64[Tensor, " n"]
@@ -35,9 +36,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class MemoryImages:
-    """All readable images of a source, decoded; a label of -1 means no label, and a group of -1 no group."""
+    """All readable images of a source, decoded; a label of -1 means no label, and a group of -1 no group.
 
-    pixels: UInt8[Tensor, "n C H W"]
+    Pixels are uint8, or float32 in [0, 1] if some images have more than 8 bits.
+    """
+
+    pixels: Real[Tensor, "n C H W"]
     labels: Int64[Tensor, " n"]
     names: tuple[str, ...]
     classes: tuple[str, ...]
@@ -113,9 +117,11 @@ def load_images(
         to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
     for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
         if pixels is None:
-            pixels = torch.empty(len(images), *chunk.shape[1:], dtype=torch.uint8)
+            pixels = torch.empty(len(images), *chunk.shape[1:], dtype=chunk.dtype)
         elif chunk.shape[1:] != pixels.shape[1:]:
             raise _mixed_sizes_error(images.name(indices[0]), pixels, images.name(chunk_indices[0]), chunk)
+        if chunk.dtype != pixels.dtype:  # images of 8 and of 16 bits
+            pixels, chunk = to_unit(pixels), to_unit(chunk)
         pixels[len(indices) : len(indices) + len(chunk_indices)] = chunk
         indices += chunk_indices
     if pixels is None:
@@ -125,14 +131,14 @@ def load_images(
     return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups)
 
 
-def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> UInt8[Tensor, "C H W"]:
+def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> Real[Tensor, "C H W"]:
     """Decode one image to a tensor of its original size."""
     return to_tensor(decode(image, channels, bits=bits, name=name))
 
 
 def decode_chunks(
-    images: Images, to_pixels: Callable[..., UInt8[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
-) -> Iterator[tuple[UInt8[Tensor, "n C H W"], list[int]]]:
+    images: Images, to_pixels: Callable[..., Real[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
+) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
     """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
@@ -164,7 +170,7 @@ class _DecodeChunk:
                 errors.append(error)
             if tensors and tensors[-1].shape != tensors[0].shape:  # at once, because a chunk of huge images does not fit in memory
                 raise _mixed_sizes_error(self.images.name(readable[0]), tensors[0], self.images.name(index), tensors[-1])
-        return _DecodedChunk(torch.stack(tensors) if tensors else None, readable, errors)
+        return _DecodedChunk(torch.stack(same_form(tensors)) if tensors else None, readable, errors)
 
 
 def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> MixedSizesError:

@@ -1,4 +1,4 @@
-"""A packed file: all images of a source at one size, decoded to 8 bits, which a run reads through a memory map instead of decoding them."""
+"""A packed file: all images of a source at one size, decoded to 8 or 16 bits, which a run reads through a memory map."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 from safetensors import SafetensorError, safe_open
 
 from fullrank.arguments import check_suffix
@@ -19,6 +19,7 @@ from fullrank.images.dataset_info import dataset_info
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.files import check_regular
 from fullrank.images.load import decode_chunks
+from fullrank.images.pixel_values import to_8_bits, to_16_bits
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.source import MAX_CLASSES, Images
 from fullrank.images.source_uri import open_images
@@ -46,8 +47,9 @@ def pack(
     """Write all images of a source into one file, which is a source again.
 
     The shorter side of each image is resized to `size` and the centre is cropped, as `Preprocess` does. Splits, labels, groups, classes and
-    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C) uint8, `labels` and `groups` (n,) int64, and
-    `text`, JSON in UTF-8 with names, classes and splits. Images are written as they are decoded, so memory does not limit their number.
+    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C), uint8 or for 16-bit images uint16,
+    `labels` and `groups` (n,) int64, and `text`, JSON in UTF-8 with names, classes and splits. Images are written as they are decoded, so
+    memory does not limit their number.
 
     Args:
         source: the source URI, see `open_images`.
@@ -81,6 +83,7 @@ def pack(
     depths = [find_bit_depth(images, bits=bits, channels=channels) for images in splits.values()]
     for note in dict.fromkeys(note for depth in depths for note in depth.notes):
         notify(note)
+    deep = any(depth.bits > 8 for depth in depths)
     preprocess = Preprocess(channels, size, mean=(), std=(), bits=max(depth.bits for depth in depths) or 16)
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     names: list[str] = []
@@ -94,6 +97,7 @@ def pack(
         file.write(bytes(8 + HEADER_BYTES))
         for split, images in splits.items():
             for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
+                pixels = to_16_bits(pixels) if deep else to_8_bits(pixels)
                 file.write(pixels.permute(0, 2, 3, 1).contiguous().numpy().data)
                 names += [images.name(i) for i in indices]
                 labels.append(images.labels[indices])
@@ -104,8 +108,9 @@ def pack(
         text = json.dumps({"names": names, "classes": classes, "splits": ends}).encode()
         n, data = len(names), [np.concatenate(labels).astype("<i8").tobytes(), np.concatenate(groups).astype("<i8").tobytes(), text]
         file.writelines(data)
-        offsets = np.cumsum([0, n * size * size * channels, *map(len, data)]).tolist()
-        shapes = {"pixels": ("U8", [n, size, size, channels]), "labels": ("I64", [n]), "groups": ("I64", [n]), "text": ("U8", [len(text)])}
+        offsets = np.cumsum([0, n * size * size * channels * (2 if deep else 1), *map(len, data)]).tolist()
+        kind = "U16" if deep else "U8"
+        shapes = {"pixels": (kind, [n, size, size, channels]), "labels": ("I64", [n]), "groups": ("I64", [n]), "text": ("U8", [len(text)])}
         header: dict[str, Any] = {"__metadata__": {"format": FORMAT}}
         for (name, (dtype, shape)), start, stop in zip(shapes.items(), offsets, offsets[1:], strict=False):
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
@@ -116,7 +121,9 @@ def pack(
 
 
 class PackedImages(Images):
-    """The images of a packed file, read through a memory map that each process opens for itself."""
+    """The images of a packed file, read through a memory map that each process opens for itself; 16-bit values use the whole range."""
+
+    bits = 16
 
     def __init__(
         self, source: str, path: Path, labels: np.ndarray, groups: np.ndarray, classes: tuple[str, ...], names: np.ndarray
@@ -130,7 +137,7 @@ class PackedImages(Images):
     def name(self, index: int) -> str:
         return os.fsdecode(self.names[index])
 
-    def open(self, index: int) -> UInt8[np.ndarray, "H W C"]:
+    def open(self, index: int) -> UInt[np.ndarray, "H W C"]:
         """Return the pixels of one image."""
         try:
             if self._pixels is None:
@@ -155,8 +162,8 @@ def open_packed(source: str, path: Path, *, max_pixels: int = MAX_PIXELS, use_la
             labels, groups = file.get_tensor("labels"), file.get_tensor("groups")
             text = json.loads(bytes(file.get_tensor("text")))
         n = shape[0]
-        if dtype != "U8" or len(shape) != 4 or shape[1] * shape[2] > max_pixels or 0 in shape:
-            raise ValueError(f"its pixels are {dtype} of shape {tuple(shape)}, expected U8 (n, H, W, C) within data.max_pixels")
+        if dtype not in ("U8", "U16") or len(shape) != 4 or shape[1] * shape[2] > max_pixels or 0 in shape:
+            raise ValueError(f"its pixels are {dtype} of shape {tuple(shape)}, expected U8 or U16 (n, H, W, C) within data.max_pixels")
         for values in (labels, groups):
             if values.dtype != np.int64 or values.shape != (n,) or values.min() < -1:
                 raise ValueError("its labels or groups are not one number for each image")

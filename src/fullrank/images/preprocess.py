@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Real
 from PIL import Image
 from torch import Tensor
 
 from fullrank.images.decode import decode
+from fullrank.images.pixel_values import to_unit
 from fullrank.images.source import RawImage
 
 MAX_ASPECT = 64
@@ -60,8 +61,8 @@ class Preprocess:
         """Return whether an image of these sides is already resized and cropped."""
         return height == width == self.size == self.resized
 
-    def pixels(self, image: RawImage, *, name: str = "image") -> UInt8[Tensor, "C S S"]:
-        """Decode, resize and crop one image.
+    def pixels(self, image: RawImage, *, name: str = "image") -> Real[Tensor, "C S S"]:
+        """Decode, resize and crop one image: uint8, or float32 in [0, 1] if its values have more than 8 bits.
 
         A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`resize` pixels (as in Pillow's thumbnails).
 
@@ -72,14 +73,14 @@ class Preprocess:
         image = decode(image, self.channels, bits=self.bits, min_size=(2 * self.resized, 2 * self.resized), name=name)
         return to_tensor(resize_and_center_crop(image, self.size, self.resized))
 
-    def normalize(self, pixels: UInt8[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
-        """Return (pixels / 255 − mean) / std as float32, on the device of `pixels`."""
+    def normalize(self, pixels: Real[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
+        """Return (x − mean) / std as float32, on the device of `pixels`, with x = pixels / 255 for uint8 and x = pixels for floats."""
         mean, std = (torch.tensor(values, device=pixels.device).view(-1, 1, 1) for values in (self.mean, self.std))
-        return (pixels / 255 - mean) / std
+        return (to_unit(pixels) - mean) / std
 
 
-def to_tensor(image: RawImage) -> UInt8[Tensor, "C H W"]:
-    """Return a copy of 8-bit pixels as a tensor, channels first."""
+def to_tensor(image: RawImage) -> Real[Tensor, "C H W"]:
+    """Return a copy of decoded pixels as a tensor, channels first."""
     pixels = np.array(image)
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1).contiguous()
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Real
 from PIL import Image
 
 RawImage = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
-Pixels = UInt8[np.ndarray, "H W C"]
+Pixels = Real[np.ndarray, "H W C"]  # uint8, or float32 in [0, 1] for images of more than 8 bits
 
 MAX_CLASSES = 2**16  # larger integers number the images or something else; a classifier of so many classes would fill the memory
 
@@ -23,12 +23,14 @@ class Images(ABC):
         groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no group.
         classes: The names of the labels; `()` if the names are unknown.
         notes: What was decided when the source was opened, for the user.
+        bits: Number of bits that the values of 16-bit images use; 0 if the source does not know.
     """
 
     source: str
     labels: np.ndarray
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    bits: int = 0
     _groups: np.ndarray | None = None
 
     @property
@@ -68,7 +70,7 @@ class Subset(Images):
 
     def __init__(self, images: Images, indices: np.ndarray):
         self.images, self.indices = images, indices
-        self.source, self.classes, self.notes = images.source, images.classes, images.notes
+        self.source, self.classes, self.notes, self.bits = images.source, images.classes, images.notes, images.bits
         self.labels, self.groups = images.labels[indices], images.groups[indices]
 
     def name(self, index: int) -> str:

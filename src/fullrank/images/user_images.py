@@ -21,6 +21,7 @@ from fullrank.images.source import Images, RawImage
 UserImage = str | os.PathLike | RawImage | Tensor
 """A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0, 1]."""
 
+ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
 EXPECTED = "a path, a Pillow image, an array (H, W, C), a tensor (C, H, W), or several of these"
 
 
@@ -52,7 +53,7 @@ def split_images(images: Any) -> Sequence[Any]:
 
 
 def read_pixels(image: Any, preprocess: Preprocess, *, number: int = 0) -> Tensor:
-    """Return the preprocessed uint8 pixels (C, S, S) of one image.
+    """Return the preprocessed pixels (C, S, S) of one image, uint8 or floats in [0, 1].
 
     Raises:
         UserError: the image cannot be read; the message has its name, or its number.
@@ -82,8 +83,8 @@ def _open(image: Any, name: Any, channels: int) -> RawImage:
     if isinstance(image, Tensor):
         pixels = image.detach().cpu()
         pixels = pixels.float() if pixels.is_floating_point() else pixels  # numpy has no bfloat16
-        return _as_integers((pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).numpy(), name)
-    return _as_integers(image, name)
+        return _read_floats((pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).numpy(), name)
+    return _read_floats(image, name)
 
 
 def _read_file(path: Path) -> RawImage:
@@ -99,8 +100,8 @@ def _read_file(path: Path) -> RawImage:
         raise UserError(f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}; give a readable image file") from error
 
 
-def _as_integers(pixels: np.ndarray, name: Any) -> np.ndarray:
-    """Return an array with its floats in [0, 1] as uint8; `decode` checks all other types and the shape."""
+def _read_floats(pixels: np.ndarray, name: Any) -> np.ndarray:
+    """Return an array, its floats in [0, 1] as uint8 if they are 8-bit values, else as float32; `decode` checks the rest."""
     if not np.issubdtype(pixels.dtype, np.floating) or not pixels.size:
         return pixels
     low, high = pixels.min(), pixels.max()
@@ -109,7 +110,9 @@ def _as_integers(pixels: np.ndarray, name: Any) -> np.ndarray:
             f"{name} has {pixels.dtype} values from {low:.4g} to {high:.4g}, expected [0, 1] or uint8; "
             "give the pixels before any normalisation, which is a part of the model"
         )
-    return np.round(pixels.astype(np.float64) * 255).astype(np.uint8)
+    levels = pixels.astype(np.float64) * 255
+    rounded = np.round(levels)
+    return rounded.astype(np.uint8) if np.abs(levels - rounded).max() < ROUNDING else pixels.astype(np.float32)
 
 
 def _describe(value: Any) -> str:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from fullrank.evaluation.frozen import restore_modes
@@ -33,7 +33,7 @@ class HeldOutViews:
 
 @torch.no_grad()
 def evaluate_held_out_views(
-    method: Method, pixels: UInt8[Tensor, "n C S S"], transform: MultiViewTransform, *, seed: int, batch_size: int, with_loss: bool
+    method: Method, pixels: Real[Tensor, "n C S S"], transform: MultiViewTransform, *, seed: int, batch_size: int, with_loss: bool
 ) -> HeldOutViews:
     """Draw views of the first `batch_size` held-out images, measure their deviations, and evaluate the objective on them.
 
@@ -42,7 +42,7 @@ def evaluate_held_out_views(
 
     Args:
         method: the method in training.
-        pixels: uint8 (n, C, S, S), the held-out images.
+        pixels: uint8 or floats in [0, 1], (n, C, S, S), the held-out images.
         transform: draws the views.
         seed: seed of the run.
         batch_size: number of images of a training batch; the loss of most objectives depends on it.

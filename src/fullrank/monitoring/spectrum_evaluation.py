@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from fullrank.evaluation.frozen import restore_modes
@@ -26,13 +26,13 @@ class SpectrumEvaluation:
 
 @torch.no_grad()
 def evaluate_spectrum(
-    method: Method, pixels: UInt8[Tensor, "n C S S"], preprocess: Preprocess, *, batch_size: int = 512
+    method: Method, pixels: Real[Tensor, "n C S S"], preprocess: Preprocess, *, batch_size: int = 512
 ) -> SpectrumEvaluation:
     """Return the spectra of backbone and projector in eval mode; the method is unchanged afterwards.
 
     Args:
         method: a `Method` with `backbone` and `projector`.
-        pixels: uint8 (n, C, S, S).
+        pixels: uint8 or floats in [0, 1], (n, C, S, S).
         preprocess: turns pixels into the input of the backbone.
         batch_size: number of images per forward pass.
     """

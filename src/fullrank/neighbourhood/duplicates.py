@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch.nn.functional as F
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64, Real, UInt8
 from torch import Tensor
+
+from fullrank.images.pixel_values import to_8_bits, to_16_bits
 
 SIDE = 16
 """Side of the thumbnails that are compared, in pixels."""
@@ -25,15 +27,15 @@ class Duplicate(NamedTuple):
     """Whether all pixels that the network receives are equal."""
 
 
-def thumbnails(pixels: UInt8[Tensor, "n C S S"]) -> UInt8[np.ndarray, "n d"]:
+def thumbnails(pixels: Real[Tensor, "n C S S"]) -> UInt8[np.ndarray, "n d"]:
     """Return the images averaged over squares, at most `SIDE` × `SIDE` pixels, as rows."""
-    small = F.adaptive_avg_pool2d(pixels.float(), min(SIDE, pixels.shape[-1]))
+    small = F.adaptive_avg_pool2d(to_8_bits(pixels).float(), min(SIDE, pixels.shape[-1]))
     return small.round().byte().flatten(1).numpy()
 
 
-def pixel_digests(pixels: UInt8[Tensor, "n C S S"]) -> list[bytes]:
+def pixel_digests(pixels: Real[Tensor, "n C S S"]) -> list[bytes]:
     """Return a hash of the pixels of each image."""
-    return [hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest() for image in pixels.contiguous()]
+    return [hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest() for image in to_16_bits(pixels).contiguous()]
 
 
 def find_duplicates(

@@ -12,6 +12,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.frozen import verify_frozen
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, open_images
+from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.judging import Data, ModelLike, resolve_source
 from fullrank.loading import Model, load, resolve_device
@@ -148,4 +149,4 @@ def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor] | 
         return None
     images: Sequence[Any] = split_images(query)
     names = [os.fspath(image) if isinstance(image, str | Path) else f"query {i}" for i, image in enumerate(images)]
-    return names, torch.stack([read_pixels(image, model.preprocess, number=i) for i, image in enumerate(images)])
+    return names, torch.stack(same_form([read_pixels(image, model.preprocess, number=i) for i, image in enumerate(images)]))

@@ -108,6 +108,8 @@ def _skipped(found: Neighbours) -> str:
 
 def picture_uri(pixels: np.ndarray) -> str:
     """Return pixels (C, S, S) as the address of a picture of at most `SIDE` pixels; of other channels than 1 or 3, the first is shown."""
+    if pixels.dtype != np.uint8:  # floats in [0, 1]
+        pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
     image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
     image.thumbnail((SIDE, SIDE))
     stream, kind = io.BytesIO(), "png" if image.width <= 32 else "jpeg"

@@ -1,7 +1,7 @@
 """Crop boxes, resized crops, flips and affine warps of batches of images."""
 
 import torch
-from jaxtyping import Bool, Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -79,14 +79,14 @@ def resize_weights(
 
 
 def resized_crop(
-    images: UInt8[Tensor, "n C H W"], box: Float[Tensor, "V n 4"], flips: Float[Tensor, "V n 2"], *, size: int
+    images: Real[Tensor, "n C H W"], box: Float[Tensor, "V n 4"], flips: Float[Tensor, "V n 2"], *, size: int
 ) -> Float[Tensor, "V n C size size"]:
     """Crop, resize (antialiased bilinear) and flip V views of each image in two batched matrix products; values in [0, 1].
 
     Crop, resize and flip together are one linear map of the rows and one linear map of the columns: out = Wy · x · Wxᵀ.
 
     Args:
-        images: Images of one size.
+        images: Images of one size, uint8 or floats in [0, 1].
         box: Top, left, height, width in pixels.
         flips: 1 if the view is flipped, along x and along y.
         size: Side of the views.
@@ -99,7 +99,7 @@ def resized_crop(
     V = len(box)
     top, left, height, width = box.transpose(0, 1).unbind(-1)  # (n, V): the views of a sample are adjacent
     flip_x, flip_y = flips.transpose(0, 1).bool().unbind(-1)
-    Wy = resize_weights(top, height, flip_y, size=size, full=H) / 255
+    Wy = resize_weights(top, height, flip_y, size=size, full=H) / (1 if images.is_floating_point() else 255)
     Wx = resize_weights(left, width, flip_x, size=size, full=W)
     x = images.transpose(1, 2).to(Wy.dtype, memory_format=torch.contiguous_format).view(n, H, C * W)
     x = Wy.reshape(n, V * size, H) @ x  # (n, V·size, C·W): each image is read only once for all of its views
@@ -107,16 +107,18 @@ def resized_crop(
     return x.view(n, V, size, C, size).permute(1, 0, 3, 2, 4)
 
 
-def resized_crop_uint8(
-    image: UInt8[Tensor, "H W C"], boxes: Int64[Tensor, "V 4"], flips: Bool[Tensor, "V 2"], *, size: int
-) -> UInt8[Tensor, "V C size size"]:
-    """Crop boxes (top, left, height, width) of one image, resize them (values differ from Pillow's by at most 1) and flip them.
+def resized_crop_of_one(
+    image: Real[Tensor, "H W C"], boxes: Int64[Tensor, "V 4"], flips: Bool[Tensor, "V 2"], *, size: int
+) -> Real[Tensor, "V C size size"]:
+    """Crop boxes (top, left, height, width) of one image, resize them and flip them; the result has the type of the image.
+
+    Values of uint8 differ from Pillow's by at most 1.
 
     >>> image = torch.full((6, 8, 3), 7, dtype=torch.uint8)
-    >>> resized_crop_uint8(image, torch.tensor([[0, 0, 6, 8]]), torch.tensor([[True, False]]), size=2).unique()
+    >>> resized_crop_of_one(image, torch.tensor([[0, 0, 6, 8]]), torch.tensor([[True, False]]), size=2).unique()
     tensor([7], dtype=torch.uint8)
     """
-    out = torch.empty(len(boxes), image.shape[-1], size, size, dtype=torch.uint8)
+    out = torch.empty(len(boxes), image.shape[-1], size, size, dtype=image.dtype)
     for view, (top, left, height, width), flip in zip(out, boxes.tolist(), flips.tolist(), strict=True):
         crop = image[top : top + height, left : left + width].permute(2, 0, 1)[None]
         crop = F.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)[0]

@@ -24,8 +24,8 @@ def preview(
     """Return a grid of images and their views before normalisation.
 
     Args:
-        images: Decoded images with the transform's channels, one per row: Pillow images, uint8 arrays (H, W, C), or a uint8 tensor
-            (n, C, H, W).
+        images: Decoded images with the transform's channels, one per row: Pillow images, arrays (H, W, C), or a tensor
+            (n, C, H, W); arrays and tensors are uint8, or floats in [0, 1].
         transform: Computes the views.
         seed: Seed of the views.
         step: Training step of the views.
@@ -40,7 +40,7 @@ def preview(
         images = list(images.permute(0, 2, 3, 1).cpu().numpy())
     params = transform.make_params(seed, step, len(images))
     crops = zip(*(_crop(np.array(image), transform, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)), strict=True)
-    batches = transform.augment([torch.stack(crop, 1) for crop in crops], params)
+    batches = transform.augment([torch.stack(_same_type(crop), 1) for crop in crops], params)
     cell = side + PADDING
     grid = Image.new("RGB", ((transform.count + 1) * cell - PADDING, len(images) * cell - PADDING), "white")
     for i, image in enumerate(images):
@@ -55,6 +55,13 @@ def _crop(image: np.ndarray, transform: MultiViewTransform, params: Augmentation
     return transform.crop_image(pixels, transform.get_crop_boxes(params, *pixels.shape[:2]), params)
 
 
+def _same_type(crops: Sequence[Tensor]) -> list[Tensor]:
+    """Return the crops as uint8 if all are, else all as floats in [0, 1]."""
+    if all(crop.dtype == torch.uint8 for crop in crops):
+        return list(crops)
+    return [crop if crop.is_floating_point() else crop / 255 for crop in crops]
+
+
 def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
     x = x.cpu() * transform.std[:, None, None] + transform.mean[:, None, None]
     return _to_rgb(x.mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy())
@@ -63,6 +70,8 @@ def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
 def _to_rgb(image: np.ndarray) -> Image.Image:
     """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first three are used."""
     image = image.reshape(*image.shape[:2], -1)
+    if image.dtype != np.uint8:
+        image = np.round(image * 255).clip(0, 255).astype(np.uint8)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)
     return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else np.ascontiguousarray(image[..., :3])).convert("RGB")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.config import ViewConfig
@@ -16,7 +16,7 @@ from fullrank.errors import UserError
 from fullrank.views.apply import EAGER, apply_operations_, to_device
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params, mix
 from fullrank.views.filters import normalize_
-from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_uint8
+from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one
 from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose
 
 CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
@@ -46,7 +46,7 @@ MakeCropFunction = Callable[[ViewGroup, AugmentationParams, Tensor], CropFunctio
 class MultiViewTransform:
     """Augmented views of images, as batched tensor functions with the distributions of torchvision's transforms.
 
-    Images are uint8; colours are computed in float32 in [0, 1]. All random numbers of the global batch are drawn from
+    Images are uint8, or floats in [0, 1]; colours are computed in float32 in [0, 1]. All random numbers of the global batch are drawn from
     (seed, step) on the CPU, so the views do not depend on the number of processes or on the device.
 
     Args:
@@ -96,7 +96,7 @@ class MultiViewTransform:
         """Draw the random numbers of a global batch of n samples."""
         return make_params(self.count, n, seed=seed, step=step)
 
-    def __call__(self, images: UInt8[Tensor, "n C H W"], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
+    def __call__(self, images: Real[Tensor, "n C H W"], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
         """Return the views of images of one size, on the device of the images.
 
         Returns:
@@ -131,18 +131,20 @@ class MultiViewTransform:
         return [crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups]
 
     def crop_image(
-        self, image: UInt8[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
-    ) -> list[UInt8[Tensor, "_ C _ _"]]:
+        self, image: Real[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
+    ) -> list[Real[Tensor, "_ C _ _"]]:
         """Return the resized and flipped crops (V_k, C, s, s) of one image for each view size; `params` must hold exactly one sample."""
         flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
-        return [resized_crop_uint8(image, box, flip, size=size) for box, flip, size in zip(boxes, flips, self.sizes, strict=True)]
+        return [resized_crop_of_one(image, box, flip, size=size) for box, flip, size in zip(boxes, flips, self.sizes, strict=True)]
 
-    def augment(self, crops: list[UInt8[Tensor, "_ n C _ _"]], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
+    def augment(self, crops: list[Real[Tensor, "_ n C _ _"]], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
         """Apply all operations after the crop to batched results (V_k, n, C, s, s) of `crop_image`; return the views like `__call__`."""
         crops_by_size = dict(zip(self.sizes, crops, strict=True))
 
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
-            return lambda chunk: crops_by_size[group.size][chunk].to(torch.float32).mul_(1 / 255)
+            crops = crops_by_size[group.size]
+            scale = 1 if crops.is_floating_point() else 1 / 255
+            return lambda chunk: crops[chunk].to(torch.float32, copy=True).mul_(scale)  # a copy, which is augmented in place
 
         return self._augment(crops[0].device, params, make_crop_function)
 

@@ -1,0 +1,114 @@
+"""Images of 16 bits keep their bits from the file to the network."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from fullrank.config import BackboneConfig
+from fullrank.evaluation import extract_features
+from fullrank.images import (
+    ImageDecodeError,
+    Preprocess,
+    as_images,
+    channel_statistics,
+    dataloader,
+    dataset_info,
+    find_bit_depth,
+    iterate_batches,
+    load_images,
+    open_images,
+    pack,
+)
+from fullrank.loading import Model
+from fullrank.views import MultiViewTransform, ViewConfig
+
+STEPS = 40000 + np.arange(256, dtype=np.uint16).reshape(16, 16)  # in 8 bits, these 256 values would be two
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four 16-bit images of 256 neighbouring values each."""
+    for k in range(4):
+        Image.fromarray(STEPS + np.uint16(256 * k)).save(tmp_path / f"{k}.png")
+    return open_images(tmp_path)["all"]
+
+
+def values(pixels):
+    return np.round(pixels.double().numpy() * 65535).astype(int)
+
+
+def test_every_value_reaches_memory_batches_and_features(folder):
+    preprocess = Preprocess(1, 16, (0.5,), (0.25,))
+    (batch,) = iterate_batches(folder, preprocess)
+    assert np.array_equal(values(load_images(folder, channels=1).pixels[0, 0]), STEPS)
+    assert np.array_equal(values(batch.pixels[3, 0]), STEPS + 768)
+    features = extract_features(nn.Flatten(), folder, preprocess).X
+    assert np.array_equal(values(features[1].reshape(16, 16) * 0.25 + 0.5), STEPS + 256)
+
+
+def test_views_from_memory_and_from_disk_have_many_values(folder):
+    transform = MultiViewTransform(ViewConfig(size=16, count=2), mean=(0.0,), std=(1.0,), channels=1)
+    sources = (load_images(folder, channels=1), folder)
+    for source in sources:
+        (views,), _ = next(dataloader(source, transform, seed=0, batch_size=4, start=0, stop=1))
+        assert all(len(view.unique()) > 100 for view in views.flatten(0, 1))
+
+
+def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding():
+    transform = MultiViewTransform(ViewConfig(size=8, count=2), mean=(0.5,), std=(0.25,), channels=1)
+    images = torch.randint(0, 256, (4, 1, 20, 18), dtype=torch.uint8)
+    params = transform.make_params(0, 0, 4)
+    assert torch.allclose(transform(images, params)[0], transform(images / 255, params)[0], atol=1e-5)
+
+
+def test_views_do_not_change_the_crops(folder):
+    transform = MultiViewTransform(ViewConfig(size=16, count=1), mean=(0.5,), std=(0.25,), channels=1)
+    params = transform.make_params(0, 0, 1)
+    crops = [torch.rand(1, 1, 1, 16, 16)]
+    before = crops[0].clone()
+    transform.augment(crops, params)
+    assert torch.equal(crops[0], before)
+
+
+def test_images_of_8_and_16_bits_mix(folder):
+    mixed = as_images([np.full((16, 16, 1), 51, np.uint8), STEPS[..., None]])
+    for chunk in (1, 2):
+        batches = list(iterate_batches(mixed, Preprocess(1, 16, (0.0,), (1.0,)), batch_size=chunk))
+        assert batches[0].pixels.dtype == (torch.uint8 if chunk == 1 else torch.float32)
+    pixels = load_images(mixed, channels=1).pixels
+    assert pixels[0].unique().item() == np.float32(0.2)
+    assert np.array_equal(values(pixels[1, 0]), STEPS)
+    mean, std = channel_statistics(mixed, channels=1)
+    exact = np.stack([np.full((16, 16), 0.2), STEPS / 65535])
+    assert np.allclose((mean[0], std[0]), (exact.mean(), exact.std()), atol=1e-9)
+
+
+def test_statistics_are_those_of_the_values(folder):
+    exact = np.stack([STEPS + 256 * k for k in range(4)]) / 65535
+    for source in (folder, load_images(folder, channels=1)):
+        mean, std = channel_statistics(source, channels=1)
+        assert np.allclose((mean[0], std[0]), (exact.mean(), exact.std()), atol=1e-9)
+
+
+def test_memory_is_counted_in_floats(folder):
+    assert dataset_info(folder).bytes_in_memory == load_images(folder, channels=1).pixels.nbytes
+
+
+def test_a_packed_file_keeps_the_values_and_says_their_range(folder, tmp_path):
+    packed = open_images(pack(folder.source, out=tmp_path / "images.safetensors", size=16, bits=16))["all"]
+    assert np.array_equal(np.asarray(packed.open(2))[..., 0], STEPS + 512)
+    assert find_bit_depth(packed.subset([0])).bits == 16
+    assert np.array_equal(values(load_images(packed, channels=1).pixels[0, 0]), STEPS)
+
+
+def test_a_model_receives_every_value_of_images_in_memory(folder):
+    model = Model("pixels", nn.Flatten(), Preprocess(1, 16, (0.0,), (1.0,)), BackboneConfig(), nn.Flatten)
+    for images in (folder, load_images(folder, channels=1), [STEPS + np.uint16(256 * k) for k in range(4)]):
+        assert np.array_equal(values(model.features(images)[3].reshape(16, 16)), STEPS + 768)
+
+
+def test_a_float_array_outside_the_unit_interval_is_refused():
+    with pytest.raises(ImageDecodeError, match="expected \\[0, 1\\]"):
+        Preprocess(1, 4, (0.5,), (0.5,)).pixels(np.full((4, 4, 1), 2.0, np.float32))
