@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fullrank.finetuning import CLASSIFIER, FINE_TUNING, RANDOM, compare, random
 from fullrank.images import open_images
 from fullrank.run import Run
 
-FAST = {"seeds": 1, "epochs": 1, "batch_size": 16}
+FAST: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 16}
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def digits():
 
 def page_functions():
     """Return the functions of the first Python block of docs/finetuning.md."""
-    names = {}
+    names: dict[str, Any] = {}
     exec(re.findall(r"```python\n(.*?)```", Path("docs/finetuning.md").read_text("utf-8"), re.DOTALL)[0], names)
     return names
 

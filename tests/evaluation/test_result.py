@@ -1,7 +1,10 @@
+import json
+
 import torch
 from sklearn.metrics import top_k_accuracy_score
 
 from fullrank.evaluation import topk_accuracy
+from fullrank.evaluation.result import Evaluation, ProbeScore
 
 
 def test_equals_scikit_learn():
@@ -27,3 +30,9 @@ def test_accuracy_of_many_rows_is_exact():
     y = torch.zeros(100_003, dtype=torch.int64)
     logits = torch.eye(2)[(torch.arange(100_003) % 3 == 0).long()]
     assert topk_accuracy(logits, y).accuracy == (100_003 - 33_335) / 100_003
+
+
+def test_intervals_survive_the_file():
+    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5, balanced_accuracy_interval=(0.25, 0.75))
+    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,), finetuned="Better.")
+    assert Evaluation.from_json(json.loads(json.dumps(evaluation.to_json()))) == evaluation
