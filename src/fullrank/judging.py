@@ -150,6 +150,7 @@ def evaluate(
             baselines=baselines,
             references=references,
             supervised=baseline,
+            training=_accuracy_during_training(loaded),
             dimensions=selected,
             model=loaded.name,
             data=splits.data,
@@ -257,6 +258,13 @@ def unfinished(model: Model) -> str:
     if not isinstance(images, int) or model.step >= (steps := images // model.recipe.batch_size * model.recipe.epochs):
         return ""
     return f"{model.run.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
+
+
+def _accuracy_during_training(model: Model) -> dict[float, float]:
+    """Return epoch → accuracy on all test images during the training of a run, up to its checkpoint; empty for other models."""
+    if model.run is None or model.step is None:
+        return {}
+    return {row.epoch: row.accuracy for row in model.run.metrics.online if row.step <= model.step}
 
 
 def _resized(preprocess: Preprocess, resize: int | None) -> Preprocess:

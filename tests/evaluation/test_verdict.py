@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fullrank.evaluation.result import Comparison
-from fullrank.evaluation.verdict import decide, rising, verdict, what_decides
+from fullrank.evaluation.verdict import decide, rising, still_rising, verdict, what_decides
 
 RAW = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
 
@@ -41,6 +41,17 @@ def test_the_curve_says_whether_more_labels_may_help():
     assert rising({5: 0.6}) == ""
     better = verdict([RAW], {1: 0.5, 2: 0.6})
     assert "labels" not in better  # what would decide it is said only if it is undecided
+
+
+def test_the_accuracy_during_pretraining_says_whether_more_epochs_may_help():
+    curve = {float(epoch): 0.2 + 0.01 * epoch for epoch in range(0, 31, 3)}
+    assert "rose from 38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(curve)
+    flat = {0.0: 0.2, 10.0: 0.3, 20.0: 0.4, 30.0: 0.405}
+    assert "hardly rose after epoch 20" in still_rising(flat)
+    assert still_rising({0.0: 0.2, 1.0: 0.3}) == ""
+    worse = replace(RAW, difference=-0.1, low=-0.15, high=-0.05)
+    assert "more epochs may help little" in verdict([worse], training=flat)
+    assert "epochs" not in verdict([RAW], training=flat)
 
 
 def test_an_interval_that_comes_from_the_seeds_asks_for_seeds():

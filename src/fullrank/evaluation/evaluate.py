@@ -226,6 +226,7 @@ def evaluate_backbone(
     baselines: bool = True,
     references: Mapping[str, tuple[nn.Module, Preprocess]] | None = None,
     supervised: Supervised | None = None,
+    training: Mapping[float, float] | None = None,
     dimensions: slice = slice(None),
     model: str = "",
     data: str | None = None,
@@ -254,6 +255,7 @@ def evaluate_backbone(
         baselines: whether to score raw pixels and the untrained backbone too.
         references: name → another network and its preprocessing, which are scored and compared with the backbone too.
         supervised: a network that is trained with the labels alone, and compared with the backbone; None: none.
+        training: epoch of pretraining → accuracy of a probe after this epoch, from which the verdict says whether more epochs may help.
         dimensions: dimensions of the backbone and of the untrained backbone that are scored: `slice(360)`, `slice(360, None)`.
         model: the model argument of the command line.
         data: name of the data set, the key of its scores; by default `name_data(train, test)`.
@@ -308,7 +310,7 @@ def evaluate_backbone(
         scores=scores,
         left_out=tuple(left_out),
         comparisons=comparisons,
-        verdict=verdict(comparisons, few_shot_curve(scores)),
+        verdict=verdict(comparisons, few_shot_curve(scores), training),
     )
 
 

@@ -14,12 +14,15 @@ OUT_OF_REACH = 100
 """If it would take this many times as many test images to decide, the sentence calls the difference too small."""
 
 
-def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None) -> str:
+def verdict(
+    comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None, training: Mapping[float, float] | None = None
+) -> str:
     """Return the sentence on the strongest alternative, the one with the highest accuracy; empty without a comparison.
 
     Args:
         comparisons: the backbone against each alternative, all by the same probe.
         curve: number of labels per class → accuracy of the backbone.
+        training: epoch of pretraining → accuracy of a probe after this epoch.
 
     >>> raw = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
     >>> print(verdict([raw]))
@@ -35,6 +38,7 @@ def verdict(comparisons: Sequence[Comparison], curve: Mapping[int, float] | None
     difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
     text = f"{outcome.capitalize()}: by {strongest.probe}, {accuracies}; {difference}"
     remedies = [what_decides(strongest), rising(curve or {})] if outcome == "undecided" else []
+    remedies += [still_rising(training or {})] if outcome != "better" else []
     return "; ".join([text, *filter(None, remedies)]) + "."
 
 
@@ -77,6 +81,22 @@ def rising(curve: Mapping[int, float]) -> str:
         return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
     words = f"accuracy rises from {_percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class to {_percent(high)} with {more}"
     return f"more labels may help, as {words}"
+
+
+def still_rising(training: Mapping[float, float]) -> str:
+    """Return whether the accuracy still rose in the last third of pretraining; empty for fewer than four points.
+
+    >>> still_rising({0.0: 0.2, 10.0: 0.25, 20.0: 0.29, 30.0: 0.32})
+    'more epochs may help, as accuracy during pretraining rose from 29.0 % after epoch 20 to 32.0 % after epoch 30'
+    """
+    if len(training) < 4:
+        return ""
+    last = max(training)
+    before = max(epoch for epoch in training if epoch <= 2 * last / 3)
+    if training[last] - training[before] < 0.01:
+        return f"more epochs may help little, as accuracy during pretraining hardly rose after epoch {before:g}"
+    rise = f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"
+    return f"more epochs may help, as accuracy during pretraining rose {rise}"
 
 
 def _points(difference: float) -> str:
