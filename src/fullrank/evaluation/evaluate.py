@@ -498,7 +498,7 @@ def table(evaluation: Evaluation) -> Table:
     }
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
-    notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} draws"] if draws else []
+    notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} repetitions"] if draws else []
     notes += ["[ ]: 95 % interval over the test images"] if any(score.low is not None for score in evaluation.scores) else []
     caption = "; ".join(notes) or None
     title = Text(printable(evaluation.data)) if evaluation.data else None

@@ -44,18 +44,28 @@ def class_table(evaluation: Evaluation) -> str:
     scores = _scores(evaluation)
     if not scores:
         return ""
-    rows = [["balanced accuracy", *(_share(score.balanced_accuracy) for score in scores)]]
-    rows.append(["AUROC", *("–" if score.auroc is None else f"{score.auroc:.3f}" for score in scores)])
+    balanced = [_share(score.balanced_accuracy) + _ends(score.balanced_accuracy_interval, 100.0, 1) for score in scores]
+    areas = ["–" if score.auroc is None else f"{score.auroc:.3f}" + _ends(score.auroc_interval, 1.0, 3) for score in scores]
+    rows = [["balanced accuracy", *balanced], ["AUROC", *areas]]
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     lowest = sorted(names, key=lambda name: scores[0].per_class.get(name, 1.0))[:MOST_CLASSES]
     shown = names if len(names) <= MOST_CLASSES else lowest
     rows += [[f"recall, {escape(name)}", *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
     probes = dict.fromkeys(score.probe for score in scores)
     caption = f"Results by class of {', '.join(probes)}. Recall: share of the test images of a class that are classified correctly. "
-    caption += "Balanced accuracy: mean of the recalls. AUROC: mean over the classes, one class against the others."
+    caption += "Balanced accuracy: mean of the recalls. AUROC: mean over the classes, one class against the others. "
+    caption += "Small: 95 % intervals."
     if len(shown) < len(names):
         caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest recalls; evaluation.json has all."
     return split_table(["", *(score.features for score in scores)], rows, caption=caption)
+
+
+def _ends(interval: tuple[float, float] | None, factor: float, digits: int) -> str:
+    """Return the ends of a 95 % interval as a second line of a cell; empty if there is none."""
+    if interval is None:
+        return ""
+    low, high = (f"{factor * end:.{digits}f}" for end in interval)
+    return f"<br><small>{low} to {high}</small>"
 
 
 def confusion_matrix(evaluation: Evaluation) -> str:
