@@ -42,7 +42,7 @@ def test_a_linear_probe_on_other_labels_is_named_and_measured_apart(make_summary
     assert "a linear probe on the labelled images" in figure["layout"]["annotations"][0]["text"]
     assert "a linear probe on the labelled images" in online_caption([run])
     values = {measure.name: (measure.value(run), measure.detail and measure.detail(run)) for measure in MEASURES}
-    assert values["online accuracy, all test images"][0] == ""
+    assert values["online accuracy, all test images"] == ("", "")
     value, detail = values["linear probe during training"]
     assert value == "40.0\N{NO-BREAK SPACE}%"
     assert "20.0\N{NO-BREAK SPACE}% before the first step" in detail

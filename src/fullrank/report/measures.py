@@ -67,9 +67,11 @@ def last_score(run: RunSummary, probe: str) -> str:
     return format_percent(run.online[-1].accuracy) if run.online and run.online[-1].probe == probe else ""
 
 
-def score_detail(run: RunSummary) -> str:
-    """Return the epoch of the last score on all test images, its number of images, the top-5 accuracy and the first score of the run."""
-    if not run.online:
+def score_detail(run: RunSummary, probe: str) -> str:
+    """Return the epoch of the last score on all test images, its number of images, and the top-5 accuracy or the score before the first
+    step; empty if the probe was not scored.
+    """
+    if not last_score(run, probe):
         return ""
     row, first = run.online[-1], run.online[0]
     if not first.step and row.step:
@@ -134,7 +136,7 @@ MEASURES = (
         name="online accuracy, all test images",
         better="higher",
         value=lambda run: last_score(run, "online"),
-        detail=score_detail,
+        detail=lambda run: score_detail(run, "online"),
         meaning="the same classifier on the whole test split, after an epoch of --probe.epochs",
         same=TEST_IMAGES,
     ),
@@ -142,7 +144,7 @@ MEASURES = (
         name="linear probe during training",
         better="higher",
         value=lambda run: last_score(run, "linear"),
-        detail=score_detail,
+        detail=lambda run: score_detail(run, "linear"),
         meaning="a linear probe on the frozen features of the images of --labelled",
         same=("probe.labelled",),
     ),

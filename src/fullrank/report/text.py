@@ -112,7 +112,7 @@ def training_length(run: RunSummary) -> str:
 def list_notes(run: RunSummary) -> list[str]:
     """Return one sentence for everything that is missing, damaged, or measured on too few images."""
     notes = list(run.file_notes)
-    if run.train and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1]):
+    if run.train and not run.online and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1]):
         notes.append("There is no online accuracy: the online probe needs labels.")
     not_finite = [step for step, value in zip(*series(run.train, lambda row: row.loss), strict=True) if value is None]
     if not_finite:
