@@ -114,8 +114,8 @@ def test_a_clear_winner_is_chosen(images):
 def test_all_models_receive_the_same_views_whatever_the_batch(images):
     parts = _sample({"train": images, "test": images}, 120, seed=3)
     assert sum(map(len, parts.values())) == 120
-    whole, groups = _embed_views(STABLE, parts, torch.device("cpu"), seed=1, batch_size=500, decode_errors=None)
-    pieces, _ = _embed_views(STABLE, parts, torch.device("cpu"), seed=1, batch_size=7, decode_errors=None)
+    whole, groups = _embed_views(STABLE, parts, torch.device("cpu"), separate=False, seed=1, batch_size=500, decode_errors=None)
+    pieces, _ = _embed_views(STABLE, parts, torch.device("cpu"), separate=False, seed=1, batch_size=7, decode_errors=None)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, pieces, strict=True))
     assert len(groups) == 120
     assert not torch.equal(whole.first, whole.second)
@@ -204,3 +204,33 @@ def test_the_command(run, tmp_path, capsys):
     ):
         assert main(wrong) == 2
         assert problem in capsys.readouterr().err
+
+
+class Dead(nn.Module):
+    """Features that are equal for all images."""
+
+    def forward(self, images):
+        return torch.zeros(len(images), 20)
+
+
+def test_a_network_whose_features_are_all_equal_is_never_best(images):
+    choice = choose([model("dead", Dead()), CHAOS], images, images=200)
+    assert choice.chosen != "dead"
+    assert choice.candidates[0].values["graph_stability"] < 0.2
+    assert choice.ranks("idest")[1][0] == 1
+
+
+def test_groups_that_leave_a_half_without_images_are_refused(images):
+    one_large = replace(images, groups=torch.tensor([0] * 380 + list(range(1, 21))))
+    with pytest.raises(UserError, match=r"a random half of the groups of .* has .* images, expected at least 32"):
+        choose([CHAOS, STABLE], one_large)
+
+
+def test_the_halves_of_an_odd_number_of_groups_take_turns():
+    assert {int(half.sum()) for half in random_halves(np.repeat(np.arange(3), 2))} == {2, 4}
+
+
+def test_groups_of_other_sources_are_other_groups(images):
+    part = replace(images, groups=torch.arange(400) // 10)
+    _, groups = _embed_views(STABLE, {"a": part, "b": part}, torch.device("cpu"), separate=True, seed=0, batch_size=500, decode_errors=None)
+    assert len(np.unique(groups)) == 80

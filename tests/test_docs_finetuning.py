@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from fullrank import export, open_images
+from fullrank import export, finetune, open_images
+from fullrank.images import MemoryImages
 
 BLOCKS = re.findall(r"```python\n(.*?)```", Path("docs/finetuning.md").read_text("utf-8"), re.DOTALL)
 
@@ -53,3 +54,12 @@ def test_the_search_on_embeddings_finds_the_digits(page, run):
     arrays = [images.open(i) for i in range(700)]
     classifier = page["search"](str(run.path), arrays[:600], images.labels[:600])
     assert classifier.score(arrays[600:], images.labels[600:]) > 0.25  # chance is 0.1; the network of the test is tiny
+
+
+def test_the_page_names_the_classes_of_new_photos(page, tmp_path):
+    pixels = torch.arange(60).remainder(2).mul(200).byte()[:, None, None, None].expand(60, 3, 32, 32).contiguous()
+    images = MemoryImages(pixels, torch.arange(60) % 2, tuple(map(str, range(60))), ("dark", "bright"))
+    finetune("timm-untrained:test_resnet", images, out=tmp_path / "tuned", seeds=1, epochs=4)
+    names = page["classify"](tmp_path / "tuned", [Image.new("RGB", (32, 32), (level,) * 3) for level in (0, 200)])
+    assert set(names) <= {"dark", "bright"}
+    assert len(names) == 2

@@ -27,9 +27,11 @@ def digits():
 
 
 def page_functions():
-    """Return the functions of the first Python block of docs/finetuning.md."""
+    """Return the functions of docs/finetuning.md."""
     names: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(.*?)```", Path("docs/finetuning.md").read_text("utf-8"), re.DOTALL)[0], names)
+    for block in re.findall(r"```python\n(.*?)```", Path("docs/finetuning.md").read_text("utf-8"), re.DOTALL):
+        if "def " in block:
+            exec(block, names)
     return names
 
 
@@ -48,6 +50,12 @@ def test_the_result_of_a_run_is_stored_and_repeated_by_evaluate(copy, digits):
     entry = Run(copy).evaluations[-1]
     assert {score.probe for score in entry.scores} == {FINE_TUNING, "kNN"}
     assert {comparison.probe for comparison in entry.comparisons} == {FINE_TUNING, "kNN"}
+
+
+def test_unlabelled_images_do_not_separate_the_entries_of_fine_tuning_and_probes(copy, digits):
+    digits.labels = np.where(np.arange(60) % 9 == 0, -1, digits.labels)
+    evaluation = fullrank.finetune(copy, digits, **FAST)
+    assert fullrank.evaluate(copy, digits, probes=["knn"], baselines=False).finetuned == evaluation.finetuned != ""
 
 
 def test_training_is_a_function_of_the_seed_and_leaves_the_model_alone(copy, digits):

@@ -67,8 +67,7 @@ def test_a_resumed_run_repeats_and_loses_no_score(scored, labelled, tmp_path, po
     run = Run(tmp_path / "run")
     with pytest.raises(UserError, match="moved"):
         fullrank.pretrain(resume=run.path, console=QUIET)
-    recipe = replace(run.recipe, probe=scored.recipe.probe)
-    fullrank.pretrain(recipe, resume=run.path, console=QUIET)
+    fullrank.pretrain(resume=run.path, labelled=labelled, console=QUIET)
     assert Run(run.path).metrics.online == scored.metrics.online
 
 

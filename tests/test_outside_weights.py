@@ -6,7 +6,7 @@ import re
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
 import fullrank
@@ -138,7 +138,7 @@ def test_torchvisions_own_network_has_equal_features(tmp_path):
     theirs.fc = nn.Identity()
     image = torch.rand(3, 64, 64)
     with torch.inference_mode():
-        expected = theirs(model.preprocess.normalize((image * 255).round().to(torch.uint8))[None])
+        expected = theirs(model.preprocess.normalize(image)[None])
     torch.testing.assert_close(model.features(image), expected)
 
 
@@ -244,3 +244,17 @@ def test_a_damaged_file_of_torch_is_an_error(tmp_path):
         (tmp_path / "w.pt").write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
         with contextlib.suppress(UserError):
             read_weights(tmp_path / "w.pt")
+
+
+def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path):
+    tensors = {"weight": torch.ones(2)}
+    for spaces in range(256):  # one length in 32 has 0x80 as its low byte, the first byte of a pickle
+        content = save(tensors, {"name": "x" * spaces})
+        if content[:1] == b"\x80":
+            break
+    assert content[:1] == b"\x80"
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    weights, metadata = read_weights(path)
+    assert torch.equal(weights["weight"], tensors["weight"])
+    assert metadata["name"] == "x" * spaces

@@ -56,7 +56,7 @@ MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to 
 MEMORY_SIDE = 128  # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
 PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
 NUM_PREVIEW_IMAGES = 8  # number of images in views.png
-HELD_OUT_BUDGET = 2**30  # max. values of images held out for the spectrum evaluations
+HELD_OUT_BUDGET = 2**30  # max. bytes of images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
 STATISTICS_SAMPLES = 256  # number of images for the channel statistics, if the images are not in memory
 STREAMING_HELD_OUT = 5120  # number of streamed images for the spectrum evaluations
@@ -72,7 +72,7 @@ class ScoredImages:
     workers: int
     decode_errors: DecodeErrors
     stored: tuple[ImageBatch, ...] = ()
-    """The decoded images, if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes them."""
+    """The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes them."""
 
     def batches(self) -> Iterator[ImageBatch]:
         """Return an iterator over the readable images in order."""
@@ -174,7 +174,7 @@ def open_data(
         plan_evaluations,
         count_cost(method, recipe),
         steps=num_images // recipe.batch_size * recipe.epochs,
-        available=min(len(test), HELD_OUT_BUDGET // (spec.channels * build_preprocess(recipe).size ** 2)),
+        available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe)),
         every=recipe.spectrum.every,
     )
     plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
@@ -295,6 +295,11 @@ def _open_labelled(recipe: Recipe, decode_errors: DecodeErrors, notify: Callable
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"--labelled {source}: nothing can be scored: {reason}")
     notify(f"linear probe on the labels: {splits.statement}")
+    bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits
+    if bits != own and max(bits, own) > 8:
+        notify(
+            f"warning: the labelled images have {bits or 8} bits, the images of the run {own or 8}; all are read with the range of the run"
+        )
     _late_epochs(recipe, notify)
     return _scored(recipe, splits.train, decode_errors), _scored(recipe, splits.test, decode_errors)
 
@@ -312,8 +317,13 @@ def _scored(recipe: Recipe, images: Images, decode_errors: DecodeErrors) -> Scor
     images = images if len(labelled) == len(images) else images.subset(labelled)
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
     opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
-    small = len(images) * recipe.data.channels * opened.preprocess.size**2 <= HELD_OUT_BUDGET
-    return replace(opened, stored=tuple(opened.batches())) if small else opened
+    small = len(images) * _bytes_per_image(recipe) <= HELD_OUT_BUDGET
+    return replace(opened, stored=tuple(opened.batches())) if small and rank() == 0 else opened  # only the first process scores
+
+
+def _bytes_per_image(recipe: Recipe) -> int:
+    """Return the bytes of a preprocessed image in memory: uint8, or float32 for more than 8 bits."""
+    return recipe.data.channels * build_preprocess(recipe).size ** 2 * (4 if recipe.data.bits > 8 else 1)
 
 
 def load_batches(

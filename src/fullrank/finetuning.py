@@ -138,7 +138,7 @@ def finetune(
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     options: dict[str, Any] = {"batch_size": 256, "workers": workers, "decode_errors": decode_errors}
     pixels = decode_labelled(splits.train, loaded.preprocess, **options)
-    known = decode_test(splits.test, loaded.preprocess, **options)
+    known, read = decode_test(splits.test, loaded.preprocess, **options)
     classes = count_classes(pixels.labels, known.labels)
     numbers = {"epochs": epochs, "lr": lr, "weight_decay": weight_decay, "batch_size": batch_size}
     recipe: dict[str, Any] = {**numbers, "crop": (0.08, 1.0), "smoothing": 0.1, "flip": flip_probability(loaded)}
@@ -173,8 +173,8 @@ def finetune(
         model=loaded.name,
         data=splits.data,
         step=loaded.step,
-        train_images=len(splits.train),
-        test_images=len(known),
+        train_images=pixels.read,  # as `evaluate` counts, so that its entry of the same images is the same
+        test_images=read,
         majority=majority_rate(known.labels),
         statement=statement,
         scores=scores,
@@ -197,19 +197,23 @@ def random_network(model: Model, seed: int) -> nn.Module:
         return build_backbone(model.spec, channels=model.preprocess.channels)
 
 
-def decode_test(test: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> MemoryImages:
-    """Decode the labelled test images once for all seeds; the options are those of `preprocessed_batches`."""
+def decode_test(test: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> tuple[MemoryImages, int]:
+    """Decode the labelled test images once for all seeds, and return them with the number of all images that were read.
+
+    The options are those of `preprocessed_batches`.
+    """
     batches = list(preprocessed_batches(test, preprocess, **options))
     labels, rows = (torch.cat([getattr(batch, name) for batch in batches]).cpu() for name in ("labels", "indices"))
     kept = labels >= 0
     names = [name for batch in batches for name in batch.names]
-    return MemoryImages(
+    labelled = MemoryImages(
         torch.cat(same_form([batch.pixels.cpu() for batch in batches]))[kept],
         labels[kept],
         tuple(name for name, keep in zip(names, kept.tolist(), strict=True) if keep),
         tuple(test.classes),
         torch.as_tensor(test.groups).cpu()[rows][kept],
     )
+    return labelled, len(labels)
 
 
 def compare(

@@ -64,7 +64,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         check_weights_file(path)
         with path.open("rb") as file:
             head = file.read(9)
-        if head[:2] == b"PK" or head[:1] == b"\x80":  # a zip archive or a pickle, the two formats of torch.save
+        if head[8:] != b"{" and (head[:2] == b"PK" or head[:1] == b"\x80"):  # a zip archive or a pickle, the two formats of torch.save
             tensors, entries = _find_state_dict(path, torch.load(path, map_location="cpu", weights_only=True))
             return tensors, {"entry": ".".join(entries)}
         with safe_open(path, "pt") as file:

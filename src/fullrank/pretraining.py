@@ -94,7 +94,7 @@ def pretrain(
             of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A file of another library needs the network:
             `backbone="resnet50"`.
         labelled: source of labelled images from another place. A linear probe is trained and scored on them during training
-            (`probe.labelled`); no label reaches the backbone.
+            (`probe.labelled`); no label reaches the backbone. With `resume`, their new place if they have moved.
         epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from there on.
         hours: the time of training in hours, instead of `epochs`: a few steps are measured, and the epochs that fit are chosen and printed.
         resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must equal the stored one
@@ -140,7 +140,6 @@ def pretrain(
         if epochs is not None or run_to_resume is not None:
             other = "epochs" if epochs is not None else f"resume={resume}, whose epochs are set; to train it for longer, give epochs"
             raise UserError(f"hours chooses the epochs of a new run, and cannot be combined with {other}; leave one of them out")
-    changes |= {} if labelled is None else {"probe.labelled": str(labelled)}
     start = None if init is None else read_start(init, backbone=named_backbone(changes))
     if run_to_resume is not None:
         if (changes or start) and recipe is None:
@@ -149,8 +148,9 @@ def pretrain(
         given = None if recipe is None else recipe_from_keywords(recipe, RECIPES, None, changes, start=start)
         given = None if given is None else with_initial_weights(import_code(given, trust, notify=console.print))
         recover_run(run_to_resume)
-        recipe = resumed_recipe(run_to_resume, given, source=source, epochs=epochs)
+        recipe = resumed_recipe(run_to_resume, given, source=source, labelled=None if labelled is None else str(labelled), epochs=epochs)
     else:
+        changes |= {} if labelled is None else {"probe.labelled": str(labelled)}
         changes |= {} if epochs is None else {"epochs": epochs}
         recipe = recipe_from_keywords(recipe, RECIPES, source if images is None else images, changes, console.print, start=start)
         recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))

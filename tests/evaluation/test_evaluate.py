@@ -173,7 +173,7 @@ def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
     text = capture.get()
     assert all(name in text for name in (*SCORES, "backbone", "raw pixels", "untrained backbone"))
     assert "± " in text
-    assert "n = 20 draws" in text
+    assert "n = 20 repetitions" in text
     assert f"{result.scores[0].accuracy:.1%}" in text
 
 

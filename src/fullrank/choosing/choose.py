@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullrank.choosing.halves import deviations
+from fullrank.choosing.halves import deviations, random_halves
 from fullrank.choosing.labelled import LabelledOrder
 from fullrank.choosing.measures import MEASURES, Sample, spectrum_of
 from fullrank.choosing.result import Candidate, Choice
@@ -17,6 +17,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import knn, linear_probe, standardize, verify_frozen
 from fullrank.evaluation.evaluate import why_not_scorable
 from fullrank.evaluation.features import preprocessed_batches
+from fullrank.evaluation.intrinsic_dimension import MIN_POINTS
 from fullrank.images import DecodeErrors, Images, MemoryImages
 from fullrank.judging import Data, LabelledSplits, ModelLike, choose_splits
 from fullrank.loading import Model, load, resolve_device
@@ -94,9 +95,15 @@ def choose(
         if model.name in [candidate.name for candidate in candidates]:
             raise UserError(f"model '{model.name}' is given twice; give each model once")
         progress(f"{model.name}: embedding {sum(map(len, parts.values())):,} images and two views of each")
-        sample, image_groups = _embed_views(model, parts, target, seed=seed, **options)
+        sample, image_groups = _embed_views(model, parts, target, separate=isinstance(data, Mapping), seed=seed, **options)
         if len(sample.X) < LEAST:
             raise UserError(f"{source} has {len(sample.X)} readable images, expected at least {LEAST}; give more images")
+        smallest = min(int(half.sum()) for half in random_halves(image_groups, seed=seed))
+        if smallest < MIN_POINTS:
+            raise UserError(
+                f"a random half of the groups of {source} has {smallest} images, expected at least {MIN_POINTS}; "
+                "give more images or groups, or leave out the groups"
+            )
         progress(f"{model.name}: measuring")
         candidates.append(_measure(model, sample, image_groups, seed))
         if splits is not None:
@@ -147,14 +154,18 @@ def shared_view(channels: int, size: int) -> ViewConfig:
 
 
 def _embed_views(
-    model: Model, parts: Mapping[str, Images | MemoryImages], device: torch.device, *, seed: int, **options: Any
+    model: Model, parts: Mapping[str, Images | MemoryImages], device: torch.device, *, separate: bool, seed: int, **options: Any
 ) -> tuple[Sample, np.ndarray]:
-    """Return the features of images and of two views of each, and the groups of the images. The views do not depend on the model."""
+    """Return the features of images and of two views of each, and the groups of the images. The views do not depend on the model.
+
+    With `separate`, the numbers of the groups of one part have nothing to do with those of another.
+    """
     preprocess = model.preprocess
     view = shared_view(preprocess.channels, preprocess.size)
     transform = MultiViewTransform(view, mean=preprocess.mean, std=preprocess.std, channels=preprocess.channels)
     rows: list[list[torch.Tensor]] = [[], [], []]
     groups: list[np.ndarray] = []
+    numbered = 0  # groups of parts with other sources are other groups
     with verify_frozen(model.backbone.to(device)), torch.inference_mode():
         for number, images in enumerate(parts.values()):
             params = transform.make_params(seed, number, len(images))
@@ -163,7 +174,9 @@ def _embed_views(
                 views = transform(pixels, replace(params, uniforms=params.uniforms[:, batch.indices]))[0]
                 for kept, part in zip(rows, (preprocess.normalize(pixels), *views), strict=True):
                     kept.append(model.backbone(part).float().cpu())
-                groups.append(np.asarray(images.groups)[batch.indices.numpy()])
+                own = np.asarray(images.groups)[batch.indices.numpy()]
+                groups.append(np.where(own < 0, own, own + numbered))
+            numbered += int(np.asarray(images.groups).max(initial=-1)) + 1 if separate else 0
     if not groups:
         raise UserError("none of the images can be read; see the reasons in the list of skipped files")
     sample = Sample(*(torch.cat(part) for part in rows))

@@ -16,6 +16,8 @@ NORMAL = 1.96
 def random_halves(groups: Int64[np.ndarray, " n"], *, halves: int = HALVES, seed: int = 0) -> Iterator[Bool[np.ndarray, " n"]]:
     """Yield random halves of n images without replacement; images of one group stay together.
 
+    Of an odd number of groups, the larger and the smaller half take turns.
+
     For a mean, and for statistics that are nearly linear in the distribution of the images, the value of a random half varies around that
     of all images as the latter varies around its expectation, because (1 − ½) / (½ n) = 1/n: the jackknife that deletes d = n/2 images.
     A bootstrap draws an image twice, which then is its own nearest neighbour and lowers a rank, so it is not used.
@@ -29,9 +31,9 @@ def random_halves(groups: Int64[np.ndarray, " n"], *, halves: int = HALVES, seed
     """
     unit = units(groups, len(groups))
     count, generator = int(unit.max()) + 1, np.random.default_rng(seed)
-    for _ in range(halves):
+    for number in range(halves):
         chosen = np.zeros(count, bool)
-        chosen[generator.permutation(count)[: count // 2]] = True
+        chosen[generator.permutation(count)[: (count + number % 2) // 2]] = True
         yield chosen[unit]
 
 

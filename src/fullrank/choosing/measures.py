@@ -1,5 +1,6 @@
 """The measures without labels by which `choose` compares models."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -50,7 +51,7 @@ MEASURES: dict[str, Measure] = {
     "graph_stability": Measure(
         name="kNN-graph stability",
         better="higher",
-        compute=lambda sample: graph_stability(sample.first, sample.second, k=min(10, len(sample.X) - 1)),
+        compute=lambda sample: graph_stability(sample.first, sample.second, k=10),
         meaning="share of the 10 nearest neighbours of an image that two augmented views of it have in common",
         decides=True,
     ),
@@ -75,7 +76,7 @@ MEASURES: dict[str, Measure] = {
     "idest": Measure(
         name="IdEst",
         better="lower",
-        compute=lambda sample: mst_dimension(sample.X.numpy()),
+        compute=lambda sample: mst_dimension(sample.X.numpy()) or math.nan,  # equal embeddings have no dimension to compare
         meaning="intrinsic dimension by minimum spanning trees (Mordacq, Kalogeiton and Oudot 2026)",
     ),
 }

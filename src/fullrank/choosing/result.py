@@ -124,7 +124,7 @@ class Choice:
         tied = [self.candidates[i].name for i in others if not self.better(key, first, i)]
         return (
             f"Undecided: by {measure.name}, {best.name} ({best.values[key]:.3g}) is not told apart from {_listed(tied)}; "
-            "more images narrow the intervals, labels decide."
+            f"more images narrow the intervals{', labels decide' if self.labelled is None else ''}."
         )
 
     @property

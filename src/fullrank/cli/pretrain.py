@@ -1,6 +1,7 @@
 """`fullrank pretrain`: train by the recipe of the command line, or continue a run, and write the report."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,7 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     """Continue a run; a recipe passed with --resume must equal the stored one in what decides the weights."""
     if not os.path.isdir(path):
         read_recipe(path / "recipe.json")  # raises the error of a run that does not exist
-    data, epochs = None, None
+    data = labelled = epochs = None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
         if options.out or options.overwrite or options.preview or options.resume_or_start or options.hours:
@@ -103,7 +104,7 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
             epochs = recipe.epochs
     else:
         recipe, options = read_resume_options(path, arguments)
-        data, epochs = options.data, options.epochs
+        data, labelled, epochs = options.data, options.labelled, options.epochs
     for source in (data, options.labelled):
         if source is not None:
             check_source(source)
@@ -113,6 +114,7 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     run = pretrain(
         recipe,
         data=data,
+        labelled=labelled,
         epochs=epochs,
         resume=path,
         devices=options.devices,
@@ -133,7 +135,7 @@ def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | 
         flags = parse(ResumeOptions, arguments, command="pretrain --resume RUN")
     except UserError as error:
         raise UserError(f"--resume uses the recipe stored in {path}: {error}") from error
-    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is flags.labelled is None:
+    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is None:
         return None, flags
     recipe = read_recipe(path / "recipe.json")
     for section, name in (
@@ -141,7 +143,6 @@ def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | 
         (None, "keep_checkpoints"),
         ("data", "workers"),
         ("machine", "micro_batch"),
-        ("probe", "labelled"),
     ):
         if (value := getattr(flags, name)) is not None:
             change = {name: value} if section is None else {section: replace(getattr(recipe, section), **{name: value})}
@@ -157,4 +158,6 @@ def finish_run(path: Path, console: "Console") -> None:
     if rank():
         return
     write_report([path], path / "report.html")
-    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}")
+    labelled = read_recipe(path / "recipe.json").probe.labelled
+    source = f" --labelled {shlex.quote(labelled)}" if labelled else ""
+    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}{source}", soft_wrap=True)

@@ -475,7 +475,8 @@ def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages) 
     y, y_test = (torch.as_tensor(images.labels) for images in (train, test))
     classes = len(y[y >= 0].unique())
     if classes == 0:
-        return f"the training images{_source(train)} have no labels; give images in class folders, or a table with a label column"
+        remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
+        return f"the training images{_source(train)} have no labels; {remedy}"
     if classes == 1:
         return f"all labelled training images{_source(train)} have the same class, but a probe needs at least two classes"
     return "" if (y_test >= 0).any() else f"the test images{_source(test)} have no labels; name another test split"
@@ -499,7 +500,9 @@ def table(evaluation: Evaluation) -> Table:
     columns = dict.fromkeys(features for _, features in cells)
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} repetitions"] if draws else []
-    notes += ["[ ]: 95 % interval over the test images"] if any(score.low is not None for score in evaluation.scores) else []
+    notes += ["[ ]: 95 % interval over the test images"] if any(map(_interval, evaluation.scores)) else []
+    trained = {score.probe: score.protocol["epochs"] for score in evaluation.scores if score.probe in (FROM_SCRATCH, "fine-tuning")}
+    notes += [f"{probe}: {epochs} epochs" for probe, epochs in trained.items()]
     caption = "; ".join(notes) or None
     title = Text(printable(evaluation.data)) if evaluation.data else None
     grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)

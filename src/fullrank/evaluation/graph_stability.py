@@ -1,7 +1,7 @@
 """The stability of the nearest-neighbour graph of images when each image is replaced by another view of it."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -14,6 +14,8 @@ def graph_stability(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"], *, k: int 
     X and Y are embeddings of two views of the same images. Neighbours are sought by cosine similarity among the embeddings of the same
     view: N_X(i) among X, N_Y(i) among Y, and the value is mean_i |N_X(i) ∩ N_Y(i)| / k. Independent graphs share k/(n − 1), so compare
     values of the same n and k. A network that knows only the colour of an image can be stable: the value does not say what is similar.
+    Equal similarities are broken at random, for each view by itself, so a network whose embeddings are all equal has the value of
+    independent graphs.
 
     Args:
         X: embeddings of one view of n images.
@@ -34,16 +36,19 @@ def graph_stability(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"], *, k: int 
         raise UserError(f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images")
     if not 1 <= k < len(X):
         raise UserError(f"k is {k}, expected a number of neighbours from 1 to n − 1 = {len(X) - 1}")
-    first, second = _neighbours(X, k), _neighbours(Y, k)
+    generator = torch.Generator().manual_seed(0)
+    first, second = (_neighbours(Z, k, torch.randperm(len(X), generator=generator).to(X.device)) for Z in (X, Y))
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean().item()
 
 
-def _neighbours(X: Float[Tensor, "n D"], k: int) -> Tensor:
-    """Return the indices (n, k) of the nearest other rows."""
-    X = normalize_rows(X).float()
+def _neighbours(X: Float[Tensor, "n D"], k: int, order: Int64[Tensor, " n"]) -> Tensor:
+    """Return the indices (n, k) of the nearest other rows; of equally near rows, those that are early in the order."""
+    X = normalize_rows(X).float()[order]
     parts = []
     for rows in torch.arange(len(X), device=X.device).split(2048):
         S = X[rows] @ X.mT
         S[torch.arange(len(rows), device=X.device), rows] = -torch.inf
         parts.append(S.topk(k, dim=1).indices)
-    return torch.cat(parts)
+    found = torch.empty(len(X), k, dtype=torch.long, device=X.device)
+    found[order] = order[torch.cat(parts)]
+    return found

@@ -17,7 +17,7 @@ def mst_dimension(X: Float[np.ndarray, "n D"], *, sizes: int = 6, repeats: int =
     have the lower dimension. Scale, rotation and shift of the embeddings do not change the value.
 
     Args:
-        X: embeddings of n ≥ 32 images. All distances are in memory: 8·n² bytes.
+        X: embeddings of n ≥ 32 images. All distances are in memory: about 40·n² bytes at the peak.
         sizes: number of sizes, at least 2.
         repeats: subsets of each size.
         seed: seed of the subsets.
@@ -73,7 +73,7 @@ def two_nn_dimension(X: Float[np.ndarray, "n D"], *, discarded: float = 0.1) -> 
     d is the slope of −log(1 − F) on log μ through the origin, without the largest ratios, with F the empirical distribution.
 
     Args:
-        X: embeddings of n ≥ 32 images. All distances are in memory: 8·n² bytes.
+        X: embeddings of n ≥ 32 images. All distances are in memory: about 40·n² bytes at the peak.
         discarded: share of the largest ratios that are left out.
 
     Returns:

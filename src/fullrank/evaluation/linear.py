@@ -19,6 +19,8 @@ from fullrank.errors import UserError
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
+FEW_LABELS = 1000
+"""With fewer labels, a single tenth of them is too few to choose a penalty: its choice would depend on the seed."""
 Passes = Callable[[int], Tensor]
 """A function epoch → the training features of that epoch (n, D)."""
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
@@ -324,31 +326,42 @@ def choose_penalty(
 ) -> tuple[float, Logistic | None]:
     """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest, and the classifier of the other rows.
 
-    Without held-out rows, it is the middle penalty. The accuracy needs no exact minimum, so these fits stop early. The penalties end when
-    two in a row are less accurate than the best one.
+    With fewer than `FEW_LABELS` labels, each tenth is held out in turn, and the mean accuracy decides. Without held-out rows, it is the
+    middle penalty. The accuracy needs no exact minimum, so these fits stop early. The penalties end when two in a row are less accurate
+    than the best one.
     """
     X, y = problem.features, problem.labels
-    held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
-    if not held_out.any():
+    tenths = range(10 if len(y) < FEW_LABELS else 1)
+    held_out = [torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed, number=tenth)).to(y.device) for tenth in tenths]
+    if not held_out[0].any():
         return penalties[len(penalties) // 2], None
-    X_held, y_held, classes = X[held_out], y[held_out], int(y.max()) + 1
-    models: list[Logistic] = []
+    classes = int(y.max()) + 1
+    last: list[Logistic | None] = [None] * len(held_out)
+    models: list[Logistic | None] = []
     accuracies: list[float] = []
     for penalty in penalties:
-        start = models[-1] if models else None
-        models.append(problem.fit(penalty, rows=~held_out, start=start, iterations=iterations, tolerance=1e-5))
-        accuracies.append((models[-1].logits(X_held, classes=classes).argmax(1) == y_held).double().mean().item())
+        hits = []
+        for tenth, held in enumerate(held_out):
+            model = problem.fit(penalty, rows=~held, start=last[tenth], iterations=iterations, tolerance=1e-5)
+            hits.append((model.logits(X[held], classes=classes).argmax(1) == y[held]).double().mean().item())
+            last[tenth] = model
+        models.append(last[0])
+        accuracies.append(float(np.mean(hits)))
         if max(accuracies[-2:]) < max(accuracies):  # two in a row are worse than the best one: weaker penalties overfit more
             break
     best = int(np.argmax(accuracies))
     return penalties[best], models[best]
 
 
-def hold_out(y: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return a mask of a random tenth of each class, rounded down so that every class has at least one label left."""
+def hold_out(y: np.ndarray, *, seed: int, number: int = 0) -> np.ndarray:
+    """Return a mask of a random tenth of each class, rounded down so that every class has at least one label left.
+
+    Tenths with other numbers, from 0 to 9, have no row in common.
+    """
     held_out = np.zeros(len(y), dtype=bool)
     order = np.random.default_rng(seed).permutation(len(y))
     for label in np.unique(y):
         rows = order[y[order] == label]
-        held_out[rows[: len(rows) // 10]] = True
+        size = len(rows) // 10
+        held_out[rows[number * size : (number + 1) * size]] = True
     return held_out

@@ -88,13 +88,15 @@ class LabelledPixels(NamedTuple):
     pixels: Tensor
     """(n, C, S, S), uint8, or float32 in [0, 1] for images of more than 8 bits."""
     labels: Int64[Tensor, " n"]
+    read: int
+    """Number of images that were read, with those without a label."""
 
 
 def decode_labelled(train: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> LabelledPixels:
     """Decode the training images that have a label; the options are those of `preprocessed_batches`."""
     parts = [(part.pixels.cpu(), part.labels.cpu()) for part in preprocessed_batches(train, preprocess, **options)]
     pixels, labels = torch.cat(same_form([part for part, _ in parts])), torch.cat([part for _, part in parts])
-    return LabelledPixels(pixels[labels >= 0], labels[labels >= 0])
+    return LabelledPixels(pixels[labels >= 0], labels[labels >= 0], len(labels))
 
 
 def train_classifier(
@@ -119,7 +121,7 @@ def train_classifier(
         seed: seed of the classifier, the order of the images, the crops and dropout.
         device: device of the network.
     """
-    pixels, labels = train
+    pixels, labels, _ = train
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
     network = config.network.to(device).requires_grad_(True)
     steps = min(math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1))  # no batch of one image, for BatchNorm

@@ -84,15 +84,15 @@ def rising(curve: Mapping[int, float]) -> str:
 
 
 def still_rising(training: Mapping[float, float]) -> str:
-    """Return whether the accuracy still rose in the last third of pretraining; empty for fewer than four points.
+    """Return whether the accuracy still rose in the last third of pretraining; empty for fewer than four points, or none before it.
 
     >>> still_rising({0.0: 0.2, 10.0: 0.25, 20.0: 0.29, 30.0: 0.32})
     'more epochs may help, as accuracy during pretraining rose from 29.0 % after epoch 20 to 32.0 % after epoch 30'
     """
-    if len(training) < 4:
+    last = max(training, default=0.0)
+    before = max((epoch for epoch in training if epoch <= 2 * last / 3), default=None)
+    if len(training) < 4 or before is None:
         return ""
-    last = max(training)
-    before = max(epoch for epoch in training if epoch <= 2 * last / 3)
     if training[last] - training[before] < 0.01:
         return f"more epochs may help little, as accuracy during pretraining hardly rose after epoch {before:g}"
     rise = f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"

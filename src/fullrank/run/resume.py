@@ -25,7 +25,13 @@ from fullrank.training import Checkpoint, lr_factor
 
 
 def resumed_recipe(
-    path: Path, given: Recipe | None = None, *, source: str | None = None, epochs: int | None = None, remedy: str | None = None
+    path: Path,
+    given: Recipe | None = None,
+    *,
+    source: str | None = None,
+    labelled: str | None = None,
+    epochs: int | None = None,
+    remedy: str | None = None,
 ) -> Recipe:
     """Return the recipe with which the run in `path` continues.
 
@@ -33,6 +39,7 @@ def resumed_recipe(
         path: the run directory.
         given: a recipe that must equal the stored one in what decides the weights; its `FREE_FIELDS` are used.
         source: the source of the images, if they have moved.
+        labelled: the source of the labelled images, `probe.labelled`, if they have moved.
         epochs: the number of epochs, if it changes.
         remedy: what to do if `given` is another recipe; None: the words for `fullrank pretrain`.
 
@@ -57,6 +64,8 @@ def resumed_recipe(
         recipe = given
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
+    if labelled is not None:
+        recipe = replace(recipe, probe=replace(recipe.probe, labelled=labelled))
     return recipe if epochs is None else replace(recipe, epochs=epochs)
 
 
