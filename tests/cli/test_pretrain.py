@@ -221,7 +221,7 @@ def test_a_change_that_moves_frossls_balance_is_said(recipe, arguments, weight):
 
 def test_the_balance_of_the_recipe_for_photos_is_kept_too(recipe, photos):
     assert "FroSSL's balance" not in recipe(photos, "--epochs", "4")[2]
-    assert "--hyper.invariance 0.25 keeps" in recipe(photos, "--views.0.count", "5")[2]
+    assert "--hyper.invariance 0.0625 keeps" in recipe(photos, "--views.0.count", "5")[2]
 
 
 def test_the_name_of_a_backbone_gives_that_network(recipe):

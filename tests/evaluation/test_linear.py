@@ -71,8 +71,8 @@ def test_the_penalty_is_chosen_for_held_out_data():
 def test_penalties_end_when_two_in_a_row_are_worse_than_the_best(monkeypatch):
     """Each weaker penalty fits more of the noise; the last ones are the slowest to fit."""
     generator = seeded()
-    y = torch.arange(400) % 2
-    X = torch.randn(400, 150, generator=generator)
+    y = torch.arange(1000) % 2
+    X = torch.randn(1000, 375, generator=generator)
     X[:, 0] += 1.5 * (2 * y - 1)
     fitted, fit = [], logistic.LogisticRegression.fit
     monkeypatch.setattr(
@@ -80,6 +80,24 @@ def test_penalties_end_when_two_in_a_row_are_worse_than_the_best(monkeypatch):
     )
     best, _ = choose_penalty(logistic.LogisticRegression(X, y), penalties=(1.0, 1e-2, 1e-4, 1e-6, 1e-8))
     assert (best, fitted) == (1.0, [1.0, 1e-2, 1e-4])
+
+
+def test_few_labels_choose_the_penalty_on_each_tenth_in_turn(monkeypatch):
+    y = torch.arange(300) % 3
+    X = torch.randn(300, 10, generator=seeded())
+    X[torch.arange(300), y] += 1.0
+    rows, fit = [], logistic.LogisticRegression.fit
+
+    def spy(self, penalty, **other):
+        rows.append((penalty, ~other["rows"]))
+        return fit(self, penalty, **other)
+
+    monkeypatch.setattr(logistic.LogisticRegression, "fit", spy)
+    choose_penalty(logistic.LogisticRegression(X, y), penalties=(1.0, 1e-2))
+    held = torch.stack([mask for penalty, mask in rows if penalty == 1.0])
+    assert held.shape == (10, 300)
+    assert (held.sum(0) == 1).all()
+    assert all(y[mask].bincount().tolist() == [10, 10, 10] for mask in held)
 
 
 def test_the_penalty_does_not_depend_on_the_test_set(data):

@@ -77,7 +77,7 @@ def test_every_image_is_seen_once_in_each_epoch(few, preprocess):
             return self.scale * x.flatten(1)
 
     for n, size, expected in ((33, 32, [17, 16]), (3, 2, [3]), (60, 64, [60])):
-        train = LabelledPixels(few[0].pixels[:n], few[0].labels[:n])
+        train = LabelledPixels(few[0].pixels[:n], few[0].labels[:n], n)
         counter = Count()
         train_classifier(config(network=counter, epochs=1, batch_size=size), preprocess, train, 10, seed=0)
         assert counter.sizes == expected

@@ -13,7 +13,7 @@ from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin, Unidentifi
 
 from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
-from fullrank.images import tiff
+from fullrank.images import dicom, tiff
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.source import Pixels, RawImage
@@ -33,6 +33,8 @@ def open_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> RawIm
     with convert_errors(name):
         if not data:
             raise ImageDecodeError(name, "the file is empty")
+        if dicom.is_dicom(data):
+            return dicom.read_frame(data, name, max_pixels)
         if data.startswith(b"\x93NUMPY"):
             return _open_array(data, name, max_pixels)
         try:

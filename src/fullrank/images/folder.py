@@ -19,7 +19,7 @@ from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
 # Files with other extensions are ignored.
 EXTENSIONS = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".npy")
+    (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".npy", ".dcm")
 )
 MIN_IMAGES = 20  # the sizes of the folders of fewer images say nothing
 MAX_MAJORITY = 0.75  # labels are assumed only if no class folder holds a larger share of the images
