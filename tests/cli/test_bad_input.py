@@ -72,7 +72,10 @@ def tree(path):
         ("texts", "folder 'texts' contains no images (.avif"),
         ("texts", "give a folder with such files"),
         ("texts/a.txt", "'texts/a.txt' is a file; give a folder of images"),
-        ("digits --batch_size 5000 --optimizer.lr 0.005", "there are only 1438 training images; set --batch_size 719, or add images"),
+        (
+            "digits --batch_size 5000 --optimizer.lr 0.005 --hyper.invariance 2",
+            "there are only 1438 training images; set --batch_size 719, or add images",
+        ),
         ("digits --batch_size 1", "batch_size: got 1, expected int from 2"),
         ("digits --views.0.count 1", "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
         ("cifar10-vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
@@ -169,7 +172,7 @@ def test_a_run_is_not_overwritten_by_default(refused, copy):
 def test_a_run_is_not_overwritten_for_a_recipe_that_cannot_run(refused, copy):
     before = tree(copy)
     for mistake in (
-        ("--batch_size", "5000", "--optimizer.lr", "0.005"),
+        ("--batch_size", "5000", "--optimizer.lr", "0.005", "--hyper.invariance", "2"),
         ("--backbone.name", "resnet81"),
         ("--data", "nowhere"),
         ("--machine.accelerator", "tpu9"),

@@ -276,7 +276,7 @@ def test_the_null_logger_takes_part_in_checkpoints_and_writes_nothing(make_run, 
     files = set(tmp_path.iterdir())
     call_counts = []
     with NullLogger(make_run(total=10, checkpoints=4)) as logger:
-        logger.evaluate_spectrum(0)
+        logger.evaluate_start()
         for k in range(1, 11):
             take_steps(logger, [k])
             call_counts.append(all_gather.call_count)

@@ -516,8 +516,8 @@ def table(evaluation: Evaluation) -> Table:
 
 
 def _interval(score: ProbeScore) -> str:
-    """Return the interval of a score without repetitions; those with repetitions show the deviation of the repetitions."""
-    return "" if score.low is None or score.high is None or score.sd is not None else f" [{100 * score.low:.1f} {100 * score.high:.1f}]"
+    """Return the interval of a score without repetitions, as a second line of its cell; those with repetitions show their deviation."""
+    return "" if score.low is None or score.high is None or score.sd is not None else f"\n[{100 * score.low:.1f} {100 * score.high:.1f}]"
 
 
 def class_table(evaluation: Evaluation) -> Table | None:
@@ -532,9 +532,9 @@ def class_table(evaluation: Evaluation) -> Table | None:
     balanced, areas = [], []
     for score in scores:
         ends = score.balanced_accuracy_interval
-        balanced.append(_share(score.balanced_accuracy) + (f" [{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""))
+        balanced.append(_share(score.balanced_accuracy) + (f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""))
         ends = score.auroc_interval
-        areas.append(("–" if score.auroc is None else f"{score.auroc:.3f}") + (f" [{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""))
+        areas.append(("–" if score.auroc is None else f"{score.auroc:.3f}") + (f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""))
     grid.add_row("balanced accuracy", *balanced)
     grid.add_row("AUROC", *areas)
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))

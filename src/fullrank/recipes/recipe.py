@@ -368,7 +368,7 @@ def defaults(recipe: Recipe) -> list[str]:
     The hyperparameters of the library's objectives count; those of a user's function do not.
 
     >>> [name for name in defaults(Recipe(optimizer=OptimizerConfig(lr=0.1))) if name.startswith(("optimizer", "schedule"))][:3]
-    ['optimizer.name', 'optimizer.weight_decay', 'optimizer.decay_all']
+    ['optimizer.name', 'optimizer.weight_decay', 'optimizer.last_weight_decay']
     """
     names = list(_default_fields(recipe, ""))
     if ":" not in recipe.objective + recipe.method_builder:
