@@ -91,6 +91,23 @@ def train(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def assert_same_but_scores():
+    """`assert_same_but_scores(one, other)`: two runs differ only in the scores of a probe during training, bit for bit."""
+    import torch
+
+    def rows(run):
+        return [row | {"images_per_second": 0} for row in run.metrics.to_dicts() if row["kind"] != "online"]
+
+    def same(one, other):
+        first, second = one.checkpoint(), other.checkpoint()
+        assert all(torch.equal(tensor, second.weights()[name]) for name, tensor in first.weights().items())
+        assert all(torch.equal(tensor, second.state()["probe"][name]) for name, tensor in first.state()["probe"].items())
+        assert rows(one) == rows(other)
+
+    return same
+
+
+@pytest.fixture(scope="session")
 def assert_same():
     """`assert_same(one, other)`: two run directories hold the same run, bit for bit, except for durations."""
 

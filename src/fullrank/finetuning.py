@@ -22,7 +22,7 @@ from fullrank.evaluation.evaluate import report_unlabelled, why_not_scorable
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.metrics import class_metrics
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
-from fullrank.evaluation.supervised import Supervised, decode_labelled, score_classifier, train_classifier
+from fullrank.evaluation.supervised import FINE_TUNING, Supervised, decode_labelled, score_classifier, train_classifier
 from fullrank.evaluation.verdict import verdict
 from fullrank.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
@@ -41,8 +41,6 @@ from fullrank.loading import Model, load, resolve_device
 from fullrank.methods import build_backbone
 from fullrank.run.evaluations import read_evaluations
 
-FINE_TUNING = "fine-tuning"
-"""The probe of the scores."""
 RANDOM = "random weights"
 """The feature set of the network that starts from random weights."""
 CLASSIFIER = "classifier.safetensors"

@@ -39,7 +39,7 @@ from fullrank.evaluation.linear import Passes, linear_probe, linear_probe_adam, 
 from fullrank.evaluation.metrics import LARGEST_CONFUSION, class_metrics
 from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name, is_linear
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
-from fullrank.evaluation.supervised import FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
+from fullrank.evaluation.supervised import FINE_TUNING, FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
 from fullrank.evaluation.svm import linear_svm
 from fullrank.evaluation.verdict import verdict
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
@@ -501,7 +501,7 @@ def table(evaluation: Evaluation) -> Table:
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} repetitions"] if draws else []
     notes += ["[ ]: 95 % interval over the test images"] if any(map(_interval, evaluation.scores)) else []
-    trained = {score.probe: score.protocol["epochs"] for score in evaluation.scores if score.probe in (FROM_SCRATCH, "fine-tuning")}
+    trained = {score.probe: score.protocol["epochs"] for score in evaluation.scores if score.probe in (FROM_SCRATCH, FINE_TUNING)}
     notes += [f"{probe}: {epochs} epochs" for probe, epochs in trained.items()]
     caption = "; ".join(notes) or None
     title = Text(printable(evaluation.data)) if evaluation.data else None

@@ -19,6 +19,8 @@ SUPERVISED = "labels alone"
 """The feature set of the baseline in a score."""
 FROM_SCRATCH = "network from scratch"
 """Its probe in a score."""
+FINE_TUNING = "fine-tuning"
+"""The probe of a score whose network was trained from given weights."""
 
 
 @dataclass(frozen=True)

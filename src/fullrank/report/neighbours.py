@@ -14,9 +14,7 @@ from PIL import Image
 from fullrank.atomic import atomic_write
 from fullrank.neighbourhood import Neighbours
 from fullrank.plot_style import BOTTOM_MARGIN, COLORS
-from fullrank.report.document import figure_block, html_document
-from fullrank.report.document import picture_strip as _strip
-from fullrank.report.document import picture_tile as _tile
+from fullrank.report.document import figure_block, html_document, picture_strip, picture_tile
 from fullrank.report.figures import Figure, escape_label, figure_layout, round_significant, spread_indices
 
 SIDE = 96
@@ -57,7 +55,7 @@ def render(found: Neighbours, *, images: bool = True) -> str:
     def tile(row: int, text: str, *, asked: bool = False) -> str:
         if images and row not in pictures:
             pictures[row] = picture_uri(found.picture(row))
-        return _tile(found.names[row], text, pictures.get(row, ""), asked=asked)
+        return picture_tile(found.names[row], text, pictures.get(row, ""), asked=asked)
 
     figure = map_figure(found)
     several = len(found.parts) > 1
@@ -131,7 +129,7 @@ def _about(found: Neighbours, row: int, value: str, *, several: bool) -> str:
 
 def _rows(found: Neighbours, tile: Tile, rows: Sequence[int], *, several: bool) -> str:
     strips = [
-        _strip(
+        picture_strip(
             [tile(row, _label(found, row, several=several), asked=True)]
             + [
                 tile(int(j), _about(found, int(j), f"{similarity:.3f}", several=several))
@@ -151,10 +149,10 @@ def _queries(found: Neighbours, tile: Tile, *, images: bool) -> str:
     asked = found.queries
     strips = []
     for name, indices, similarities, pixels in zip(asked.names, asked.indices, asked.similarities, asked.pictures, strict=True):
-        tiles = [_tile(name, "query", picture_uri(pixels) if images else "", asked=True)]
+        tiles = [picture_tile(name, "query", picture_uri(pixels) if images else "", asked=True)]
         shown = zip(indices[:SHOWN], similarities, strict=False)
         tiles += [tile(int(j), _about(found, int(j), f"{value:.3f}", several=len(found.parts) > 1)) for j, value in shown]
-        strips.append(_strip(tiles))
+        strips.append(picture_strip(tiles))
     return _note("The nearest images of each query, with the cosine similarity.") + "".join(strips)
 
 
@@ -168,7 +166,7 @@ def _duplicates(found: Neighbours, tile: Tile, *, several: bool) -> str:
     for pair in shown:
         text = "equal" if pair.equal else f"{pair.correlation:.3f}"
         tiles = [tile(row, _about(found, row, text, several=several)) for row in (pair.first, pair.second)]
-        strips.append(_strip(tiles))
+        strips.append(picture_strip(tiles))
     order = ", those across two splits first" if across and within else ""
     note = f"{len(shown):,} of {_count(len(found.duplicates), 'pair')}{order}. The number is the correlation of the pixels of thumbnails."
     note += f" Pairs are sought among the {found.k} nearest neighbours of each image; equal images are all found."
@@ -182,7 +180,7 @@ def _outliers(found: Neighbours, tile: Tile) -> str:
         f"The images with the largest mean cosine distance to their {found.k} nearest neighbours (number). Of all images, half are below "
     )
     note += f"{np.median(score):.3g}."
-    return _note(note) + _strip([tile(row, _about(found, row, f"{score[row]:.3g}", several=False)) for row in rows])
+    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3g}", several=False)) for row in rows])
 
 
 def _doubtful(found: Neighbours, tile: Tile) -> str:
@@ -192,7 +190,7 @@ def _doubtful(found: Neighbours, tile: Tile) -> str:
     total = len(found.doubtful_labels(len(found)))
     note = f"{len(rows):,} of {_count(total, 'image')}: no neighbour has the label of the image, and most neighbours have one other label. "
     note += "First the label of the image, then that of its neighbours. This is a reason to look, and not an error."
-    return _note(note) + _strip([tile(row, f"{found.labels[row]} → {found.usual_label(row)[0]}") for row in rows])
+    return _note(note) + picture_strip([tile(row, f"{found.labels[row]} → {found.usual_label(row)[0]}") for row in rows])
 
 
 def map_figure(found: Neighbours) -> Figure | None:
