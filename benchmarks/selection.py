@@ -9,7 +9,8 @@ class. The metrics use no labels, only the representations and embeddings of the
 published setting: 1,000 images as surrogate classes, 50 views of each, δ = 10⁻⁴ (Thilak et al. 2024). Other measures of views take the
 first two views of these images. The view distribution is the same for all runs: the most frequent one. `--across` selects the runs that
 differ only in objective and seed. For pairs of runs of one objective whose linear accuracies differ by two points or more, the script
-counts how often a measure prefers the better run. Writes `results/selection.json`, which contains names of runs but no paths.
+counts how often a measure prefers the better run. Writes `results/selection.json`, which contains names of runs but no paths. With
+`--keep`, the runs that this file contains are not measured again; `earlier` in the file has the environments of their measurements.
 
 With `--lengths`, runs are compared only with runs whose recipes are equal except for the number of epochs. For each pair, a measure is
 right if it prefers the run with the higher accuracy. The measures are the last ones in the log of the runs, not measured again. Also lists
@@ -21,6 +22,7 @@ import argparse
 import fnmatch
 import functools
 import json
+import math
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -65,6 +67,7 @@ def main():
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--across", default="*", help="pattern for the names of the runs that differ only in objective and seed")
     parser.add_argument("--images", help="source of the images, if it has moved since the runs")
+    parser.add_argument("--keep", action="store_true", help="keep the runs that the file of results contains, and measure the others")
     parser.add_argument("--lengths", action="store_true", help="compare runs of different length by the measures in their logs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -75,6 +78,7 @@ def main():
         write_json(out, to_json(result))
         show_lengths(result)
         return
+    kept, earlier = read_results(out) if options.keep else ({}, [])
     models, left_out = {}, {}
     for path in sorted(options.runs):
         try:
@@ -82,8 +86,10 @@ def main():
         except UserError as error:
             left_out[path.name] = "no checkpoint" if "checkpoint" in str(error) else str(error)
     views = Counter(model.recipe.views for model in models.values()).most_common(1)[0][0]
-    results = {}
+    results = {name: run for name, run in kept.items() if name in models}
     for name, model in models.items():
+        if name in results:
+            continue
         try:
             results[name] = evaluate_run(model, views, options.images)
         except UserError as error:
@@ -93,6 +99,7 @@ def main():
             left_out |= dict.fromkeys(models.keys() - results.keys(), "stopped")
             break
         print(name, results[name]["accuracy"], flush=True)
+    results = dict(sorted(results.items()))
     first = next(name for name in results if fnmatch.fnmatch(name, options.across))
     result = {
         "runs": results,
@@ -109,9 +116,19 @@ def main():
             "interval": "95 % of bootstrap resamples of runs",
         },
         "environment": platform_info() | {"command": f"selection.py RUNS --across {options.across}"},  # the paths of the runs say nothing
+        "earlier": earlier,
     }
     write_json(out, to_json(result))
     show(result)
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the runs of a file of results, and the environments in which they were measured. None stands for an infinite number."""
+    result = json.loads(path.read_text())
+    runs = result["runs"]
+    for run in runs.values():
+        run["measures"] = {measure: math.inf if value is None else value for measure, value in run["measures"].items()}
+    return runs, [*result.get("earlier", []), result["environment"]]
 
 
 def evaluate_run(model: Model, views: tuple[ViewConfig, ...], source: str | None) -> dict[str, Any]:

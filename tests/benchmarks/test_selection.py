@@ -1,6 +1,8 @@
 """The counts of `benchmarks/selection.py` on runs whose order is known."""
 
 import importlib
+import json
+import math
 
 import numpy as np
 import pytest
@@ -42,3 +44,10 @@ def test_clid_is_the_sum_of_standardised_parts(selection):
     runs["3"]["measures"]["backbone: TwoNN dimension"] = 20.0
     assert selection.with_clid(runs)["3"]["measures"]["backbone: CLID"] > 1
     assert "backbone: CLID" not in runs["3"]["measures"]
+
+
+def test_results_of_earlier_measurements_are_read_back(selection, tmp_path):
+    measured = {"a": run("x", 0.5, RankMe=3.0, **{"condition number": math.inf})}
+    path = tmp_path / "selection.json"
+    path.write_text(json.dumps(selection.to_json({"runs": measured, "environment": {"commit": "b"}, "earlier": [{"commit": "a"}]})))
+    assert selection.read_results(path) == (measured, [{"commit": "a"}, {"commit": "b"}])
