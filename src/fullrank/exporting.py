@@ -14,7 +14,8 @@ from torch import nn
 from fullrank.arguments import check_export
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.loading import Model, export_metadata, load
+from fullrank.loading import Model, load
+from fullrank.loading.weight_files import export_metadata
 from fullrank.run import Run
 from fullrank.training.checkpoints import to_safetensors
 

@@ -15,7 +15,8 @@ from torch import nn
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.exporting import export_weights
-from fullrank.loading import Model, export_metadata
+from fullrank.loading import Model
+from fullrank.loading.weight_files import export_metadata
 from fullrank.model_card import model_card
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"

@@ -14,8 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fullrank.arguments import parse_model
 from fullrank.config import BackboneConfig
 from fullrank.errors import UserError
-from fullrank.loading import Model, describes_network, first_convolutions, load
-from fullrank.outside_weights import convert_by_timm, shape_of
+from fullrank.loading import Model, load
+from fullrank.loading.network import first_convolutions
+from fullrank.loading.outside_weights import convert_by_timm, shape_of
+from fullrank.loading.weight_files import describes_network
 from fullrank.recipes import Recipe, build_encoder
 from fullrank.recipes.start import Start, normalization_for
 from fullrank.run import Run

@@ -8,8 +8,8 @@ from timm.layers import DropPath
 from torch import nn
 
 from fullrank.config import BackboneConfig
+from fullrank.loading.outside_weights import convert_by_timm
 from fullrank.methods import at_size, build_backbone, feature_dim
-from fullrank.outside_weights import convert_by_timm
 from fullrank.recipes import RECIPES, build_method
 from fullrank.recipes.assembling import build_transform
 from fullrank.recipes.choices import balanced_invariance

@@ -16,7 +16,7 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
-from fullrank.loading import export_metadata
+from fullrank.loading.weight_files import export_metadata
 from fullrank.methods import feature_dim
 from fullrank.recipes import functions
 
@@ -142,7 +142,7 @@ def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
         requested[name] = pretrained
         return create(name, pretrained=False, **keywords)
 
-    monkeypatch.setattr("fullrank.loading.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr("fullrank.loading.timm_models.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     model = fullrank.load("timm:test_resnet")
     assert requested == {"test_resnet": True}
@@ -165,7 +165,7 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
         pytest.fail("timm repeats the request")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.loading.model_info", no_network)
+    monkeypatch.setattr("fullrank.loading.timm_models.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
     with pytest.raises(UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"):
         fullrank.load("timm:test_resnet")
@@ -181,7 +181,7 @@ def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.loading.model_info", never)
+    monkeypatch.setattr("fullrank.loading.timm_models.model_info", never)
     monkeypatch.setattr(timm, "create_model", lambda name, *, pretrained, **keywords: create(name, **keywords))
     assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
 
