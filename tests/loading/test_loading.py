@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import shutil
 import sys
 from dataclasses import replace
@@ -54,6 +55,13 @@ def test_a_step_of_a_run_loads_that_checkpoint(run):
     assert torch.equal(model.backbone.conv1.weight, first.weights()["backbone.conv1.weight"])
     assert not torch.equal(model.backbone.conv1.weight, run.checkpoint().weights()["backbone.conv1.weight"])
     assert model.name == f"{run.path}@{first.step}"
+
+
+def test_a_loaded_run_can_be_pickled(run, digits):
+    model = fullrank.load(run.path)
+    copy = pickle.loads(pickle.dumps(model))
+    assert torch.equal(copy.features(digits), model.features(digits))
+    assert all(torch.equal(a, b) for a, b in zip(copy.untrained().parameters(), model.untrained().parameters(), strict=True))
 
 
 def test_a_path_may_contain_an_at_sign(run, tmp_path):

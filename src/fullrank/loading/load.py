@@ -93,7 +93,7 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         backbone=encoder.backbone.eval(),
         preprocess=build_preprocess(recipe),
         spec=at_size(recipe.backbone, [view.size for view in recipe.views]),
-        untrained=lambda: build_encoder(recipe).backbone,
+        untrained=partial(_untrained_backbone, recipe),
         projector=encoder.projector.eval(),
         recipe=recipe,
         step=checkpoint.step,
@@ -101,6 +101,10 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
         classes=class_names(checkpoint.meta().get("classes")),
         initial=partial(_initial_backbone, recipe, path / INITIAL) if recipe.init and (path / INITIAL).exists() else None,
     )
+
+
+def _untrained_backbone(recipe: Recipe) -> nn.Module:
+    return build_encoder(recipe).backbone
 
 
 def _initial_backbone(recipe: Recipe, file: Path) -> nn.Module:
