@@ -54,10 +54,12 @@ def test_no_image_is_its_own_neighbour_among_many_copies():
 def test_a_row_of_zeros_is_similar_to_no_row():
     X = np.array([[0, 0], [1, 0], [1, 0.1], [-1, 1.5]], np.float32)
     indices, similarities = nearest(X, 3)
-    assert np.allclose(similarities[0], 0)
+    assert np.allclose(similarities[0], 0, atol=1e-6)
     cosine = X[1] @ X[3] / np.linalg.norm(X[3])
     assert indices[1].tolist() == [2, 0, 3]  # a cosine of 0 is more than a negative one
     assert np.allclose(similarities[1], [1 / 1.01**0.5, 0, cosine], atol=1e-6)
+    assert np.allclose(nearest(np.zeros((4, 3), np.float32), 2)[1], 0, atol=1e-6)
+    assert np.allclose(nearest(np.zeros((4, 3), np.float32), 2, np.zeros((1, 3), np.float32))[1], 0, atol=1e-6)
 
 
 def test_correlation_equals_numpys():
