@@ -82,6 +82,6 @@ MEASURES: dict[str, Measure] = {
 }
 """The measures, by their key in tables and files; the one that decides comes first.
 
-`docs/choose.md` says how well each ordered runs of known accuracy. LiDAR ordered them almost as well as graph stability, but needs 50 views of
-each image and more images than dimensions, so it is not among them.
+`docs/choose.md` says how well each ordered runs of known accuracy. LiDAR ordered them almost as well as graph stability, but needs 50 views
+of each image and more images than dimensions, so it is not among them.
 """
