@@ -47,9 +47,9 @@ def pack(
     """Write all images of a source into one file, which is a source again.
 
     The shorter side of each image is resized to `size` and the centre is cropped, as `Preprocess` does. Splits, labels, groups, classes and
-    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C), `labels` and `groups` (n,) int64, and `text`,
-    JSON in UTF-8 with names, classes and splits. The pixels are uint8, or uint16 for images of 16 bits or floats. Images are written as they
-    are decoded, so memory does not limit their number.
+    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C), `labels` and `groups` (n,) int64, and
+    `text`, JSON in UTF-8 with names, classes and splits. The pixels are uint8, or uint16 for images of 16 bits or floats. Images are
+    written as they are decoded, so memory does not limit their number.
 
     Args:
         source: the source URI, see `open_images`.
