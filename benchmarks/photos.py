@@ -20,7 +20,6 @@ from rich.console import Console
 
 import timing
 from fullrank import evaluate, finetune, open_images, pretrain
-from fullrank.images import Images
 from fullrank.run import write_json
 
 UNLABELLED, LABELLED, TEST = 3000, 400, 1000
@@ -81,20 +80,16 @@ def write_photos(data: str, seed: int, folder: Path) -> None:
     (folder / "photos").mkdir()
     (folder / "labelled").mkdir()
     for i in order[:UNLABELLED].tolist():
-        save(splits["train"], i, folder / "photos" / f"{i}.png")
+        splits["train"].open(i).save(folder / "photos" / f"{i}.png")
     chosen = [("train", i) for i in order[UNLABELLED : UNLABELLED + LABELLED].tolist()]
     chosen += [("test", i) for i in np.random.default_rng(seed).permutation(len(splits["test"]))[:TEST].tolist()]
     with open(folder / "labels.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["path", "label", "split"])
         for split, i in chosen:
-            name = f"labelled/{split}-{i}.png"
-            save(splits[split], i, folder / name)
-            table.writerow([name, splits[split].classes[splits[split].labels[i]] or splits[split].labels[i], split])
-
-
-def save(images: Images, index: int, path: Path) -> None:
-    images.open(index).save(path)
+            images, name = splits[split], f"labelled/{split}-{i}.png"
+            images.open(i).save(folder / name)
+            table.writerow([name, images.classes[images.labels[i]], split])
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def open_data(
         plan_evaluations,
         count_cost(method, recipe),
         steps=num_images // recipe.batch_size * recipe.epochs,
-        available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe)),
+        available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample)),
         every=recipe.spectrum.every,
     )
     plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
@@ -295,11 +295,9 @@ def _open_labelled(recipe: Recipe, decode_errors: DecodeErrors, notify: Callable
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"--labelled {source}: nothing can be scored: {reason}")
     notify(f"linear probe on the labels: {splits.statement}")
-    bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits
-    if bits != own and max(bits, own) > 8:
-        notify(
-            f"warning: the labelled images have {bits or 8} bits, the images of the run {own or 8}; all are read with the range of the run"
-        )
+    bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
+    if bits and bits != own:
+        notify(f"warning: the labelled images use {bits} of 16 bits, but are read as images of {own} bits, as the run is (--data.bits)")
     _late_epochs(recipe, notify)
     return _scored(recipe, splits.train, decode_errors), _scored(recipe, splits.test, decode_errors)
 
@@ -317,13 +315,14 @@ def _scored(recipe: Recipe, images: Images, decode_errors: DecodeErrors) -> Scor
     images = images if len(labelled) == len(images) else images.subset(labelled)
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
     opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
-    small = len(images) * _bytes_per_image(recipe) <= HELD_OUT_BUDGET
+    small = len(images) * _bytes_per_image(recipe, images) <= HELD_OUT_BUDGET
     return replace(opened, stored=tuple(opened.batches())) if small and rank() == 0 else opened  # only the first process scores
 
 
-def _bytes_per_image(recipe: Recipe) -> int:
-    """Return the bytes of a preprocessed image in memory: uint8, or float32 for more than 8 bits."""
-    return recipe.data.channels * build_preprocess(recipe).size ** 2 * (4 if recipe.data.bits > 8 else 1)
+def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
+    """Return the bytes of a preprocessed image in memory: uint8, or float32 for images of more than 8 bits."""
+    values = recipe.data.channels * build_preprocess(recipe).size ** 2
+    return values * (images.pixels.element_size() if isinstance(images, MemoryImages) else dataset_info(images).bytes_per_value)
 
 
 def load_batches(

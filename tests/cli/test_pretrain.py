@@ -1,9 +1,12 @@
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from fullrank.cli.pretrain import finish_run
 from fullrank.run import Run
 
 NARROW = '{"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}'
@@ -265,6 +268,13 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     assert sorted(row["name"] for row in decode_errors) == ["cat/a.jpg", "cat/b.png"]
     assert all(row["reason"] for row in decode_errors)
     assert "2 images could not be read; see runs/photos/decode_errors.jsonl" in err
+
+
+def test_the_next_command_can_be_pasted(copy, tmp_path):
+    path = copy.rename(tmp_path / "my photos")
+    output = io.StringIO()
+    finish_run(path, Console(file=output, width=40))
+    assert output.getvalue().endswith(f"next: fullrank evaluate '{path}'\n")
 
 
 def test_the_cost_of_a_run_is_printed_before_its_first_step(fullrank, recipe_json, tmp_path):

@@ -68,6 +68,15 @@ def test_more_channels_are_packed(tmp_path):
     assert len(as_images(path)) == 4
 
 
+def test_floats_keep_16_bits(tmp_path):
+    pixels = np.random.default_rng(0).random((12, 12, 1), dtype=np.float32)
+    (tmp_path / "floats").mkdir()
+    np.save(tmp_path / "floats" / "a.npy", pixels)
+    path = pack(tmp_path / "floats", out=tmp_path / "packed.safetensors", size=12)
+    loaded = load_images(open_images(path)["all"], channels=1).pixels
+    assert np.abs(loaded[0].permute(1, 2, 0).numpy() - pixels).max() < 1e-5
+
+
 def test_the_file_is_written_whole_or_not_at_all(tmp_path, write):
     folder = write(*(f"{k}.png" for k in range(5)))
     out = tmp_path / "a.safetensors"

@@ -159,5 +159,5 @@ def finish_run(path: Path, console: "Console") -> None:
         return
     write_report([path], path / "report.html")
     labelled = read_recipe(path / "recipe.json").probe.labelled
-    source = f" --labelled {shlex.quote(labelled)}" if labelled else ""
-    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: fullrank evaluate {path}{source}", soft_wrap=True)
+    command = shlex.join(["fullrank", "evaluate", str(path), *(["--labelled", labelled] if labelled else [])])
+    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: {command}", soft_wrap=True)

@@ -47,9 +47,9 @@ def pack(
     """Write all images of a source into one file, which is a source again.
 
     The shorter side of each image is resized to `size` and the centre is cropped, as `Preprocess` does. Splits, labels, groups, classes and
-    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C), uint8 or for 16-bit images uint16,
-    `labels` and `groups` (n,) int64, and `text`, JSON in UTF-8 with names, classes and splits. Images are written as they are decoded, so
-    memory does not limit their number.
+    names are kept. The file is a safetensors file with the tensors `pixels` (n, size, size, C), `labels` and `groups` (n,) int64, and
+    `text`, JSON in UTF-8 with names, classes and splits. The pixels are uint8, or uint16 for images of 16 bits or floats. Images are
+    written as they are decoded, so memory does not limit their number.
 
     Args:
         source: the source URI, see `open_images`.
@@ -79,11 +79,12 @@ def pack(
     if not 1 <= size <= 4096:
         raise UserError(f"size is {size}, expected a side in pixels of 1 to 4096")
     splits = open_images(source, **options)
-    channels = channels or max(dataset_info(images).channels for images in splits.values())
+    infos = [dataset_info(images) for images in splits.values()]
+    channels = channels or max(info.channels for info in infos)
     depths = [find_bit_depth(images, bits=bits, channels=channels) for images in splits.values()]
     for note in dict.fromkeys(note for depth in depths for note in depth.notes):
         notify(note)
-    deep = any(depth.bits > 8 for depth in depths)
+    deep = any(info.bytes_per_value > 1 and depth.bits != 8 for info, depth in zip(infos, depths, strict=True))  # also floats
     preprocess = Preprocess(channels, size, mean=(), std=(), bits=max(depth.bits for depth in depths) or 16)
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     names: list[str] = []

@@ -42,7 +42,7 @@ def check_preprocess(preprocess: Preprocess, what: str) -> None:
     """
     if not (1 <= preprocess.channels <= 2**12 and 1 <= preprocess.size <= 2**14):
         raise UserError(
-            f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected at least 1 and at most 16384 px"
+            f"{what}: channels is {preprocess.channels} and size is {preprocess.size}, expected 1 to 4096 channels and 1 to 16384 px"
         )
     if preprocess.resize and not preprocess.size <= preprocess.resize <= 2**15:
         raise UserError(

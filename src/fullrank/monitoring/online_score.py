@@ -39,8 +39,8 @@ def score_online(method: Method, probe: OnlineProbe, batches: Batches, preproces
 def score_labelled(method: Method, train: Batches, test: Batches, preprocess: Preprocess, fabric: Fabric, *, seed: int) -> OnlineScore:
     """Return the accuracies of a linear probe that is trained on the representations of labelled images, in eval mode.
 
-    The probe is that of `fullrank evaluate`: standardised features, full-batch L-BFGS, a penalty chosen on a tenth of the training images.
-    It keeps no state and draws no number of torch's generators, so the method and the run are unchanged afterwards.
+    The probe is the `linear` of `fullrank evaluate`: standardised features, full-batch L-BFGS, and a penalty chosen on held-out tenths of
+    the training images. It keeps no state and draws no number of torch's generators, so the method and the run are unchanged afterwards.
 
     Args:
         method: a `Method` with a backbone.
@@ -48,7 +48,7 @@ def score_labelled(method: Method, train: Batches, test: Batches, preprocess: Pr
         test: pixels and labels of the images that the probe is scored on.
         preprocess: turns pixels into the input of the backbone.
         fabric: gives the device and the precision of the run.
-        seed: seed of the choice of the tenth.
+        seed: seed of the tenths.
     """
     with _eval_mode(method):
         X, y = map(torch.cat, zip(*_representations(method, train, preprocess, fabric), strict=True))
