@@ -17,6 +17,7 @@ from fullrank.choosing.choose import _embed_views, _sample
 from fullrank.choosing.halves import deviations, margin, random_halves
 from fullrank.choosing.labelled import concordance
 from fullrank.errors import UserError
+from fullrank.evaluation.graph_stability import graph_stability
 from fullrank.images import MemoryImages, Preprocess
 from fullrank.loading import Model
 from fullrank.methods import BackboneConfig
@@ -218,6 +219,12 @@ def test_a_network_whose_features_are_all_equal_is_never_best(images):
     assert choice.chosen != "dead"
     assert choice.candidates[0].values["graph_stability"] < 0.2
     assert choice.ranks("idest")[1][0] == 1
+
+
+@pytest.mark.parametrize("n", [200, 434, 930])
+def test_equal_features_have_the_stability_of_independent_graphs(n):
+    for X in (torch.zeros(n, 20), torch.ones(n, 20)):
+        assert graph_stability(X, X, k=10) == pytest.approx(10 / (n - 1), rel=0.2)
 
 
 def test_groups_that_leave_a_half_without_images_are_refused(images):

@@ -1,6 +1,7 @@
 """The scores that `fullrank.evaluate` stores in a run."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from fullrank import judging
 from fullrank.errors import UserError
 from fullrank.images import load_images, open_images
 from fullrank.run import Run
+from fullrank.run.rows import OnlineRow
 
 FAST = {"probes": ["knn"], "baselines": False}
 
@@ -79,3 +81,9 @@ def test_a_network_trained_with_the_labels_alone_is_an_alternative(copy):
     assert [(each.probe, each.against, each.reference) for each in result.comparisons] == [("kNN", "labels alone", score.accuracy)]
     with pytest.raises(UserError, match="supervised_epochs is 0"):
         fullrank.evaluate(copy, supervised=True, supervised_epochs=0, **FAST)
+
+
+def test_the_accuracy_during_training_is_that_of_the_last_probe(run, monkeypatch):
+    rows = [OnlineRow(step=1, epoch=1.0, accuracy=0.1, images=359), OnlineRow(step=2, epoch=2.0, accuracy=0.6, images=20, probe="linear")]
+    monkeypatch.setattr(Run, "metrics", SimpleNamespace(online=rows))
+    assert judging._accuracy_during_training(fullrank.load(run.path)) == {2.0: 0.6}

@@ -261,10 +261,12 @@ def unfinished(model: Model) -> str:
 
 
 def _accuracy_during_training(model: Model) -> dict[float, float]:
-    """Return epoch → accuracy on all test images during the training of a run, up to its checkpoint; empty for other models."""
+    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other models."""
     if model.run is None or model.step is None:
         return {}
-    return {row.epoch: row.accuracy for row in model.run.metrics.online if row.step <= model.step}
+    rows = [row for row in model.run.metrics.online if row.step <= model.step]
+    same = [row for row in rows if (row.probe, row.images) == (rows[-1].probe, rows[-1].images)]  # a run may continue with other labels
+    return {row.epoch: row.accuracy for row in same}
 
 
 def _resized(preprocess: Preprocess, resize: int | None) -> Preprocess:

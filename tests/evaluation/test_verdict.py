@@ -47,11 +47,13 @@ def test_the_accuracy_during_pretraining_says_whether_more_epochs_may_help():
     curve = {float(epoch): 0.2 + 0.01 * epoch for epoch in range(0, 31, 3)}
     assert "rose from 38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(curve)
     flat = {0.0: 0.2, 10.0: 0.3, 20.0: 0.4, 30.0: 0.405}
-    assert "hardly rose after epoch 20" in still_rising(flat)
+    assert "hardly changed after epoch 20" in still_rising(flat)
+    assert "fell after epoch 20" in still_rising(flat | {30.0: 0.2})
+    assert still_rising({0.0: 0.2, 1.0: 0.3, 2.0: 0.35, 100.0: 0.6}) == ""
     assert still_rising({}) == still_rising({0.0: 0.2, 1.0: 0.3}) == ""
     assert still_rising({80.0: 0.5, 85.0: 0.6, 90.0: 0.6, 100.0: 0.61}) == ""
     worse = replace(RAW, difference=-0.1, low=-0.15, high=-0.05)
-    assert "more epochs may help little" in verdict([worse], training=flat)
+    assert "more epochs may not help" in verdict([worse], training=flat)
     assert "epochs" not in verdict([RAW], training=flat)
 
 

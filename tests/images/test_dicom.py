@@ -58,6 +58,18 @@ def test_signed_values_are_rescaled_and_windowed():
     assert np.allclose(read(encode(signed, **fields)), expected, atol=1e-6)
 
 
+def test_empty_fields_have_their_defaults():
+    fields = {"RescaleSlope": None, "RescaleIntercept": None, "WindowCenter": 2047.5, "WindowWidth": 4096, "VOILUTFunction": ""}
+    assert np.allclose(read(encode(**fields)), VALUES / 4095, atol=1e-3)
+
+
+def test_a_modality_lut_is_refused():
+    lut = pydicom.Dataset()
+    lut.LUTDescriptor = [4096, 0, 16]
+    with pytest.raises(ImageDecodeError, match="modality LUT"):
+        read(encode(ModalityLUTSequence=[lut]))
+
+
 def test_the_first_frame_is_read():
     assert np.allclose(read(encode(np.stack([VALUES, VALUES * 0]), NumberOfFrames=2)), VALUES / 4095)
 

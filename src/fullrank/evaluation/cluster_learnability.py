@@ -18,7 +18,7 @@ def cluster_learnability(X: Float[np.ndarray, "n D"], *, clusters: int | None = 
     is the area under the learning curve of a nearest-neighbour classifier. It is 1 for embeddings that are all equal.
 
     Args:
-        X: embeddings of n ≥ 4 images. All distances are in memory: about 6·n² bytes.
+        X: embeddings of n ≥ 4 images. All distances are in memory: about 8·n² bytes.
         clusters: number of clusters; by default √n.
         seed: seed of k-means and of the order.
 

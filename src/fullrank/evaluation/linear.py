@@ -281,7 +281,7 @@ def linear_probe(
     iterations: int = LinearProtocol.iterations,
     seed: int = 0,
 ) -> ProbeResult:
-    """Fit a multinomial logistic regression by L-BFGS. A held-out tenth of the training features selects the L2 penalty.
+    """Fit a multinomial logistic regression by L-BFGS. Held-out tenths of the training features select the L2 penalty.
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
@@ -294,7 +294,7 @@ def linear_probe(
         y_test: labels of X_test, -1 for none.
         penalties: candidates in descending order; each fit starts from the previous solution.
         iterations: maximum number of iterations per fit; few fits need so many.
-        seed: seed of the choice of the held-out tenth.
+        seed: seed of the choice of the held-out tenths.
 
     Raises:
         UserError: fewer than two classes have labels.

@@ -84,17 +84,20 @@ def rising(curve: Mapping[int, float]) -> str:
 
 
 def still_rising(training: Mapping[float, float]) -> str:
-    """Return whether the accuracy still rose in the last third of pretraining; empty for fewer than four points, or none before it.
+    """Return whether the accuracy still rose in the last third of pretraining.
+
+    Empty for fewer than four points, or without a point in the middle third.
 
     >>> still_rising({0.0: 0.2, 10.0: 0.25, 20.0: 0.29, 30.0: 0.32})
     'more epochs may help, as accuracy during pretraining rose from 29.0 % after epoch 20 to 32.0 % after epoch 30'
     """
     last = max(training, default=0.0)
-    before = max((epoch for epoch in training if epoch <= 2 * last / 3), default=None)
+    before = max((epoch for epoch in training if last / 3 <= epoch <= 2 * last / 3), default=None)
     if len(training) < 4 or before is None:
         return ""
-    if training[last] - training[before] < 0.01:
-        return f"more epochs may help little, as accuracy during pretraining hardly rose after epoch {before:g}"
+    if (gain := training[last] - training[before]) < 0.01:
+        change = "fell" if gain <= -0.01 else "hardly changed"
+        return f"more epochs may not help, as accuracy during pretraining {change} after epoch {before:g}"
     rise = f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"
     return f"more epochs may help, as accuracy during pretraining rose {rise}"
 

@@ -20,7 +20,7 @@ def read_frame(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     """Return the first frame of a grey DICOM file, (H, W, 1), as float32 in [0, 1].
 
     The values are rescaled by slope and intercept. The first linear window of the file becomes [0, 1]; without one, the range that the
-    stored bits allow does. MONOCHROME1 is inverted. Nothing is decompressed, so that the pixels need no more bytes than the file has.
+    stored bits allow does. MONOCHROME1 is inverted. Nothing is decompressed: every pixel that is read is in the file.
 
     Raises:
         ImageDecodeError: pydicom is missing, or the file is damaged, compressed, coloured or too large.
@@ -49,10 +49,15 @@ def read_frame(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     if file.PixelRepresentation:
         low, high = -(2 ** (stored - 1)), 2 ** (stored - 1) - 1
         values -= (values > high) * np.int32(2**stored)
-    slope, intercept = float(file.get("RescaleSlope", 1)), float(file.get("RescaleIntercept", 0))
+    if "ModalityLUTSequence" in file:
+        raise ImageDecodeError(name, "the DICOM file has a modality LUT, expected slope and intercept; convert it to PNG")
+    slope, intercept = (
+        default if (value := file.get(field)) is None else float(value)
+        for field, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
+    )
     pixels, first, last = values * slope + intercept, low * slope + intercept, high * slope + intercept
     if file.get("WindowCenter") is not None and file.get("WindowWidth") is not None:
-        if file.get("VOILUTFunction", "LINEAR") != "LINEAR":
+        if (file.get("VOILUTFunction") or "LINEAR") != "LINEAR":
             raise ImageDecodeError(name, f"the DICOM file has a window of type {file.VOILUTFunction}, expected LINEAR")
         center, width = (float(np.atleast_1d(x)[0]) for x in (file.WindowCenter, file.WindowWidth))
         first, last = center - 0.5 - (width - 1) / 2, center - 0.5 + (width - 1) / 2  # DICOM PS3.3, C.11.2.1.2
