@@ -78,7 +78,6 @@ def main():
         write_json(out, to_json(result))
         show_lengths(result)
         return
-    kept, earlier = read_results(out) if options.keep else ({}, [])
     models, left_out = {}, {}
     for path in sorted(options.runs):
         try:
@@ -86,6 +85,15 @@ def main():
         except UserError as error:
             left_out[path.name] = "no checkpoint" if "checkpoint" in str(error) else str(error)
     views = Counter(model.recipe.views for model in models.values()).most_common(1)[0][0]
+    settings = {
+        "views": repr(views),
+        "lidar": {"images": LIDAR_IMAGES, "views": VIEWS, "delta": 1e-4},
+        "dimension images": DIMENSION_IMAGES,
+        "clear": CLEAR,
+        "resamples": RESAMPLES,
+        "interval": "95 % of bootstrap resamples of runs",
+    }
+    kept, earlier = read_results(out, settings) if options.keep else ({}, [])
     results = {name: run for name, run in kept.items() if name in models}
     for name, model in models.items():
         if name in results:
@@ -108,13 +116,7 @@ def main():
         "correlations": correlations(with_clid(results), options.across),
         "pairs": count_clear_pairs(with_clid(results)),
         "noise": {"run": first, "rows": with_noise(models[first], options.images)},
-        "settings": {
-            "lidar": {"images": LIDAR_IMAGES, "views": VIEWS, "delta": 1e-4},
-            "dimension images": DIMENSION_IMAGES,
-            "clear": CLEAR,
-            "resamples": RESAMPLES,
-            "interval": "95 % of bootstrap resamples of runs",
-        },
+        "settings": settings,
         "environment": platform_info() | {"command": f"selection.py RUNS --across {options.across}"},  # the paths of the runs say nothing
         "earlier": earlier,
     }
@@ -122,9 +124,15 @@ def main():
     show(result)
 
 
-def read_results(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the runs of a file of results, and the environments in which they were measured. None stands for an infinite number."""
+def read_results(path: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the runs of a file of results, and the environments in which they were measured. None stands for an infinite number.
+
+    Raises:
+        SystemExit: the runs were measured with other settings.
+    """
     result = json.loads(path.read_text())
+    if changed := [name for name, value in settings.items() if result["settings"].get(name, value) != value]:
+        raise SystemExit(f"{path} was measured with other settings ({', '.join(changed)}); leave out --keep")
     runs = result["runs"]
     for run in runs.values():
         run["measures"] = {measure: math.inf if value is None else value for measure, value in run["measures"].items()}
@@ -146,7 +154,7 @@ def evaluate_run(model: Model, views: tuple[ViewConfig, ...], source: str | None
         with torch.inference_mode():
             Z, X = project(R), project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2])
             measured = metrics_of(Spectrum.from_embeddings(Z), X) | graph_metrics(Z[chosen], X)
-        metrics |= {f"{part}: {name}": value for name, value in measured.items()}
+        metrics |= {f"{part}: {name}": value for name, value in measured.items() if not math.isnan(value)}
     return {"objective": model.recipe.objective, "accuracy": accuracy, "measures": metrics}
 
 

@@ -49,5 +49,9 @@ def test_clid_is_the_sum_of_standardised_parts(selection):
 def test_results_of_earlier_measurements_are_read_back(selection, tmp_path):
     measured = {"a": run("x", 0.5, RankMe=3.0, **{"condition number": math.inf})}
     path = tmp_path / "selection.json"
-    path.write_text(json.dumps(selection.to_json({"runs": measured, "environment": {"commit": "b"}, "earlier": [{"commit": "a"}]})))
-    assert selection.read_results(path) == (measured, [{"commit": "a"}, {"commit": "b"}])
+    settings = {"views": "mild"}
+    result = {"runs": measured, "environment": {"commit": "b"}, "earlier": [{"commit": "a"}], "settings": settings}
+    path.write_text(json.dumps(selection.to_json(result)))
+    assert selection.read_results(path, settings) == (measured, [{"commit": "a"}, {"commit": "b"}])
+    with pytest.raises(SystemExit, match="views"):
+        selection.read_results(path, {"views": "strong"})
