@@ -18,10 +18,10 @@ from fullrank.atomic import atomic_write
 from fullrank.config import DEFAULT_PROBES, FewShotProtocol, Protocols
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
-from fullrank.evaluation.evaluate import name_data, why_not_scorable
 from fullrank.evaluation.names import TOP5
 from fullrank.evaluation.overlap import count_overlap
 from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.scorable import name_data, why_not_scorable
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.evaluation.supervised import Supervised
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out_test, open_images, train_and_test

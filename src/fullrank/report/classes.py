@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from fullrank.evaluation.evaluate import main_probe
+from fullrank.evaluation.outcomes import main_probe
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report.document import label_html, split_table
 from fullrank.report.metrics import FEW_RUNS
