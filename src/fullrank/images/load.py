@@ -47,7 +47,7 @@ class MemoryImages:
     classes: tuple[str, ...]
     groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
     multi_labels: Int8[Tensor, "n K"] | None = None
-    """Several labels an image, on the host, see `Images.multi_labels`; None for one label an image."""
+    """Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image."""
 
     def __post_init__(self) -> None:
         if self.groups is None:
