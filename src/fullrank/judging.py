@@ -246,7 +246,7 @@ def check_scorable(
     """
     split_seed = model.recipe.split_seed if model.recipe else seed
     splits = choose_splits(model, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
-    if reason := why_not_scorable(splits.train, splits.test):
+    if reason := why_not_scorable(splits.train, splits.test, several=True):
         raise UserError(f"nothing can be scored: {reason}")
 
 

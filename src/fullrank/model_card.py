@@ -120,7 +120,14 @@ def _scores(evaluations: Any, step: int) -> str:
         return ""
     head = ["| images | features | probe | accuracy |", "|---|---|---|---:|"]
     return "\n".join(
-        ["## Scores", "", "Accuracy of probes on frozen features, on test images; in brackets its 95 % interval.", "", *head, *rows]
+        [
+            "## Scores",
+            "",
+            "Accuracy of probes on frozen features, or the metric that is named, on test images; in brackets its 95 % interval.",
+            "",
+            *head,
+            *rows,
+        ]
     )
 
 

@@ -11,8 +11,9 @@ from torch import nn
 from fullrank.config import DEFAULT_PROBES, Protocols, resolve_protocols
 from fullrank.errors import UserError, pick
 from fullrank.evaluation.feature_sets import feature_sets, fresh_errors
+from fullrank.evaluation.multi_label import MultiLabelResult, chance_precision
 from fullrank.evaluation.outcomes import few_shot_curve, groups_of, judge
-from fullrank.evaluation.probes import PROBES, score_result
+from fullrank.evaluation.probes import MULTI_LABEL_PROBES, PROBES, score_result, score_several
 from fullrank.evaluation.result import Evaluation, majority_rate
 from fullrank.evaluation.scorable import name_data, report_unlabelled, why_not_scorable
 from fullrank.evaluation.supervised import FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
@@ -47,8 +48,8 @@ def evaluate_backbone(
 ) -> Evaluation:
     """Score every probe on the features of a backbone, on raw pixels and on the features of the same network untrained.
 
-    Unlabelled images never count as errors. `Evaluation.left_out` lists their number, and everything else that is not scored, with the
-    reason.
+    Images with several labels are scored by the linear probe and kNN; their score is the mean average precision. Unlabelled images never
+    count as errors. `Evaluation.left_out` lists their number, and everything else that is not scored, with the reason.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D); the function verifies that the weights do not change.
@@ -82,11 +83,18 @@ def evaluate_backbone(
     selected, numbers = [pick(name, PROBES, "probe") for name in probes], resolve_protocols(protocols)
     if not selected:
         raise UserError(f"no probe, expected at least one of {', '.join(PROBES)}")
-    if reason := why_not_scorable(train, test):
+    if reason := why_not_scorable(train, test, several=True):
         raise UserError(f"nothing can be scored: {reason}")
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    counts, outcomes, majority, groups, test_features = (len(train), len(test)), [], None, None, None
+    counts, outcomes, majority, groups, test_features, chance = (len(train), len(test)), [], None, None, None, None
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
+    several = train.multi_labels is not None
+    if several:
+        probes, unused = [[name for name in probes if (name in MULTI_LABEL_PROBES) == known] for known in (True, False)]
+        if not probes:
+            raise UserError(f"no probe of {', '.join(unused)} scores several labels an image; use {' and '.join(MULTI_LABEL_PROBES)}")
+        selected = [MULTI_LABEL_PROBES[name] for name in probes]
+        left_out += [f"{name}: the images have several labels each, which {' and '.join(MULTI_LABEL_PROBES)} score" for name in unused]
     if baselines and untrained is None:
         left_out.append("untrained backbone: the model cannot be re-initialised")
     progress("features of the backbone")
@@ -95,6 +103,7 @@ def evaluate_backbone(
     sets = feature_sets(backbone, untrained, preprocess, train, test, references=references or {}, **options, **extract_options)
     for features in sets:
         counts, majority = (len(features.train.X), len(features.test.X)), majority_rate(features.test.labels)
+        chance = chance_precision(features.test)
         for name, probe in zip(probes, selected, strict=True):
             progress(f"{name}: {features.name}")
             outcomes += probe(features, device, seed, numbers[name])
@@ -103,7 +112,10 @@ def evaluate_backbone(
         progress(f"{SUPERVISED}: {supervised.epochs} epochs")
         again: dict[str, Any] = {**extract_options, "decode_errors": fresh_errors(decode_errors)}
         result = train_supervised(supervised, preprocess, train, test, seed=seed, device=device, **again)
-        outcomes += score_result(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features.labels, test_features.classes)
+        if isinstance(result, MultiLabelResult):
+            outcomes.append(score_several(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features))
+        else:
+            outcomes += score_result(SUPERVISED, FROM_SCRATCH, result, supervised.numbers(), test_features.labels, test_features.classes)
     scores, comparisons = judge(outcomes, groups, seed=seed)
     if decode_errors.reasons:
         left_out.append(f"{len(decode_errors.reasons)} images: unreadable")
@@ -114,6 +126,7 @@ def evaluate_backbone(
         train_images=counts[0],
         test_images=counts[1],
         majority=majority,
+        chance=chance,
         statement=statement,
         scores=scores,
         left_out=tuple(left_out),

@@ -37,6 +37,12 @@ class FeatureSet:
             X, X_test = standardize(X, X_test)
         return X, y, X_test, y_test
 
+    def several(self, device: torch.device | str, *, standardized: bool = False) -> tuple[torch.Tensor, ...]:
+        """Return X, the labels of the classes (n, K) and X_test for images with several labels, on request standardised."""
+        assert self.train.multi_labels is not None
+        X, _, X_test, _ = self.tensors(device, standardized=standardized)
+        return X, self.train.multi_labels.to(device), X_test
+
     def passes(self, protocol: GradientProtocol, device: torch.device | str) -> Passes | None:
         """Return the function epoch → features of augmented training images, None without augmentation.
 

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from fullrank.config import KnnProtocol, LinearProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import RESAMPLES, draws, units
+from fullrank.evaluation.features import Features
 from fullrank.evaluation.linear import FEW_LABELS
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 
@@ -48,8 +49,6 @@ class MultiLabelMetrics:
     """Class → average precision, of the classes with a positive image."""
     positives: dict[int, int]
     """Class → number of positive images, of the same classes."""
-    chance: float
-    """Mean share of positive images over the same classes: the average precision of equal scores."""
 
 
 def multi_label_metrics(Y: Bool[np.ndarray, "n K"], scores: Float[np.ndarray, "n K"]) -> MultiLabelMetrics:
@@ -65,9 +64,9 @@ def multi_label_metrics(Y: Bool[np.ndarray, "n K"], scores: Float[np.ndarray, "n
         Y: which image has which class.
         scores: the score of each class.
 
-    >>> metrics = multi_label_metrics(np.array([[True, False], [False, False], [True, True]]), np.array([[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]]))
+    >>> metrics = multi_label_metrics(np.eye(3, 2) > 0, np.array([[0.9, 0.1], [0.5, 0.2], [0.4, 0.3]]))
     >>> round(metrics.mean_average_precision, 3), metrics.auroc, metrics.positives
-    (0.917, 0.75, {0: 2, 1: 1})
+    (0.75, 0.75, {0: 1, 1: 1})
     """
     from sklearn.metrics import average_precision_score, roc_auc_score  # here, because it takes a second
 
@@ -79,8 +78,21 @@ def multi_label_metrics(Y: Bool[np.ndarray, "n K"], scores: Float[np.ndarray, "n
         auroc=float(np.mean([roc_auc_score(Y[:, k], scores[:, k]) for k in both])) if both else None,
         average_precision=precision,
         positives={k: int(Y[:, k].sum()) for k in present},
-        chance=float(Y[:, present].mean()),
     )
+
+
+def chance_precision(features: Features) -> float | None:
+    """Return the mean average precision of equal scores, the mean share of positives over classes with one; None for one label an image.
+
+    >>> Y = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.int8)
+    >>> features = Features(torch.zeros(4, 1), torch.full((4,), -1), [], (), Y)
+    >>> chance_precision(features)
+    0.375
+    """
+    if features.multi_labels is None:
+        return None
+    shares = (features.multi_labels[features.labelled] == 1).double().mean(0)
+    return float(shares[shares > 0].mean())
 
 
 def resampled_precisions(
@@ -93,7 +105,7 @@ def resampled_precisions(
 ) -> Float[np.ndarray, " resamples"]:
     """Return the mean average precision in random resamples of the rows; the draws of a seed are those of `resampled_means`.
 
-    A class without a positive image in a resample is left out of its mean.
+    A class without a positive image in a resample is left out of its mean; without any, the mean is NaN.
 
     Args:
         Y: which image has which class.
@@ -103,8 +115,8 @@ def resampled_precisions(
         seed: seed of the resamples.
 
     >>> Y = np.array([[True], [False], [True], [False]])
-    >>> bool((resampled_precisions(Y, Y.astype(float), resamples=50)[1:] == 1).all())
-    True
+    >>> float(np.nanmin(resampled_precisions(Y, Y.astype(float), resamples=50)))
+    1.0
     """
     n, unit = len(Y), units(groups, len(Y))
     resamples = (RESAMPLES if Y.size <= LARGEST else FEW_RESAMPLES) if resamples is None else resamples
@@ -120,7 +132,7 @@ def resampled_precisions(
             with np.errstate(invalid="ignore", divide="ignore"):  # nothing may be drawn of the highest scores, nor of the class
                 precision = np.where(seen > 0, gained * found / seen, 0.0).sum(1) / found[:, -1]
             total, count = total + np.nan_to_num(precision), count + (found[:, -1] > 0)
-        means.append(total / np.maximum(count, 1))
+        means.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
     return np.concatenate(means)
 
 

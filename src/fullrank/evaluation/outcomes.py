@@ -11,7 +11,8 @@ import torch
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import interval, resampled_class_means, resampled_means, units
 from fullrank.evaluation.features import Features
-from fullrank.evaluation.names import is_linear
+from fullrank.evaluation.multi_label import resampled_precisions
+from fullrank.evaluation.names import MAP, is_linear
 from fullrank.evaluation.result import Comparison, ProbeScore
 from fullrank.evaluation.supervised import FROM_SCRATCH
 from fullrank.images import Images, MemoryImages
@@ -27,6 +28,8 @@ class Outcome(NamedTuple):
     """(n,) The labels of these images; None for a mean over repetitions."""
     probabilities: np.ndarray | None = None
     """(n, K) The predicted probabilities of the classes."""
+    several: np.ndarray | None = None
+    """(n, K) Which image has which class, for several labels an image; the score is then not a mean over images, and `hits` has zeros."""
 
 
 LARGEST_AUROC = 250_000
@@ -42,7 +45,7 @@ def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray |
         names = [images.name(row) for row in range(len(images))] if isinstance(images, Images) else images.names
         known = dict(zip(names, groups.tolist(), strict=True))
         groups = np.array([known[name] for name in features.names])
-    return groups[features.labels.cpu().numpy() >= 0]
+    return groups[features.labelled.cpu().numpy()]
 
 
 def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) -> tuple[tuple[ProbeScore, ...], tuple[Comparison, ...]]:
@@ -55,19 +58,25 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
     if len({len(outcome.hits) for _, outcome in rated if outcome.hits is not None}) > 1:
         raise UserError("the models cannot read the same test images, so they cannot be compared; remove the unreadable images")
     values = np.stack([outcome.hits for _, outcome in rated if outcome.hits is not None], axis=1)  # (n, scores)
-    means = resampled_means(values, groups, seed=seed)
+    points = values.mean(0)
+    if any(outcome.several is not None for _, outcome in rated):
+        points = np.array([outcome.score.accuracy for _, outcome in rated])
+        means = np.stack([_resampled_precisions(outcome, groups, seed) for _, outcome in rated], axis=1)
+        means = means[np.isfinite(means).all(1)]
+    else:
+        means = resampled_means(values, groups, seed=seed)
     ends = zip(*interval(means), strict=True)
     for (position, _), (low, high) in zip(rated, ends, strict=True):
         scores[position] = replace(scores[position], low=float(low), high=float(high))
     probe, first = main_probe(scores), scores[0].features
-    compared = (probe, FROM_SCRATCH)
+    compared = (probe, FROM_SCRATCH, FROM_SCRATCH + MAP)
     column = {outcome.score.features: number for number, (_, outcome) in enumerate(rated) if outcome.score.probe in compared}
     for position, outcome in (rated[number] for number in column.values()):
         scores[position] = replace(scores[position], **class_intervals(outcome, groups, seed=seed))
     comparisons = []
     for name in (name for name in column if name != first):
         low, high = interval(means[:, [column[first]]] - means[:, [column[name]]])
-        ours, theirs = (float(values[:, column[key]].mean()) for key in (first, name))
+        ours, theirs = (float(points[column[key]]) for key in (first, name))
         comparison = Comparison(
             probe=probe,
             against=name,
@@ -78,9 +87,16 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
             high=float(high[0]),
             units=int(units(groups, len(values)).max()) + 1,
             grouped=groups is not None,
+            metric=scores[0].metric,
         )
         comparisons.append(comparison)
     return tuple(scores), tuple(comparisons)
+
+
+def _resampled_precisions(outcome: Outcome, groups: np.ndarray | None, seed: int) -> np.ndarray:
+    assert outcome.several is not None
+    assert outcome.probabilities is not None
+    return resampled_precisions(outcome.several, outcome.probabilities, groups, seed=seed)
 
 
 def class_intervals(outcome: Outcome, groups: np.ndarray | None, *, seed: int) -> dict[str, tuple[float, float]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fullrank.config.protocol import (
@@ -20,11 +21,13 @@ from fullrank.config.protocol import (
     protocol_numbers,
 )
 from fullrank.evaluation.feature_sets import FeatureSet
+from fullrank.evaluation.features import Features
 from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
 from fullrank.evaluation.metrics import class_metrics
-from fullrank.evaluation.names import LINEAR, SCORE_NAMES, TOP5, few_shot_name, fraction_name
+from fullrank.evaluation.multi_label import METRIC, MultiLabelResult, multi_label_knn, multi_label_linear, multi_label_metrics
+from fullrank.evaluation.names import LINEAR, MAP, SCORE_NAMES, TOP5, few_shot_name, fraction_name
 from fullrank.evaluation.outcomes import Outcome
 from fullrank.evaluation.result import ProbeResult, ProbeScore, count_classes
 from fullrank.evaluation.svm import linear_svm
@@ -130,6 +133,43 @@ def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Pr
     return [Outcome(score, None if result.hits is None else result.hits.numpy()), *further]
 
 
+def _multi_linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[Outcome]:
+    X, Y, X_test = features.several(device, standardized=protocol.standardize)
+    result = multi_label_linear(X, Y, X_test, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
+    return [_named(features, LINEAR["linear"], result, protocol)]
+
+
+def _multi_knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[Outcome]:
+    result = multi_label_knn(*features.several(device), k=protocol.k, temperature=protocol.temperature)
+    return [_named(features, SCORE_NAMES["knn"], result, protocol)]
+
+
+def _named(features: FeatureSet, probe: str, result: MultiLabelResult, protocol: Protocol) -> Outcome:
+    return score_several(features.name, probe + changed_numbers(protocol), result, protocol_numbers(protocol), features.test)
+
+
+def score_several(features: str, probe: str, result: MultiLabelResult, numbers: dict[str, Any], test: Features) -> Outcome:
+    """Return the score of one classifier of test images with several labels each; the name of its probe ends in the metric."""
+    assert test.multi_labels is not None
+    labelled = test.labelled
+    Y, probabilities = test.multi_labels[labelled].numpy() == 1, result.scores.cpu()[labelled].double().numpy()
+    metrics = multi_label_metrics(Y, probabilities)
+    names = dict(enumerate(test.classes)) if test.classes else {k: str(k) for k in range(Y.shape[1])}
+    score = ProbeScore(
+        features=features,
+        probe=probe + MAP,
+        accuracy=metrics.mean_average_precision,
+        metric=METRIC,
+        protocol=numbers,
+        chosen=result.chosen,
+        note=result.note,
+        auroc=metrics.auroc,
+        per_class={names[k]: value for k, value in metrics.average_precision.items()},
+        positives={names[k]: value for k, value in metrics.positives.items()},
+    )
+    return Outcome(score, np.zeros(len(Y)), probabilities=probabilities, several=Y)
+
+
 PROBES: dict[str, Probe] = {
     "linear": _linear,
     "linear-sgd": _linear_sgd,
@@ -140,3 +180,5 @@ PROBES: dict[str, Probe] = {
     "fractions": _fractions,
 }
 """Probes, by name on the command line."""
+MULTI_LABEL_PROBES: dict[str, Probe] = {"linear": _multi_linear, "knn": _multi_knn}
+"""The probes of images with several labels."""

@@ -5,6 +5,7 @@ from rich.text import Text
 
 from fullrank.errors import printable
 from fullrank.evaluation.metrics import LARGEST_CONFUSION
+from fullrank.evaluation.names import MAP
 from fullrank.evaluation.outcomes import main_probe
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.supervised import FINE_TUNING, FROM_SCRATCH
@@ -33,6 +34,9 @@ def table(evaluation: Evaluation) -> Table:
     grid.title_justify = grid.caption_justify = "left"
     for probe in dict.fromkeys(probe for probe, _ in cells):
         grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
+    if evaluation.chance is not None:
+        grid.add_section()
+        grid.add_row("equal scores", *(f"{evaluation.chance:.1%}" for _ in columns))
     if evaluation.majority is not None:
         grid.add_section()
         grid.add_row("majority class", *(f"{evaluation.majority:.1%}" for _ in columns))
@@ -49,7 +53,8 @@ def class_table(evaluation: Evaluation) -> Table | None:
     if not evaluation.scores:
         return None
     probe = main_probe(evaluation.scores)
-    scores = [score for score in evaluation.scores if score.probe in (probe, FROM_SCRATCH) and score.balanced_accuracy is not None]
+    shown = (probe, FROM_SCRATCH, FROM_SCRATCH + MAP)
+    scores = [score for score in evaluation.scores if score.probe in shown and score.per_class]
     if not scores:
         return None
     grid = Table(probe, *(Column(Text(printable(score.features)), justify="right") for score in scores))
@@ -59,13 +64,17 @@ def class_table(evaluation: Evaluation) -> Table | None:
         balanced.append(_share(score.balanced_accuracy) + (f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""))
         ends = score.auroc_interval
         areas.append(("–" if score.auroc is None else f"{score.auroc:.3f}") + (f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""))
-    grid.add_row("balanced accuracy", *balanced)
+    several = bool(scores[0].positives)
+    if not several:
+        grid.add_row("balanced accuracy", *balanced)
     grid.add_row("AUROC", *areas)
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     if len(names) <= LARGEST_CONFUSION:
         grid.add_section()
         for name in names:
-            grid.add_row(Text(f"recall, {printable(name)}"), *(_share(score.per_class.get(name)) for score in scores))
+            count = f" (n = {scores[0].positives.get(name)})" if several else ""
+            words = f"{'average precision' if several else 'recall'}, {printable(name)}{count}"
+            grid.add_row(Text(words), *(_share(score.per_class.get(name)) for score in scores))
     return grid
 
 
