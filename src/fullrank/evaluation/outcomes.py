@@ -101,7 +101,7 @@ def _resampled_precisions(outcome: Outcome, groups: np.ndarray | None, seed: int
 
 def class_intervals(outcome: Outcome, groups: np.ndarray | None, *, seed: int) -> dict[str, tuple[float, float]]:
     """Return the 95 % intervals of balanced accuracy and AUROC by the name of their field; those that are unknown are left out."""
-    _, hits, y, probabilities = outcome
+    _, hits, y, probabilities, _ = outcome
     if hits is None or y is None:
         return {}
     if probabilities is not None and (probabilities.size > LARGEST_AUROC or not np.isfinite(probabilities).all()):
