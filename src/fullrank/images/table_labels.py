@@ -1,7 +1,7 @@
 """The label column of a table: one label for each image, or several, as lists or as texts with a separator."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +98,7 @@ def _read_several(values: pa.ChunkedArray, column: str, names: tuple[str, ...], 
         cells = [None if text is None else [part for each in text.split(separator) if (part := each.strip())] for text in texts]
     else:
         cells = values.to_pylist()
-    found = sorted({label for cell in cells if cell for label in cell} - {None})
+    found: list[Any] = sorted({label for cell in cells if cell for label in cell} - {None})
     labelled = sum(cell is not None for cell in cells)
     reason = None
     if names and found and not 0 <= found[0] <= found[-1] < len(names):
