@@ -1,6 +1,7 @@
 """Several labels an image: the metrics by a naive loop, the probes at a known optimum, and `evaluate` from a table."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -146,19 +147,20 @@ def test_splits_have_the_classes_of_all_files(tmp_path):
 
 
 def test_evaluate_scores_several_labels_against_the_baselines(digits_table):
-    result = evaluate("timm-untrained:test_resnet", labelled=digits_table / "labels.parquet", supervised=True, supervised_epochs=1)
+    options: dict[str, Any] = {"supervised": True, "supervised_epochs": 1, "protocols": {"linear": {"penalties": [0.01]}}}
+    result = evaluate("timm-untrained:test_resnet", labelled=digits_table / "labels.parquet", **options)
     assert {score.metric for score in result.scores} == {"mean average precision"}
     assert all(score.probe.endswith(", mean average precision") and score.low is not None for score in result.scores)
     for score in result.scores:
         assert score.low is not None
         assert score.high is not None
         assert score.low <= score.accuracy <= score.high
-    assert {score.features for score in result.scores} == {"backbone", "raw pixels", "untrained backbone", "labels alone"}
-    pixels = next(score for score in result.scores if score.features == "raw pixels")
+    assert {score.features for score in result.scores} == {"backbone", "raw pixels (32 px)", "untrained backbone", "labels alone"}
+    pixels = next(score for score in result.scores if score.features == "raw pixels (32 px)")
     assert result.chance is not None
     assert pixels.accuracy > 0.9 > result.chance
     assert set(pixels.per_class) == set(pixels.positives) == {"digit 0", "digit 1", "digit 2", "digit 3", "even"}
-    assert {comparison.against for comparison in result.comparisons} == {"raw pixels", "untrained backbone", "labels alone"}
+    assert {comparison.against for comparison in result.comparisons} == {"raw pixels (32 px)", "untrained backbone", "labels alone"}
     assert "mean average precision" in result.verdict
     assert any(line.startswith("few-shot: the images have several labels") for line in result.left_out)
     assert Evaluation.from_json(json.loads(json.dumps(result.to_json()))) == result
