@@ -49,7 +49,7 @@ def _interval(score: ProbeScore) -> str:
 
 
 def class_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of balanced accuracy, AUROC and recall by the main probe, a column for each feature set; None without them."""
+    """Build the table of the results by class of the main probe, a column for each feature set; None without them."""
     if not evaluation.scores:
         return None
     probe = main_probe(evaluation.scores)

@@ -111,7 +111,7 @@ def _read_several(values: pa.ChunkedArray, column: str, names: tuple[str, ...], 
         raise UserError(f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none")
     if reason:
         return TableLabels(none, (), (f"no labels, because column '{column}' does not look like labels: {reason}",))
-    classes = list(range(len(names))) if names else found
+    classes: list[Any] = list(range(len(names))) if names else found
     number = {label: k for k, label in enumerate(classes)}
     multi = np.zeros((len(cells), len(classes)), dtype=np.int8)
     for row, cell in enumerate(cells):
