@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
-from fullrank.evaluation.evaluate import why_not_scorable
+from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import (
     DatasetInfo,
     DecodeErrors,

@@ -18,10 +18,10 @@ from torch import nn
 from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import interval, resampled_means, units
-from fullrank.evaluation.evaluate import report_unlabelled, why_not_scorable
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.metrics import class_metrics
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, count_classes, majority_rate
+from fullrank.evaluation.scorable import report_unlabelled, why_not_scorable
 from fullrank.evaluation.supervised import FINE_TUNING, Supervised, decode_labelled, score_classifier, train_classifier
 from fullrank.evaluation.verdict import verdict
 from fullrank.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder

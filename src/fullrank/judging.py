@@ -18,10 +18,10 @@ from fullrank.atomic import atomic_write
 from fullrank.config import DEFAULT_PROBES, FewShotProtocol, Protocols
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
-from fullrank.evaluation.evaluate import name_data, why_not_scorable
 from fullrank.evaluation.names import TOP5
 from fullrank.evaluation.overlap import count_overlap
 from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.scorable import name_data, why_not_scorable
 from fullrank.evaluation.spectrum import EncoderModel
 from fullrank.evaluation.supervised import Supervised
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, hold_out_test, open_images, train_and_test
@@ -246,7 +246,7 @@ def check_scorable(
     """
     split_seed = model.recipe.split_seed if model.recipe else seed
     splits = choose_splits(model, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
-    if reason := why_not_scorable(splits.train, splits.test):
+    if reason := why_not_scorable(splits.train, splits.test, several=True):
         raise UserError(f"nothing can be scored: {reason}")
 
 

@@ -118,9 +118,16 @@ def _scores(evaluations: Any, step: int) -> str:
         rows += _score_rows(evaluation) if evaluation.step == step else []
     if not rows:
         return ""
-    head = ["| images | features | probe | accuracy |", "|---|---|---|---:|"]
+    head = ["| images | features | probe | score |", "|---|---|---|---:|"]
     return "\n".join(
-        ["## Scores", "", "Accuracy of probes on frozen features, on test images; in brackets its 95 % interval.", "", *head, *rows]
+        [
+            "## Scores",
+            "",
+            "Accuracy of probes on frozen features, or the metric that the probe names, on test images; in brackets its 95 % interval.",
+            "",
+            *head,
+            *rows,
+        ]
     )
 
 

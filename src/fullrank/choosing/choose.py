@@ -15,9 +15,9 @@ from fullrank.choosing.result import Candidate, Choice
 from fullrank.config.view import CropConfig
 from fullrank.errors import UserError
 from fullrank.evaluation import knn, linear_probe, standardize, verify_frozen
-from fullrank.evaluation.evaluate import why_not_scorable
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.intrinsic_dimension import MIN_POINTS
+from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import DecodeErrors, Images, MemoryImages
 from fullrank.judging import Data, LabelledSplits, ModelLike, choose_splits
 from fullrank.loading import Model, load, resolve_device

@@ -100,7 +100,7 @@ def evaluate(
     loaded, against = load_model(model, network), [load_model(other, ModelOptions()) for other in others]
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
     usual = replace(
-        read, labels=None, image_column=None, label_column=None, group_column=None, split_column=None
+        read, labels=None, image_column=None, label_column=None, label_separator=None, group_column=None, split_column=None
     )  # these flags describe the images of the run or of --data
     sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]

@@ -70,6 +70,7 @@ READ_FLAGS = (
     "labels",
     "image_column",
     "label_column",
+    "label_separator",
     "group_column",
     "split_column",
     "follow_links",

@@ -31,6 +31,8 @@ class ReadOptions:
     """The image column of a table."""
     label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
     """The label column of a table."""
+    label_separator: Annotated[str | None, tyro.conf.arg(name="data.label_separator")] = None
+    """The text between several labels in one cell of the label column, such as '|'."""
     group_column: Annotated[str | None, tyro.conf.arg(name="data.group_column")] = None
     """The column of a table whose equal values belong together, such as patients."""
     split_column: Annotated[str | None, tyro.conf.arg(name="data.split_column")] = None
@@ -56,7 +58,8 @@ class ReadOptions:
 
     def images(self, model: "Model") -> str | DataConfig | None:
         """Return the source, with how to read it if a flag says so; None: that of the run."""
-        names = ("labels", "image_column", "label_column", "group_column", "split_column", "follow_links", "max_pixels", "max_expansion")
+        names = ("labels", "image_column", "label_column", "label_separator", "group_column", "split_column")
+        names += ("follow_links", "max_pixels", "max_expansion")
         given = {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
         if not given or (self.data is None and model.recipe is None):
             return self.data

@@ -13,6 +13,7 @@ class OpenOptions(TypedDict, total=False):
 
     image: str | None
     label: str | None
+    label_separator: str | None
     group: str | None
     column_of_splits: str | None
     labels: Labels

@@ -89,4 +89,6 @@ def subset(images: Images | MemoryImages, rows: torch.Tensor) -> Images | Memory
         return images.subset(rows.numpy())
     index = rows.to(images.pixels.device)
     names = tuple(images.names[row] for row in rows.tolist())
-    return replace(images, pixels=images.pixels[index], labels=images.labels[index], names=names, groups=images.groups[index.cpu()])
+    multi = None if images.multi_labels is None else images.multi_labels[index.cpu()]
+    kept = {"names": names, "groups": images.groups[index.cpu()], "multi_labels": multi}
+    return replace(images, pixels=images.pixels[index], labels=images.labels[index], **kept)

@@ -35,8 +35,8 @@ def resampled_means(
     count = int(unit.max()) + 1
     sizes = np.bincount(unit, minlength=count).astype(float)
     sums = np.stack([np.bincount(unit, weights=column, minlength=count) for column in values.T], axis=1)  # (units, k)
-    draws = _draws(count, resamples, np.random.default_rng(seed))
-    return np.concatenate([(times @ sums) / (times @ sizes)[:, None] for times in draws])
+    drawn = draws(count, resamples, np.random.default_rng(seed))
+    return np.concatenate([(times @ sums) / (times @ sizes)[:, None] for times in drawn])
 
 
 def interval(means: Float[np.ndarray, "resamples k"]) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
@@ -91,7 +91,7 @@ def resampled_class_means(
     unit, present = units(groups, len(y)), np.unique(y)
     count, classes = int(unit.max()) + 1, (y[:, None] == present).astype(float)  # (n, K')
     parts = []
-    for times in _draws(count, resamples, np.random.default_rng(seed), rows_of_memory=len(y)):
+    for times in draws(count, resamples, np.random.default_rng(seed), rows_of_memory=len(y)):
         weights = times[:, unit]  # (b, n)
         size = weights @ classes
         with np.errstate(invalid="ignore", divide="ignore"):  # a class may be absent from a resample
@@ -117,9 +117,7 @@ def _mean_of_finite(values: Float[np.ndarray, "b K"]) -> Float[np.ndarray, " b"]
     return np.where(finite, values, 0).sum(1) / finite.sum(1)
 
 
-def _draws(
-    count: int, resamples: int, generator: np.random.Generator, *, rows_of_memory: int = 0
-) -> Iterator[Float[np.ndarray, "b count"]]:
+def draws(count: int, resamples: int, generator: np.random.Generator, *, rows_of_memory: int = 0) -> Iterator[Float[np.ndarray, "b count"]]:
     """Yield how often each unit is in each resample, in blocks of resamples; the blocks do not change the draws."""
     block = max(CELLS // max(count, rows_of_memory), 1)
     for start in range(0, resamples, block):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
@@ -22,6 +22,13 @@ class Features:
     names: list[str]
     classes: tuple[str, ...] = ()
     """The names of the labels, () if they are unknown."""
+    multi_labels: Int8[Tensor, "n K"] | None = None
+    """Several labels an image, see `Images.multi_labels`; None for one label an image."""
+
+    @property
+    def labelled(self) -> Bool[Tensor, " n"]:
+        """Which images have labels."""
+        return self.labels >= 0 if self.multi_labels is None else self.multi_labels[:, 0] >= 0
 
 
 def extract_features(
@@ -64,7 +71,9 @@ def extract_features(
     )
     parts = [select_dimensions(features, dimensions) for features in batches]
     names = [name for part in parts for name in part.names]
-    return Features(torch.cat([part.X for part in parts]), torch.cat([part.labels for part in parts]), names, parts[0].classes)
+    rows = [part.multi_labels for part in parts if part.multi_labels is not None]
+    labels = torch.cat([part.labels for part in parts])
+    return Features(torch.cat([part.X for part in parts]), labels, names, parts[0].classes, torch.cat(rows) if rows else None)
 
 
 def stream_features(
@@ -84,9 +93,14 @@ def stream_features(
             empty = False
             with torch.inference_mode():  # does not contain the yield, otherwise the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
-            yield Features(X, part.labels.cpu(), part.names, tuple(images.classes))
+            yield Features(X, part.labels.cpu(), part.names, tuple(images.classes), multi_labels_of(images, part))
     if empty:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
+
+
+def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor, "n K"] | None:
+    """Return several labels an image of the images of a batch, None if the images have one label each."""
+    return None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[batch.indices]
 
 
 def preprocessed_batches(

@@ -6,6 +6,7 @@ needs hundreds in the coordinates of the features. The products with the feature
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -62,6 +63,13 @@ class LogisticRegression:
         self.X, self.labels, self.target = X, y, labels
         self._second_moment: Tensor | None = None
 
+    def with_labels(self, y: Int64[Tensor, " n"]) -> "LogisticRegression":
+        """Return the problem of the same features with other labels, which shares what depends on the features alone."""
+        other = copy(self)
+        other.classes, other.target = y.unique(return_inverse=True)
+        other.labels = y
+        return other
+
     def fit(
         self,
         penalty: float,
@@ -107,6 +115,20 @@ class LogisticRegression:
         W, b = theta[:-1].mT, theta[-1]
         return Logistic(W if self.rotation is None else W @ self.rotation.mT.to(W), b, self.classes, passes + 1)
 
+    def second_moment(self) -> Float[Tensor, "D1 D1"]:
+        """Return E[(x, 1)(x, 1)ᵀ] in float64, which is computed once.
+
+        Raises:
+            UserError: it overflows.
+        """
+        if self._second_moment is None:
+            mean = self.X.mean(0).double()[:, None]
+            moment = (self.X.mT @ self.X).double() / len(self.X)
+            if not moment.isfinite().all():  # no ridge would make it positive definite
+                raise UserError("the squares of the features overflow; standardise the features")
+            self._second_moment = torch.cat([torch.cat([moment, mean], 1), torch.cat([mean, mean.new_ones(1, 1)]).mT])
+        return self._second_moment
+
     def _whitening(self, curvature: float, penalty: float) -> Callable[[Tensor], Tensor]:
         """Return the function g ↦ A⁻¹ g for A = curvature · E[(x, 1)(x, 1)ᵀ] + penalty · diag(1, …, 1, 0), or for its diagonal."""
         D = self.X.shape[1]
@@ -115,14 +137,9 @@ class LogisticRegression:
         if D > LARGEST_COVARIANCE:
             diagonal = curvature * torch.cat([self.X.square().mean(0).double(), ridge.new_ones(1)]) + ridge
             return lambda g: g / diagonal[:, None]
-        if self._second_moment is None:
-            mean = self.X.mean(0).double()[:, None]
-            moment = (self.X.mT @ self.X).double() / len(self.X)
-            if not moment.isfinite().all():  # no ridge would make it positive definite
-                raise UserError("the squares of the features overflow; standardise the features")
-            self._second_moment = torch.cat([torch.cat([moment, mean], 1), torch.cat([mean, mean.new_ones(1, 1)]).mT])
+        second_moment = self.second_moment()
         while True:
-            factor, failure = torch.linalg.cholesky_ex(curvature * self._second_moment + ridge.diag())
+            factor, failure = torch.linalg.cholesky_ex(curvature * second_moment + ridge.diag())
             if not failure:
                 factor = factor.to(self.X)  # the square root of the condition number is small enough for float32
                 return lambda g: torch.cholesky_solve(g.to(factor), factor).double()

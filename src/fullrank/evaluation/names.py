@@ -4,6 +4,8 @@ from fullrank.config import FewShotProtocol, FractionsProtocol
 
 LINEAR = {"linear": "linear (full batch)", "linear-sgd": "linear (SGD)", "linear-imagenet": "linear (Adam)"}
 """Name of a linear probe on all labels → its name in a score."""
+MAP = ", mean average precision"
+"""End of the name of a score on images with several labels."""
 TOP5 = ", top 5"
 """End of the name of a top-5 accuracy."""
 

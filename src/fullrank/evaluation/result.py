@@ -40,7 +40,7 @@ class ProbeScore:
     probe: str
     """Name of the probe, with every number of its protocol that is not the default: 'kNN', 'kNN, k 200'."""
     accuracy: float
-    """Share of test images that are classified correctly, in [0, 1]."""
+    """Share of test images that are classified correctly, in [0, 1]; or the value of another `metric`."""
     sd: float | None = None
     n: Count = 1
     protocol: JsonObject = field(default_factory=dict)
@@ -65,6 +65,11 @@ class ProbeScore:
     """Class → the share of its test images that are classified correctly (recall)."""
     confusion: tuple[tuple[Count, ...], ...] = ()
     """Number of test images by true class (row) and predicted class (column); () for more than 30 classes."""
+    metric: str = "accuracy"
+    """What `accuracy`, `low` and `high` are: 'accuracy', or 'mean average precision' for several labels an image. `per_class` then has the
+    average precisions."""
+    positives: JsonObject = field(default_factory=dict)
+    """Class → the number of test images that have it; only for several labels an image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,8 @@ class Comparison:
     """Whether test images of one group are resampled together."""
     seeds: Count = 1
     """Number of trainings with other random numbers, of which both accuracies are the mean."""
+    metric: str = "accuracy"
+    """What is compared, as in `ProbeScore.metric`."""
     seed_half_width: float = 0.0
     """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for frozen features."""
 
@@ -105,6 +112,8 @@ class Evaluation:
     """The step of the checkpoint, None if the model is not a run."""
     train_images: Count
     test_images: Count
+    chance: float | None = None
+    """For several labels an image, the mean average precision of equal scores: the mean share of the test images that have a class."""
     majority: float | None = None
     """The share of the most frequent class among the labelled test images: the accuracy of guessing this class every time."""
     statement: str

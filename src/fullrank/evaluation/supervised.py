@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int64
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from fullrank.evaluation.augmented import Augmentation
-from fullrank.evaluation.features import Features, extract_features, preprocessed_batches
+from fullrank.evaluation.features import Features, extract_features, multi_labels_of, preprocessed_batches
+from fullrank.evaluation.multi_label import MultiLabelResult
 from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
@@ -61,8 +62,10 @@ def train_supervised(
     batch_size: int = 512,
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
-) -> ProbeResult:
+) -> ProbeResult | MultiLabelResult:
     """Train the network with a linear classifier on the labelled training images, and score the test images.
+
+    The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes, without label smoothing.
 
     All training images are in memory, at the size of the network.
 
@@ -79,6 +82,11 @@ def train_supervised(
     """
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
     labelled = decode_labelled(train, preprocess, **options)
+    if labelled.labels.ndim == 2:
+        head = train_classifier(config, preprocess, labelled, labelled.labels.shape[1], seed=seed, device=device)
+        features = extract_features(config.network, test, preprocess, device=device, **options)
+        with torch.inference_mode():
+            return MultiLabelResult(head(features.X.to(device)).sigmoid().cpu())
     classes = count_classes(labelled.labels, torch.as_tensor(test.labels).cpu())
     head = train_classifier(config, preprocess, labelled, classes, seed=seed, device=device)
     return score_classifier(config.network, head, test, preprocess, device=device, **options)[0]
@@ -89,16 +97,21 @@ class LabelledPixels(NamedTuple):
 
     pixels: Tensor
     """(n, C, S, S), uint8, or float32 in [0, 1] for images of more than 8 bits."""
-    labels: Int64[Tensor, " n"]
+    labels: Tensor
+    """int64: class numbers (n,), or 1 for each class that an image has (n, K)."""
     read: int
     """Number of images that were read, with those without a label."""
 
 
 def decode_labelled(train: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> LabelledPixels:
     """Decode the training images that have a label; the options are those of `preprocessed_batches`."""
-    parts = [(part.pixels.cpu(), part.labels.cpu()) for part in preprocessed_batches(train, preprocess, **options)]
+    parts = []
+    for part in preprocessed_batches(train, preprocess, **options):
+        several = multi_labels_of(train, part)
+        parts.append((part.pixels.cpu(), part.labels.cpu() if several is None else several.long()))
     pixels, labels = torch.cat(same_form([part for part, _ in parts])), torch.cat([part for _, part in parts])
-    return LabelledPixels(pixels[labels >= 0], labels[labels >= 0], len(labels))
+    labelled = labels.reshape(len(labels), -1)[:, 0] >= 0
+    return LabelledPixels(pixels[labelled], labels[labelled], len(labels))
 
 
 def train_classifier(
@@ -125,6 +138,7 @@ def train_classifier(
     """
     pixels, labels, _ = train
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
+    loss = partial(cross_entropy, label_smoothing=config.smoothing) if labels.ndim == 1 else _binary_cross_entropy
     network = config.network.to(device).requires_grad_(True)
     steps = min(math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1))  # no batch of one image, for BatchNorm
     devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
@@ -142,11 +156,15 @@ def train_classifier(
             for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
                 views = transform(pixels[rows].to(device), transform.make_params(seed, step, len(rows)))[0][0]
                 optimizer.zero_grad()
-                cross_entropy(head(network(views)), labels[rows].to(device), label_smoothing=config.smoothing).backward()
+                loss(head(network(views)), labels[rows].to(device)).backward()
                 optimizer.step()
                 schedule.step()
         network.eval()
     return head
+
+
+def _binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(logits, labels.to(logits))
 
 
 def score_classifier(

@@ -56,6 +56,8 @@ def read_columns(schema: pa.Schema) -> dict[str, Column]:
             columns[field.name] = Column(field.type, "image")
         elif kind == "ClassLabel" and field.type == pa.int64() and isinstance(feature, dict):
             columns[field.name] = Column(field.type, "label", tuple(map(str, feature.get("names") or ())))
+        elif isinstance(feature, dict) and isinstance(inner := feature.get("feature"), dict) and inner.get("_type") == "ClassLabel":
+            columns[field.name] = Column(field.type, names=tuple(map(str, inner.get("names") or ())))
         else:
             columns[field.name] = Column(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
     return columns

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int64, Real
+from jaxtyping import Int8, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -46,6 +46,8 @@ class MemoryImages:
     names: tuple[str, ...]
     classes: tuple[str, ...]
     groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
+    multi_labels: Int8[Tensor, "n K"] | None = None
+    """Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image."""
 
     def __post_init__(self) -> None:
         if self.groups is None:
@@ -128,7 +130,8 @@ def load_images(
         raise UserError(f"none of the {len(images)} images of {images.source} can be read")
     names = tuple(images.name(i) for i in indices)
     labels, groups = torch.from_numpy(images.labels[indices]), torch.from_numpy(images.groups[indices])
-    return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups)
+    multi = None if images.multi_labels is None else torch.from_numpy(images.multi_labels[indices])
+    return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups, multi)
 
 
 def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> Real[Tensor, "C H W"]:

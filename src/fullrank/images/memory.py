@@ -42,6 +42,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     | data set of torch, list of images | items are images or (image, label): a Pillow image, an array (H, W, C) or a tensor (C, H, W) |
     | `datasets.Dataset` | its image column and its label column |
     | tuple (images, labels) | any of these with one integer or one class name for each image; -1 or None means no label |
+    | tuple (images, labels (n, K)) | several labels an image: 1 where an image has a class, 0 elsewhere; a row of -1 means no labels |
 
     Args:
         data: The images.
@@ -65,6 +66,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         pixels = data.pixels.permute(0, 2, 3, 1).cpu().numpy()
         images = ArrayImages(pixels, data.labels.cpu().numpy(), data.names, data.classes)
         images.groups = data.groups.cpu().numpy()
+        images.multi_labels = None if data.multi_labels is None else data.multi_labels.cpu().numpy()
         return images
     if isinstance(data, Tensor | np.ndarray):
         return ArrayImages(_to_pixels(data))
@@ -91,7 +93,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
 def _are_labels(values: Any) -> bool:
     """Return whether the second of two objects is a list of labels, not an image."""
     if isinstance(values, Tensor | np.ndarray):
-        return values.ndim == 1
+        return values.ndim in (1, 2)
     return isinstance(values, list | tuple) and all(value is None or isinstance(value, str | int | float | np.number) for value in values)
 
 
@@ -101,6 +103,8 @@ def _with_labels(images: Images, values: Any) -> Images:
     Raises:
         UserError: there is not one label for each image, or a label is neither a class number nor a name.
     """
+    if isinstance(values, Tensor | np.ndarray) and values.ndim == 2:
+        return _with_multi_labels(images, values)
     labels = values.tolist() if isinstance(values, Tensor | np.ndarray) else list(values)
     if len(labels) != len(images):
         raise UserError(f"data has {len(images)} images and {len(labels)} labels, expected one label for each image (-1 or None: no label)")
@@ -119,6 +123,26 @@ def _with_labels(images: Images, values: Any) -> Images:
     else:
         wrong = next(label for label in given if not isinstance(label, int | np.integer) or not -1 <= label < MAX_CLASSES)
         raise UserError(f"data has the label {wrong!r:.60}, expected class numbers from 0 to {MAX_CLASSES - 1}, -1 for none, or only names")
+    images.notes = ()
+    return images
+
+
+def _with_multi_labels(images: Images, values: Tensor | np.ndarray) -> Images:
+    """Return images with several labels each.
+
+    Raises:
+        UserError: there is not one row for each image, or a row has other values than 0 and 1, or -1 throughout.
+    """
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+    if len(array) != len(images) or not array.shape[1]:
+        raise UserError(f"data has {len(images)} images and labels of shape {array.shape}, expected ({len(images)}, number of classes)")
+    given = array.dtype.kind in "biuf" and ((array == 0) | (array == 1)).all(1) | (array == -1).all(1)
+    if not np.all(given):
+        raise UserError("data has labels (n, K) with other values, expected 1 (has the class) or 0, or a row of -1 (no labels)")
+    images = images.subset(range(len(images)))
+    images.labels = np.full(len(images), -1, dtype=np.int64)
+    images.multi_labels = array.astype(np.int8)
+    images.classes = images.classes if len(images.classes) == array.shape[1] else ()
     images.notes = ()
     return images
 

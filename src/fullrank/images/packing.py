@@ -89,6 +89,8 @@ def pack(
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     names: list[str] = []
     labels: list[np.ndarray] = []
+    if any(images.multi_labels is not None for images in splits.values()):
+        notify("several labels an image are not packed; the packed images have no labels, so evaluate with the table itself")
     groups: list[np.ndarray] = []
     ends: dict[str, int] = {}
     classes = next((images.classes for images in splits.values() if images.classes), ())

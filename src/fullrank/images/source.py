@@ -22,6 +22,8 @@ class Images(ABC):
         labels: `(n,)` int64; -1 means no label.
         groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no group.
         classes: The names of the labels; `()` if the names are unknown.
+        multi_labels: `(n, K)` int8 for images with several labels: 1 has the class, 0 lacks it; a row of -1 means no labels; `labels` is
+            then -1 throughout. None for a source with one label an image.
         notes: What was decided when the source was opened, for the user.
         bits: Number of bits that the values of 16-bit images use; 0 if the source does not know.
     """
@@ -31,6 +33,7 @@ class Images(ABC):
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
     bits: int = 0
+    multi_labels: np.ndarray | None = None
     _groups: np.ndarray | None = None
 
     @property
@@ -41,6 +44,13 @@ class Images(ABC):
     @groups.setter
     def groups(self, groups: np.ndarray) -> None:
         self._groups = groups
+
+    @property
+    def strata(self) -> np.ndarray:
+        """What a stratified choice keeps the shares of, `(n,)` int64: the labels, or the number of the set of labels."""
+        if self.multi_labels is None or not len(self):
+            return self.labels
+        return np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -72,6 +82,7 @@ class Subset(Images):
         self.images, self.indices = images, indices
         self.source, self.classes, self.notes, self.bits = images.source, images.classes, images.notes, images.bits
         self.labels, self.groups = images.labels[indices], images.groups[indices]
+        self.multi_labels = None if images.multi_labels is None else images.multi_labels[indices]
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))

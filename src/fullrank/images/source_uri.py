@@ -38,6 +38,7 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
 
             - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
             - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+            - `label_separator`: the text between several labels in one cell of the label column: "|".
             - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
             - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.
             - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders, "none" no labels.
@@ -200,7 +201,7 @@ def train_and_test(
     train_images = _choose_train(splits, train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
-        test = min(others, key=lambda name: splits[name].labels.max(initial=-1) < 0, default=None)  # for ties, min returns the first
+        test = min(others, key=lambda name: splits[name].strata.max(initial=-1) < 0, default=None)  # for ties, min returns the first
     if test is None:
         return hold_out_test(train_images, seed=seed, validation=validation, subset=subset)
     test_images = pick(test, splits, f"split of {source}")
@@ -214,7 +215,8 @@ def train_and_test(
 def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, subset: int = 0) -> Splits:
     """Hold out a fifth of the images of a source without a test split; for the other arguments see `train_and_test`."""
     rest, held_out = hold_out(images, seed=seed)
-    how = "stratified by label" if images.classes or images.labels.max() >= 0 else "drawn at random"
+    how = "stratified by label" if images.classes or images.strata.max() >= 0 else "drawn at random"
+    how = "stratified by the set of labels" if images.multi_labels is not None else how
     how += ", groups kept whole" if images.groups.max() >= 0 else ""
     share = f"{100 * len(held_out) / len(images):.0f} %" if images.groups.max() >= 0 else "20 %"
     sizes = f"train {len(rest)}, test {len(held_out)}"

@@ -89,7 +89,7 @@ def group_images(images: Images) -> Units:
     >>> group_images(images).unit.tolist(), group_images(images).labels.tolist()
     ([0, 1, 1, 2], [0, 1, 3])
     """
-    n, groups, labels = len(images), images.groups, images.labels
+    n, groups, labels = len(images), images.groups, images.strata
     if n == 0 or groups.max() < 0:
         return Units(np.arange(n), np.ones(n, dtype=np.int64), labels)
     _, first, unit = np.unique(np.where(groups < 0, -1 - np.arange(n), groups), return_index=True, return_inverse=True)

@@ -1,13 +1,13 @@
 """Images in tables: files of paths (CSV, Parquet), Parquet files of images, data sets of `save_to_disk` and of the Hugging Face hub."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
@@ -18,15 +18,15 @@ from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
-from fullrank.images.source import MAX_CLASSES, Images, RawImage
+from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
+from fullrank.images.table_labels import TableLabels, is_list, read_labels, same_classes
 
 LABELS = ("label", "labels", "fine_label")
 PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file")
 """Names of columns of paths."""
 SPLIT = "split"
 MAX_SPLITS = 100
-MIN_ROWS = 20  # with fewer rows, the number of different labels says nothing
 
 
 class TableImages(Images):
@@ -48,7 +48,7 @@ class TableImages(Images):
         split: str,
         rows: Rows,
         image: str,
-        label: "_Labels",
+        label: TableLabels,
         *,
         roots: Sequence[str] | None,
         max_pixels: int = MAX_PIXELS,
@@ -56,7 +56,7 @@ class TableImages(Images):
         self.source = source if split == ALL else f"{source}[{split}]"
         self.split, self.image, self.roots, self.max_pixels = split, image, roots, max_pixels
         self.rows = rows.select([image])
-        self.labels, self.classes, self.notes = label
+        self.labels, self.classes, self.notes, self.multi_labels = label
         self.has_paths = _is_text(self.rows.columns[image].type)
 
     def name(self, index: int) -> str:
@@ -76,9 +76,6 @@ class TableImages(Images):
             if self.has_paths and isinstance(error.__cause__, OutsideError):
                 raise ImageDecodeError(error.name, f"{error.reason}; put the table into a folder that contains the images") from error
             raise
-
-
-_Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # labels, classes, notes
 
 
 def image_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str:
@@ -109,12 +106,14 @@ def label_column(columns: Mapping[str, Column], source: str, requested: str | No
     """Return the name of the label column: `requested`, `label`, `labels`, `fine_label`, or the only ClassLabel column; or None.
 
     Raises:
-        UserError: the requested column does not exist, or contains neither integers nor strings.
+        UserError: the requested column does not exist, or contains neither integers nor strings, nor lists of them.
     """
     if requested is not None:
         if _is_label(pick(requested, columns, f"column of {source}")):
             return requested
-        raise UserError(f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings or a ClassLabel")
+        raise UserError(
+            f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings, lists of these or a ClassLabel"
+        )
     usable = [name for name in LABELS if name in columns and _is_label(columns[name])]
     typed = [name for name, column in columns.items() if column.kind == "label"]
     return usable[0] if usable else typed[0] if len(typed) == 1 else None
@@ -139,50 +138,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_label(column: Column) -> bool:
-    return pa.types.is_integer(column.type) or _is_text(column.type)
-
-
-def read_labels(rows: Rows, column: str | None, *, requested: bool = False) -> _Labels:
-    """Return the labels of the rows, the names of the classes, and a note for the user.
-
-    Integers of -1 mean no label. Without a request for the column, integers or texts that seem to number or to describe the images are
-    not used.
-
-    Raises:
-        UserError: the column was requested, but its integers are too large for classes.
-    """
-    none = np.full(len(rows), -1, dtype=np.int64)
-    if column is None:
-        return none, (), ()
-    values = rows.column(column)
-    names = tuple(map(printable, rows.columns[column].names))
-    reason = None if requested or names else _why_no_labels(values)
-    largest = (
-        None if pa.types.is_string(values.type) or pa.types.is_large_string(values.type) else pc.call_function("max", [values]).as_py()
-    )
-    if largest is not None and largest >= MAX_CLASSES:
-        reason = f"its integers go up to {largest}, expected class numbers below {MAX_CLASSES}"
-        if requested:
-            raise UserError(f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none")
-    if reason:
-        return (
-            none,
-            (),
-            (f"no labels, because column '{column}' does not look like labels: {reason} (--data.label_column {column} uses it)",),
-        )
-    note = (f"column '{column}' is the label (--data.labels none: no labels)",)
-    if largest is None and not pa.types.is_integer(values.type):
-        texts = values.to_pylist()
-        classes = sorted(set(texts) - {None})
-        class_index = {name: k for k, name in enumerate(classes)}
-        return np.array([class_index.get(name, -1) for name in texts], dtype=np.int64), tuple(map(printable, classes)), note
-    integers = values.cast(pa.int64()).fill_null(-1).to_numpy().clip(min=-1)  # a copy, because torch warns about read-only memory
-    return integers, names, note
-
-
-def _why_no_labels(values: pa.ChunkedArray) -> str | None:
-    n, different = len(values) - values.null_count, pc.call_function("count_distinct", [values]).as_py()
-    return f"{different} different values in {n} rows" if n >= MIN_ROWS and 2 * different > n else None
+    kind = column.type.value_type if is_list(column.type) else column.type
+    return pa.types.is_integer(kind) or _is_text(kind)
 
 
 def table_splits(
@@ -201,12 +158,16 @@ def table_splits(
     """
     splits: dict[str, Images] = {}
     groups: dict[str, pa.ChunkedArray] = {}
-    for split, table in tables.items():
-        rows = table if isinstance(table, Rows) else DatasetRows(table)
+    opened = {split: table if isinstance(table, Rows) else DatasetRows(table) for split, table in tables.items()}
+    found: list[TableLabels] = []
+    for rows in opened.values():
+        image, label = choose_columns(rows.columns, source, options)
+        with _row_errors(source, image, label):
+            found.append(read_labels(rows, label, requested=options.get("label") is not None, separator=options.get("label_separator")))
+    for (split, rows), labels in zip(opened.items(), same_classes(found), strict=True):
         image, label = choose_columns(rows.columns, source, options)
         group, column_of_splits = further_columns(rows.columns, source, image, options)
-        try:
-            labels = read_labels(rows, label, requested=options.get("label") is not None)
+        with _row_errors(source, image, label):
             max_pixels = options.get("max_pixels", MAX_PIXELS)
             images = TableImages(source, split, rows, image, labels, roots=roots, max_pixels=max_pixels)
             parts = {} if column_of_splits is None else read_splits(rows, column_of_splits, source)
@@ -218,13 +179,20 @@ def table_splits(
             if group is not None:
                 values = rows.column(group)
                 groups |= {name: values.take(pa.array(indices)) for name, indices in parts.items()} if parts else {split: values}
-        except UserError:
-            raise
-        except Exception as error:  # the rows of a stranger's table need not have the types that its metadata declare
-            raise UserError(f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file") from error
     for split, numbers in number_groups(groups).items():
         splits[split].groups = numbers
     return splits
+
+
+@contextmanager
+def _row_errors(source: str, image: str, label: str | None) -> Iterator[None]:
+    """Turn an error of the rows into a UserError: those of a stranger's table need not have the types that its metadata declare."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file") from error
 
 
 def further_columns(columns: Mapping[str, Column], source: str, image: str, options: OpenOptions) -> tuple[str | None, str | None]:
@@ -236,7 +204,7 @@ def further_columns(columns: Mapping[str, Column], source: str, image: str, opti
     found: list[str | None] = []
     for option, flag in (("group", "group_column"), ("column_of_splits", "split_column")):
         name = options.get(option)
-        if name is not None and not _is_label(pick(name, columns, f"column of {source}")):
+        if name is not None and (not _is_label(pick(name, columns, f"column of {source}")) or is_list(columns[name].type)):
             raise UserError(f"column '{name}' of {source} contains {columns[name]}, expected integers or strings (--data.{flag})")
         found.append(name)
     group, split = found

@@ -52,6 +52,8 @@ class DataConfig:
     """The image column of a table. None: the only column of images, or the only column of bytes."""
     label_column: Text | None = None
     """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    label_separator: Text | None = None
+    """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a list of labels."""
     group_column: Text | None = None
     """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split a group."""
     split_column: Text | None = None
@@ -99,6 +101,8 @@ class DataConfig:
         }
         if self.group_column is not None:  # only what is set, because a sweep identifies a data set by these options
             options["group"] = self.group_column
+        if self.label_separator is not None:
+            options["label_separator"] = self.label_separator
         if self.split_column is not None:
             options["column_of_splits"] = self.split_column
         return options

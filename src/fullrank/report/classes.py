@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from fullrank.evaluation.evaluate import main_probe
+from fullrank.evaluation.outcomes import main_probe
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report.document import label_html, split_table
 from fullrank.report.metrics import FEW_RUNS
@@ -36,6 +36,8 @@ def _scores(evaluation: Evaluation) -> list[ProbeScore]:
     of = {score.features: score for score in reversed(evaluation.scores) if score.balanced_accuracy is not None}
     of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.balanced_accuracy is not None}
     order = dict.fromkeys(score.features for score in evaluation.scores)
+    of |= {score.features: score for score in reversed(evaluation.scores) if score.positives and score.features not in of}
+    of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.positives}
     return [of[name] for name in order if name in of]
 
 
@@ -46,17 +48,23 @@ def class_table(evaluation: Evaluation) -> str:
         return ""
     balanced = [_share(score.balanced_accuracy) + _ends(score.balanced_accuracy_interval, 100.0, 1) for score in scores]
     areas = ["–" if score.auroc is None else f"{score.auroc:.3f}" + _ends(score.auroc_interval, 1.0, 3) for score in scores]
-    rows = [["balanced accuracy", *balanced], ["AUROC", *areas]]
+    several = bool(scores[0].positives)
+    rows = [["AUROC", *areas]] if several else [["balanced accuracy", *balanced], ["AUROC", *areas]]
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     lowest = sorted(names, key=lambda name: scores[0].per_class.get(name, 1.0))[:MOST_CLASSES]
     shown = names if len(names) <= MOST_CLASSES else lowest
-    rows += [[f"recall, {escape(name)}", *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
+    heads = {
+        name: f"average precision, {name} (n = {scores[0].positives.get(name, 0)})" if several else f"recall, {name}" for name in shown
+    }
+    rows += [[escape(heads[name]), *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
     probes = dict.fromkeys(score.probe for score in scores)
     caption = f"Results by class of {', '.join(probes)}. Recall: share of the test images of a class that are classified correctly. "
     caption += "Balanced accuracy: mean of the recalls. AUROC: mean over the classes, one class against the others. "
+    if several:
+        caption = f"Results by class of {', '.join(probes)}. AUROC: mean over the classes. n: number of test images with the class. "
     caption += "Small: 95 % intervals."
     if len(shown) < len(names):
-        caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest recalls; evaluation.json has all."
+        caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
     return split_table(["", *(score.features for score in scores)], rows, caption=caption)
 
 

@@ -109,9 +109,10 @@ def headline_score(run: RunSummary) -> str:
         for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
             others = [f"{other.features} {format_percent(other.accuracy)}" for other in same_probe]
+            others += [f"equal scores {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
             others += [f"{MAJORITY} {format_percent(evaluation.majority)}"] if evaluation.majority is not None else []
             data, baselines = f" on {evaluation.data}" if evaluation.data else "", f" ({', '.join(others)})" if others else ""
-            return f"Accuracy{data}, {score.probe}: {format_percent(score.accuracy)}{baselines}."
+            return f"{score.metric.capitalize()}{data}, {score.probe}: {format_percent(score.accuracy)}{baselines}."
     return ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fullrank.arguments import check_source
 from fullrank.errors import UserError, pick
 from fullrank.evaluation import PROBES
-from fullrank.evaluation.evaluate import why_not_scorable
+from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import train_and_test
 from fullrank.recipes import DataConfig, Recipe, build_method, check, check_num_images, code_names, dry_run, import_code, to_dict
 from fullrank.run.directory import validate_output_dir

@@ -79,5 +79,5 @@ def _count(data: DataConfig) -> int:
 def reading(data: DataConfig) -> DataConfig:
     """Return a config with only the fields that say which images a source holds and which of them are used, as a key of a cache."""
     fields = ("source", "train", "test", "subset", "validation", "labels", "image_column", "label_column", "group_column", "split_column")
-    fields += ("follow_links", "max_pixels", "max_expansion")
+    fields += ("label_separator", "follow_links", "max_pixels", "max_expansion")
     return DataConfig(**{name: getattr(data, name) for name in fields})
