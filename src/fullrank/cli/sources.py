@@ -30,7 +30,7 @@ class ReadOptions:
     image_column: Annotated[str | None, tyro.conf.arg(name="data.image_column")] = None
     """The image column of a table."""
     label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
-    """The label column of a table."""
+    """The label column of a table, or the key of the .json members of tar shards."""
     group_column: Annotated[str | None, tyro.conf.arg(name="data.group_column")] = None
     """The column of a table whose equal values belong together, such as patients."""
     split_column: Annotated[str | None, tyro.conf.arg(name="data.split_column")] = None

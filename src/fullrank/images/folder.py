@@ -133,11 +133,11 @@ def folder_splits(
     while len(tops := {file[: file.find("/") + 1] for file in files}) == 1 and (top := tops.pop()) and not is_split(top[:-1]):
         prefix += top
         files = [file.removeprefix(top) for file in files]
-    groups = _group_by_split(files)
+    groups = group_by_split(files)
     relative = groups if ALL in groups else {split: [file.removeprefix(f"{split}/") for file in files] for split, files in groups.items()}
     labelled = [relative[split] for split in groups if split.lower() in TRAIN] or relative.values()
     classes = sorted({file.split("/")[0] for members in labelled for file in members if "/" in file})
-    classes, note = _choose_classes(classes, labels, why_no_classes(groups[ALL]) if ALL in groups else None)
+    classes, note = choose_classes(classes, labels, why_no_classes(groups[ALL]) if ALL in groups else None)
     class_index = {name: k for k, name in enumerate(classes)}
     return {
         split: FolderImages(
@@ -153,7 +153,7 @@ def folder_splits(
     }
 
 
-def _choose_classes(folders: list[str], labels: Labels, reason: str | None) -> tuple[list[str], tuple[str, ...]]:
+def choose_classes(folders: list[str], labels: Labels, reason: str | None) -> tuple[list[str], tuple[str, ...]]:
     """Return the class folders, and a note on the decision if there is anything to decide."""
     if len(folders) < 2 or labels == "none":
         return [], ()
@@ -188,7 +188,8 @@ def why_no_classes(files: list[str]) -> str | None:
     return None
 
 
-def _group_by_split(files: list[str]) -> dict[str, list[str]]:
+def group_by_split(files: list[str]) -> dict[str, list[str]]:
+    """Return the files of each top folder, if the top folders have the names of splits, or else `{"all": files}`."""
     tops = {file.partition("/")[0] for file in files if "/" in file}
     named = {top for top in tops if is_split(top)}
     if not named or (named != tops and len(named) < 2):  # a class may have the name "train"
