@@ -11,9 +11,10 @@ import numpy as np
 
 from fullrank.config import MAX_PIXELS, Labels
 from fullrank.errors import UserError, printable
+from fullrank.images import dicom
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import convert_errors
-from fullrank.images.files import BYTES_PER_PIXEL, is_below, read_regular_file
+from fullrank.images.files import BYTES_PER_PIXEL, check_regular, is_below, read_regular_file
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
@@ -70,7 +71,7 @@ class FoundFiles:
 
 
 def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False) -> FoundFiles:
-    """Find the files below `root` with one of the extensions.
+    """Find the files below `root` with one of the extensions, and with `.dcm` also DICOM files without a suffix or with a number as suffix.
 
     Hidden files and folders are ignored. Each real folder is visited once, however many symbolic links lead to it, and before all links.
     Links to places outside `root` are counted, and followed only with `follow_links`: the folder may be a stranger's. What is not a
@@ -96,17 +97,33 @@ def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False)
         for entry in entries:
             path = f"{folder}{entry.name}"
             is_folder = _is_folder(entry)
-            if entry.name.startswith(".") or not (is_folder or os.path.splitext(entry.name)[1].lower() in extensions):
+            if entry.name.startswith("."):
+                continue
+            suffix = os.path.splitext(entry.name)[1].lower()
+            unnamed = ".dcm" in extensions and (not suffix or suffix[1:].isdecimal())  # DICOM files are often named by their number
+            if not (is_folder or suffix in extensions or unnamed):
                 continue
             if entry.is_symlink() and not is_below(root / path, below):
                 links_out += 1
                 if not follow_links:
                     continue
+            if unnamed and not is_folder and not _has_dicom_mark(root / path):
+                continue
             if is_folder:
                 (links if entry.is_symlink() else pending).append(f"{path}/")
             else:
                 files.append(path)
     return FoundFiles(sorted(files), 0 if follow_links else links_out)
+
+
+def _has_dicom_mark(path: Path) -> bool:
+    """Return whether a file without a suffix is a DICOM file; what is not a regular file is not opened."""
+    try:
+        check_regular(os.stat(path))
+        with open(path, "rb") as file:
+            return dicom.is_dicom(file.read(132))
+    except (OSError, ValueError):
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

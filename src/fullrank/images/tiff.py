@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 
 from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.frames import first_of
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 UNCOMPRESSED, DEFLATE = (1,), (8, 32946)
@@ -51,7 +52,8 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
         elif page.nbytes > len(data):
             raise ImageDecodeError(name, f"the file is truncated: it has {len(data)} bytes, but its pixels need {page.nbytes}")
         pixels = page.asarray(maxworkers=1)
-    return np.moveaxis(pixels, 0, 2) if page.axes == "SYX" else pixels
+        frames = len(file.pages)
+    return first_of(np.moveaxis(pixels, 0, 2) if page.axes == "SYX" else pixels, frames)
 
 
 def _check_expansion(data: bytes, page: object, name: str) -> None:
