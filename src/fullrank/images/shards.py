@@ -224,8 +224,8 @@ def _set_folders(source: str, splits: dict[str, TarImages], inside: dict[str, li
     """Set the labels to the top folders inside the tar files, by the rules of class folders."""
     every = [name for members in inside.values() for name in members]
     tops = {split: [name.partition("/")[0] if "/" in name else None for name in members] for split, members in inside.items()}
-    found = sorted({top for own in tops.values() for top in own} - {None})
-    classes, note = choose_classes([f"{top}" for top in found], labels, why_no_classes(every))
+    found = sorted({top for own in tops.values() for top in own if top is not None})
+    classes, note = choose_classes(found, labels, why_no_classes(every))
     if labels == "folders" and not classes:
         raise UserError(f"data.labels is folders, but the tar files of {source} have no class folders inside; expected auto or none")
     number = {name: k for k, name in enumerate(classes)}

@@ -89,7 +89,7 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
         from fullrank.images.shards import open_shards
 
         refuse_columns(source, "tar shards", options, allowed=("label",))
-        how: dict[str, Any] = {name: options[name] for name in ("labels", "label", "max_pixels") if name in options}
+        how: dict[str, Any] = {name: value for name, value in options.items() if name in ("labels", "label", "max_pixels")}
         return open_shards(source, found.root, found.files, **how)
     if found.kind == "packed":
         from fullrank.images.packing import open_packed
