@@ -137,6 +137,9 @@ def test_the_neighbours_of_a_source_are_those_of_its_embeddings(run, tmp_path):
     assert table["neighbour_names"][5].as_py() == [found.names[i] for i in indices[5]]
     with pytest.raises(UserError, match="exists already"):
         found.write(tmp_path / "out")
+    assert (tmp_path / "out" / "queries.parquet").exists()
+    fullrank.neighbours(run.path, k=4, map_images=0).write(tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "queries.parquet").exists()  # the queries of the other search
 
 
 def test_the_page_shows_every_kind_and_escapes_names(digits, tmp_path):

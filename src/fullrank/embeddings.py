@@ -14,6 +14,7 @@ from torch import nn
 
 from fullrank.arguments import EMBEDDING_SUFFIXES, check_suffix
 from fullrank.atomic import atomic_write
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation.features import Features, extract_features, stream_features
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
@@ -62,6 +63,7 @@ def embed(
         check_suffix(out, EMBEDDING_SUFFIXES)  # before the work
     loaded = load(model)
     images = all_images(loaded, data, split)
+    loaded = with_depth(loaded, images)
     options: dict[str, Any] = {
         "batch_size": batch_size,
         "device": resolve_device(device),

@@ -16,6 +16,7 @@ import torch
 from fullrank.arguments import MEMORY, parse_slice
 from fullrank.atomic import atomic_write
 from fullrank.config import DEFAULT_PROBES, FewShotProtocol, Protocols
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.names import TOP5
@@ -122,12 +123,12 @@ def evaluate(
             raise UserError("data and labelled both name the labelled images; give one of them")
         data, protocols = labelled, with_curve(protocols)
     device, loaded = resolve_device(device), load(model)
-    preprocess = _resized(loaded.preprocess, resize)
-    references = _references(loaded, against, resize, baselines=baselines)
     supervised_epochs = check_integer("supervised_epochs", supervised_epochs, 1)
     baseline = Supervised(loaded.untrained(), supervised_epochs, flip=flip_probability(loaded)) if supervised else None
     split_seed = loaded.recipe.split_seed if loaded.recipe else check_integer("seed", seed, 0)
     splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
+    preprocess = _resized(with_depth(loaded, splits.train).preprocess, resize)
+    references = _references(loaded, against, resize, splits.train, baselines=baselines)
     path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
@@ -197,7 +198,9 @@ def with_curve(protocols: Mapping[str, Any] | Protocols | None) -> Mapping[str, 
     return given | {"few-shot": {"labels": CURVE, **few_shot}} if isinstance(few_shot, Mapping) else given
 
 
-def _references(model: Model, against: Sequence[ModelLike], resize: int | None, *, baselines: bool) -> dict[str, tuple[Any, Preprocess]]:
+def _references(
+    model: Model, against: Sequence[ModelLike], resize: int | None, images: Images | MemoryImages, *, baselines: bool
+) -> dict[str, tuple[Any, Preprocess]]:
     """Return the networks that the backbone is compared with: the weights that the run began with, and the other models."""
     if isinstance(against, str | Path | Run | Model):
         raise UserError("against is one model, expected a list of models: against=[model]")
@@ -207,7 +210,7 @@ def _references(model: Model, against: Sequence[ModelLike], resize: int | None, 
     for other in map(load, against):
         if other.name == model.name or other.name in references:
             raise UserError(f"model '{other.name}' is given twice; give each model once")
-        references[other.name] = (other.backbone, _resized(other.preprocess, resize))
+        references[other.name] = (other.backbone, _resized(with_depth(other, images).preprocess, resize))
     return references
 
 
@@ -327,6 +330,7 @@ def measure_spectrum(
     device = resolve_device(device)
     loaded = model if isinstance(model, EncoderModel) else load(model)
     images = held_out_images(loaded, data, split)
+    loaded = with_depth(loaded, images) if isinstance(loaded, Model) else loaded
     return encoder_spectrum(
         loaded,
         images,

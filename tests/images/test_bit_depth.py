@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import fullrank
+from fullrank.depth import with_depth
 from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
 
 RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
@@ -73,3 +75,20 @@ def test_images_of_8_bits_have_nothing_to_decide(write):
 def test_four_bands_with_a_transparent_one_are_said(tmp_path):
     Image.new("RGBA", (8, 8)).save(tmp_path / "a.tif")
     assert any("--data.channels 4" in note for note in find_bit_depth(open_images(tmp_path)["all"]).notes)
+
+
+def test_a_model_of_timm_sees_12_bit_images_at_their_brightness(folder, tmp_path):
+    images = folder(2000, 3000, 4095)
+    eight = tmp_path / "eight"
+    eight.mkdir()
+    for k, maximum in enumerate((2000, 3000, 4095)):
+        Image.fromarray(np.round(RAMP * maximum / 4095 * 255).astype(np.uint8)).save(eight / f"{k}.png")
+    model = fullrank.load("timm-untrained:test_resnet")
+    assert with_depth(model, images).preprocess.bits == 12
+    assert with_depth(model, open_images(eight)["all"]).preprocess == model.preprocess
+    deep, shallow = (fullrank.embed(model, source).X for source in (images, eight))
+    assert (deep - shallow).norm() < 0.02 * shallow.norm()
+    black = fullrank.embed(model, np.zeros((3, 3, 48, 64), np.uint8)).X
+    assert (deep - black).norm() > 0.1 * shallow.norm()
+    found = fullrank.neighbours(model, images, k=1, map_images=0)
+    assert found.preprocess.bits == 12

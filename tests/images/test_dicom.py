@@ -3,8 +3,9 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from fullrank.images import ImageDecodeError, load_images, open_images
+from fullrank.images import ImageDecodeError, find_bit_depth, load_images, open_images
 from fullrank.images.decode import open_bytes
 
 pydicom = pytest.importorskip("pydicom")
@@ -70,14 +71,68 @@ def test_a_modality_lut_is_refused():
         read(encode(ModalityLUTSequence=[lut]))
 
 
-def test_the_first_frame_is_read():
-    assert np.allclose(read(encode(np.stack([VALUES, VALUES * 0]), NumberOfFrames=2)), VALUES / 4095)
+def test_the_first_frame_is_read_and_a_line_says_so(tmp_path):
+    data = encode(np.stack([VALUES, VALUES * 0]), NumberOfFrames=2)
+    assert np.allclose(read(data), VALUES / 4095)
+    (tmp_path / "a.dcm").write_bytes(data)
+    (note,) = find_bit_depth(open_images(tmp_path)["all"]).notes
+    assert "several images" in note
 
 
-@pytest.mark.parametrize("syntax", ["1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.90"])
-def test_compressed_files_are_refused(syntax):
-    with pytest.raises(ImageDecodeError, match="expected uncompressed"):
-        read(encode(syntax=syntax))
+def test_deflated_files_are_refused():
+    with pytest.raises(ImageDecodeError, match="deflated"):
+        read(encode(syntax="1.2.840.10008.1.2.1.99"))
+
+
+def test_another_compression_is_refused_by_name_with_the_plugin():
+    with pytest.raises(ImageDecodeError, match=r"JPEG Lossless.*pylibjpeg"):
+        read(encode(syntax="1.2.840.10008.1.2.4.70"))
+
+
+def dataset(data):
+    return pydicom.dcmread(io.BytesIO(data))
+
+
+def save(file):
+    out = io.BytesIO()
+    file.save_as(out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_run_lengths_are_decoded(frames):
+    pixels = np.stack([VALUES, VALUES * 0])[:frames]
+    file = dataset(encode(pixels, NumberOfFrames=frames, SOPClassUID="1.2", SOPInstanceUID="1.2.3"))
+    file.compress(pydicom.uid.RLELossless, pixels if frames > 1 else pixels[0])
+    assert np.allclose(read(save(file)), VALUES / 4095)
+
+
+COLOURS = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+OF_COLOURS = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "SamplesPerPixel": 3, "PhotometricInterpretation": "RGB"}
+
+
+@pytest.mark.parametrize("planar", [0, 1])
+def test_colours_are_read(planar):
+    stored = np.ascontiguousarray(COLOURS.transpose(2, 0, 1)) if planar else COLOURS
+    opened = open_bytes(encode(stored, PlanarConfiguration=planar, **OF_COLOURS), "a.dcm")
+    assert np.array_equal(np.asarray(opened), COLOURS)
+
+
+def jpeg(size):
+    out = io.BytesIO()
+    Image.new("L", size, 77).save(out, "jpeg", quality=100)
+    fields = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "Rows": 16, "Columns": 8}
+    file = dataset(encode(**fields))
+    file.file_meta.TransferSyntaxUID = pydicom.uid.JPEGBaseline8Bit
+    file.PixelData = pydicom.encaps.encapsulate([out.getvalue()])
+    file["PixelData"].VR, file["PixelData"].is_undefined_length = "OB", True
+    return save(file)
+
+
+def test_jpeg_is_decoded_if_its_size_is_that_of_the_file():
+    assert np.allclose(read(jpeg((8, 16))), 77 / 255, atol=1 / 255)
+    with pytest.raises(ImageDecodeError, match="expected 8×16"):
+        read(jpeg((80, 160)))
 
 
 def test_hostile_sizes_are_refused():
@@ -98,3 +153,13 @@ def test_a_folder_of_dicom_is_a_source(tmp_path):
     (tmp_path / "a.dcm").write_bytes(encode())
     pixels = load_images(open_images(tmp_path)["all"], channels=1).pixels
     assert np.allclose(pixels[0, 0], VALUES / 4095)
+
+
+def test_files_without_a_suffix_are_recognised_by_their_mark(tmp_path):
+    (tmp_path / "IM0001").write_bytes(encode())
+    (tmp_path / "1.2.840.113619.2").write_bytes(encode())
+    (tmp_path / "README").write_text("no image")
+    (tmp_path / "data.12").write_bytes(bytes(10))
+    images = open_images(tmp_path)["all"]
+    assert [images.name(i) for i in range(len(images))] == ["1.2.840.113619.2", "IM0001"]
+    assert load_images(images, channels=1).pixels.shape == (2, 1, 3, 4)

@@ -1,4 +1,5 @@
 import io
+import json
 import pickle
 import tarfile
 
@@ -51,6 +52,75 @@ def test_shards_have_splits_labels_and_names(tmp_path):
     assert open_images(tmp_path / "set", labels="none")["train"].labels.max() == -1
     one = open_images(tmp_path / "set" / "train-000001.tar")["train"]
     assert [one.open(k).getpixel((0, 0))[0] for k in range(3)] == [3, 4, 5]
+
+
+def folders(names):
+    return [(name, encoded(k)) for k, name in enumerate(names)]
+
+
+def test_class_folders_inside_shards_are_labels(tmp_path):
+    write_tar(tmp_path / "set" / "train-0.tar", folders(["./data/dog/1.png", "./data/cat/1.png", "./data/cat/2.png"]))
+    write_tar(tmp_path / "set" / "val-0.tar", folders(["./data/cat/9.png", "./data/loose.png"]))
+    splits = open_images(tmp_path / "set")
+    assert splits["train"].classes == splits["val"].classes == ("cat", "dog")
+    assert splits["train"].labels.tolist() == [1, 0, 0]
+    assert splits["val"].labels.tolist() == [0, -1]
+    assert open_images(tmp_path / "set", labels="none")["train"].labels.max() == -1
+    albums = write_tar(tmp_path / "albums.tar", folders(["2019/1.png", "2020/2.png"]))
+    images = open_images(albums)["all"]
+    assert images.labels.max() == -1
+    assert "albums" in images.notes[0]
+    assert open_images(albums, labels="folders")["all"].labels.tolist() == [0, 1]
+    with pytest.raises(UserError, match="no class folders"):
+        open_images(write_tar(tmp_path / "flat.tar", folders(["1.png", "2.png"])), labels="folders")
+
+
+def test_folders_of_splits_inside_one_file_are_splits(tmp_path):
+    names = ["set/train/cat/1.png", "set/val/dog/2.png", "set/train/dog/3.png", "set/readme.png"]
+    splits = open_images(write_tar(tmp_path / "a.tar", folders(names)))
+    assert {split: images.labels.tolist() for split, images in splits.items()} == {"train": [0, 1], "val": [1], "other": [-1]}
+    assert splits["train"].name(1) == "a.tar/set/train/dog/3.png"
+    assert splits["val"].open(0).getpixel((0, 0))[0] == 1
+
+
+def test_json_members_have_labels(tmp_path):
+    members = []
+    for k, content in enumerate([{"label": "cat", "lens": 1}, {"label": "dog", "lens": 0}, {"label": None}, [], {"label": True}]):
+        members += [(f"{k}.png", encoded(k)), (f"{k}.json", json.dumps(content).encode())]
+    path = write_tar(tmp_path / "a.tar", [*members, ("5.png", encoded(5)), ("5.json", b"{"), ("6.png", encoded(6))])
+    images = open_images(path)["all"]
+    assert images.labels.tolist() == [0, 1, -1, -1, -1, -1, -1]
+    assert images.classes == ("cat", "dog")
+    assert open_images(path, label="lens")["all"].labels.tolist() == [1, 0, -1, -1, -1, -1, -1]
+    assert open_images(path, labels="none")["all"].labels.max() == -1
+    with pytest.raises(UserError, match="lens"):
+        open_images(path, label="lenz")
+
+
+def test_json_values_that_number_the_images_are_no_labels(tmp_path):
+    members = [(f"{k}.{end}", data) for k in range(24) for end, data in (("png", encoded(k)), ("json", b'{"label": "image %d"}' % k))]
+    path = write_tar(tmp_path / "a.tar", members)
+    assert open_images(path)["all"].labels.max() == -1
+    assert len(open_images(path, label="label")["all"].classes) == 24
+
+
+def test_cls_members_come_before_json_and_folders(tmp_path):
+    members = []
+    for k, name in enumerate(["cat/1", "dog/2"]):
+        members += [(f"{name}.png", encoded(k)), (f"{name}.json", b'{"label": 9}'), (f"{name}.cls", b"%d" % (k + 3))]
+    path = write_tar(tmp_path / "a.tar", members)
+    assert open_images(path)["all"].labels.tolist() == [3, 4]
+    assert open_images(path, labels="folders")["all"].classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("option", ["image", "group", "column_of_splits"])
+def test_columns_of_tables_are_refused_for_other_sources(tmp_path, option):
+    path = write_tar(tmp_path / "set" / "a.tar", folders(["1.png", "2.png"]))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.png").write_bytes(encoded(1))
+    for source in (path, tmp_path / "folder"):
+        with pytest.raises(UserError, match="no columns"):
+            open_images(source, **{option: "patient"})
 
 
 def test_workers_read_what_one_process_reads(tmp_path):

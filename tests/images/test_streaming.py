@@ -50,6 +50,12 @@ def test_splits_and_sources_that_cannot_be_streamed_raise(parquet, write):
         open_stream(str(write("a.png")))
 
 
+@pytest.mark.parametrize(("option", "flag"), [("group", "group_column"), ("column_of_splits", "split_column")])
+def test_a_stream_refuses_columns_that_it_would_ignore(parquet, option, flag):
+    with pytest.raises(UserError, match=rf"data\.{flag} is label"):
+        open_stream(str(parquet()), **{option: "label"})
+
+
 def test_more_processes_than_images_raise(parquet):
     with pytest.raises(UserError, match=r"has no images for process 3 of 4; use fewer processes"):
         names(open_stream(str(parquet(n=2))), 1, seed=0, rank=3, world_size=4)

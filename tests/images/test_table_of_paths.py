@@ -196,3 +196,10 @@ def test_a_data_set_in_memory_has_groups():
 
     table = datasets.Dataset.from_dict({"path": ["a.png", "b.png"], "who": [3, None]})
     assert table_splits("memory", {"all": table}, roots=None, group="who")["all"].groups.tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("text", ["a.jpg\n", "a.jpg,cat\nb.jpg,dog\n"])
+def test_a_table_without_a_line_of_names_is_refused_with_the_remedy(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match="add a line such as path,label"):
+        open_images(tmp_path / "t.csv")

@@ -1,11 +1,14 @@
+import contextlib
 import struct
+import sys
+import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, dataset_info, decode, load_images, open_images
+from fullrank.images import ImageDecodeError, dataset_info, decode, find_bit_depth, load_images, open_images
 from fullrank.images.decode import open_bytes
 
 tifffile = pytest.importorskip("tifffile")
@@ -26,6 +29,38 @@ def test_all_bands_are_read_with_all_bits(tmp_path, options, bands, dtype):
     pixels = BANDS[..., :bands].astype(dtype)
     opened = open_bytes(write(tmp_path / "a.tif", pixels, **options), "a.tif")
     assert np.array_equal(np.asarray(opened), pixels)
+
+
+@pytest.mark.parametrize("options", [{}, {"predictor": True}, {"tile": (16, 16)}])
+def test_bands_compressed_by_lzw_are_read(tmp_path, options):
+    pytest.importorskip("imagecodecs")
+    data = write(tmp_path / "a.tif", BANDS, compression="lzw", **options)
+    assert np.array_equal(open_bytes(data, "a.tif"), BANDS)
+
+
+def test_a_tile_of_lzw_cannot_expand_without_bound(tmp_path):
+    imagecodecs = pytest.importorskip("imagecodecs")
+    data = write(tmp_path / "a.tif", BANDS, compression="lzw")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        tags = file.pages.first.tags
+        count, offset = tags["StripByteCounts"], tags["StripOffsets"]
+    bomb = imagecodecs.lzw_encode(bytes(50_000_000))
+    forged = bytearray(data + bomb)
+    struct.pack_into("<I", forged, offset.valueoffset, len(data))
+    struct.pack_into("<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb) if count.dtype == 4 else 65535)
+    tracemalloc.start()
+    with contextlib.suppress(ImageDecodeError):
+        assert np.asarray(open_bytes(bytes(forged), "a.tif")).nbytes == BANDS.nbytes
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_without_imagecodecs_the_error_names_the_package(tmp_path, monkeypatch):
+    pytest.importorskip("imagecodecs")
+    data = write(tmp_path / "a.tif", BANDS, compression="lzw")
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    with pytest.raises(ImageDecodeError, match="pip install imagecodecs"):
+        open_bytes(data, "a.tif")
 
 
 def test_bands_in_planes_are_read(tmp_path):
@@ -68,3 +103,22 @@ def test_a_tile_cannot_expand_without_bound(tmp_path):
     struct.pack_into("<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb))
     with pytest.raises(ImageDecodeError, match="expands"):
         open_bytes(bytes(forged), "a.tif")
+
+
+@pytest.mark.parametrize("bands", [1, 7])
+def test_of_several_pages_the_first_is_used_and_a_line_says_so(tmp_path, bands):
+    pages = np.stack([BANDS[..., :bands], np.roll(BANDS[..., :bands], 1)])
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        for page in pages:
+            file.write(
+                page[..., 0] if bands == 1 else page,
+                photometric="minisblack",
+                planarconfig=None if bands == 1 else "contig",
+                contiguous=False,
+            )
+    write(tmp_path / "b.tif", pages[0][..., 0] if bands == 1 else pages[0])
+    images = open_images(tmp_path)["all"]
+    loaded = load_images(images, channels=bands).pixels
+    assert loaded[0].equal(loaded[1])
+    (note,) = [note for note in find_bit_depth(images, channels=bands).notes if "several images" in note]
+    assert note.startswith("1 of the sampled files")

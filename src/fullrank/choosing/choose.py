@@ -13,6 +13,7 @@ from fullrank.choosing.labelled import LabelledOrder
 from fullrank.choosing.measures import MEASURES, Sample, spectrum_of
 from fullrank.choosing.result import Candidate, Choice
 from fullrank.config.view import CropConfig
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation import knn, linear_probe, standardize, verify_frozen
 from fullrank.evaluation.features import preprocessed_batches
@@ -91,7 +92,7 @@ def choose(
     right: dict[str, list[np.ndarray]] = {}
     groups = np.empty(0, np.int64)
     for i, each in enumerate(models):
-        model = load(each) if i else first
+        model = with_depth(load(each) if i else first, *parts.values())
         if model.name in [candidate.name for candidate in candidates]:
             raise UserError(f"model '{model.name}' is given twice; give each model once")
         progress(f"{model.name}: embedding {sum(map(len, parts.values())):,} images and two views of each")

@@ -30,7 +30,7 @@ class ReadOptions:
     image_column: Annotated[str | None, tyro.conf.arg(name="data.image_column")] = None
     """The image column of a table."""
     label_column: Annotated[str | None, tyro.conf.arg(name="data.label_column")] = None
-    """The label column of a table."""
+    """The label column of a table, or the key of the .json members of tar shards."""
     label_separator: Annotated[str | None, tyro.conf.arg(name="data.label_separator")] = None
     """The text between several labels in one cell of the label column, such as '|'."""
     group_column: Annotated[str | None, tyro.conf.arg(name="data.group_column")] = None

@@ -8,6 +8,7 @@ from PIL import Image
 from fullrank.images.dataset_info import evenly_spaced
 from fullrank.images.decode import unnamed_bands
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
+from fullrank.images.frames import count_frames
 from fullrank.images.source import Images, RawImage
 
 DEPTHS = (8, 10, 12, 14, 16)
@@ -43,12 +44,13 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     BitDepth(bits=0, notes=())
     """
     bits = bits or images.bits
-    values, levels, colours, blended = np.zeros(2**16, dtype=bool), set(), 0, 0
+    values, levels, colours, blended, several = np.zeros(2**16, dtype=bool), set(), 0, 0, 0
     for index in evenly_spaced(len(images), sample):
         name = images.name(index)
         try:
             image = images.open(index)
             with convert_errors(name):
+                several += count_frames(image) > 1
                 blended += channels in (1, 3) and _is_tiff_with_transparency(image)
                 pixels = _values_of_16_bits(image)
                 if pixels is not None:
@@ -59,6 +61,8 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
         except ImageDecodeError:  # counted when the images are decoded
             continue
     notes = []
+    if several:
+        notes.append(f"{several} of the sampled files hold several images (pages or frames), of which only the first is used")
     if blended:
         notes.append(
             f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended with white "

@@ -10,6 +10,7 @@ import pyarrow.csv as pc
 from fullrank.errors import UserError, printable
 from fullrank.images.columns import Rows
 from fullrank.images.files import check_regular
+from fullrank.images.folder import EXTENSIONS
 from fullrank.images.parquet import first_line
 
 
@@ -48,6 +49,9 @@ def read_csv(path: str | Path, *, texts: Collection[str] = ()) -> Rows:
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"the table '{path}' has several columns '{printable(twice[0])}', expected one name for each; rename them")
+    if image := next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None):
+        received = f"the first line of the table '{path}' has an image, '{printable(image)}'"
+        raise UserError(f"{received}, expected the names of the columns; add a line such as path,label above it")
     if not table.num_rows:
         raise UserError(f"the table '{path}' has no rows, expected a line with the names of the columns and one line for each image")
     return Rows(table)

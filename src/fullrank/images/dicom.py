@@ -1,14 +1,21 @@
-"""Uncompressed DICOM files, the images of radiology, by the package pydicom."""
+"""DICOM files, the images of radiology, by the package pydicom."""
 
 import io
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.frames import first_of
 
 DEFLATED = b"1.2.840.10008.1.2.1.99"
 UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1")
 """Transfer syntaxes that are read: little endian with implicit and with explicit types."""
+RLE = "1.2.840.10008.1.2.5"
+JPEG = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.91")
+"""JPEG baseline and JPEG 2000, which pydicom decodes by Pillow."""
+COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
 def is_dicom(data: bytes) -> bool:
@@ -17,13 +24,14 @@ def is_dicom(data: bytes) -> bool:
 
 
 def read_frame(data: bytes, name: str, max_pixels: int) -> np.ndarray:
-    """Return the first frame of a grey DICOM file, (H, W, 1), as float32 in [0, 1].
+    """Return the first frame of a DICOM file: grey as float32 in [0, 1], (H, W, 1); colours of 8 bits as uint8 RGB, (H, W, 3).
 
-    The values are rescaled by slope and intercept. The first linear window of the file becomes [0, 1]; without one, the range that the
-    stored bits allow does. MONOCHROME1 is inverted. Nothing is decompressed: every pixel that is read is in the file.
+    Grey values are rescaled by slope and intercept. The first linear window of the file becomes [0, 1]; without one, the range that the
+    stored bits allow does. MONOCHROME1 is inverted. Files are uncompressed, or compressed by RLE, of which no byte expands to more than 64,
+    or by JPEG baseline or JPEG 2000, of which the size in the stream is compared with that of the file before it is decoded.
 
     Raises:
-        ImageDecodeError: pydicom is missing, or the file is damaged, compressed, coloured or too large.
+        ImageDecodeError: pydicom is missing, or the file is damaged, too large, or has another compression or other colours.
     """
     try:
         import pydicom
@@ -33,17 +41,27 @@ def read_frame(data: bytes, name: str, max_pixels: int) -> np.ndarray:
         raise ImageDecodeError(name, "the DICOM file is deflated, expected uncompressed; write it again")
     file = pydicom.dcmread(io.BytesIO(data))
     syntax = file.file_meta.TransferSyntaxUID
-    if syntax not in UNCOMPRESSED:
-        raise ImageDecodeError(name, f"the DICOM file has the transfer syntax {syntax.name}, expected uncompressed little endian")
+    if syntax not in (*UNCOMPRESSED, *JPEG, RLE):
+        message = (
+            f"the DICOM file has the transfer syntax {syntax.name}, expected uncompressed little endian, RLE, JPEG baseline or JPEG 2000"
+        )
+        raise ImageDecodeError(name, f"{message}; decompress it with pydicom's decompress and its plugin {_plugin(syntax)}")
     kind, bits, stored = file.PhotometricInterpretation, file.BitsAllocated, file.BitsStored
-    if kind not in ("MONOCHROME1", "MONOCHROME2") or file.SamplesPerPixel != 1:
-        raise ImageDecodeError(name, f"the DICOM file is {kind}, expected MONOCHROME1 or MONOCHROME2; convert it to PNG")
+    rows, columns, colour = file.Rows, file.Columns, kind in COLOURS
+    if not (colour or kind in ("MONOCHROME1", "MONOCHROME2")) or file.SamplesPerPixel != (3 if colour else 1):
+        raise ImageDecodeError(name, f"the DICOM file is {kind}, expected MONOCHROME1, MONOCHROME2, RGB or YBR; convert it to PNG")
     if bits not in (8, 16) or not 1 <= stored <= bits or file.HighBit != stored - 1:
         raise ImageDecodeError(name, f"the DICOM file has {stored} of {bits} bits, expected 8 or 16 with the values in the lowest bits")
-    rows, columns = file.Rows, file.Columns
     if rows * columns > max_pixels:
         raise ImageDecodeError(name, f"{columns}×{rows} are more pixels than data.max_pixels = {max_pixels}")
-    values = np.frombuffer(file.PixelData, dtype=f"<u{bits // 8}", count=rows * columns).reshape(rows, columns, 1).astype(np.int32)
+    if colour:
+        if (bits, stored) != (8, 8):
+            raise ImageDecodeError(name, f"the DICOM file has colours of {stored} bits, expected 8; convert it to PNG")
+        return first_of(_decode(file, name), int(file.get("NumberOfFrames", 1) or 1))
+    if syntax in UNCOMPRESSED:
+        values = np.frombuffer(file.PixelData, dtype=f"<u{bits // 8}", count=rows * columns).reshape(rows, columns, 1).astype(np.int32)
+    else:
+        values = _decode(file, name).astype(np.int32)[..., None]
     values &= 2**stored - 1
     low, high = 0, 2**stored - 1
     if file.PixelRepresentation:
@@ -64,4 +82,28 @@ def read_frame(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     if not (np.isfinite([first, last]).all() and first < last):
         raise ImageDecodeError(name, f"the DICOM file has the range {first:g} to {last:g}, expected an increasing finite range")
     unit = ((pixels - first) / (last - first)).clip(0, 1).astype(np.float32)
-    return 1 - unit if kind == "MONOCHROME1" else unit
+    return first_of(1 - unit if kind == "MONOCHROME1" else unit, int(file.get("NumberOfFrames", 1) or 1))
+
+
+def _decode(file: Any, name: str) -> np.ndarray:
+    """Return the first frame as pydicom decodes it, colours as RGB."""
+    from pydicom.encaps import get_frame
+    from pydicom.pixels import pixel_array
+
+    if file.file_meta.TransferSyntaxUID not in JPEG:
+        return pixel_array(file, index=0)
+    stream = get_frame(file.PixelData, 0, number_of_frames=int(file.get("NumberOfFrames", 1)))
+    with Image.open(io.BytesIO(stream), formats=("JPEG", "JPEG2000")) as image:
+        if image.size != (file.Columns, file.Rows):
+            raise ImageDecodeError(name, f"the compressed image has {image.size} px, expected {file.Columns}×{file.Rows} as in the file")
+    return pixel_array(file, index=0, decoding_plugin="pillow")
+
+
+def _plugin(syntax: Any) -> str:
+    """Return the packages with which pydicom reads a transfer syntax."""
+    from pydicom.pixels import get_decoder
+
+    try:
+        return "; ".join(" ".join(line.split()) for line in get_decoder(syntax).missing_dependencies) or "for it"
+    except NotImplementedError:
+        return "for it"

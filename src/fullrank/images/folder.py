@@ -11,9 +11,10 @@ import numpy as np
 
 from fullrank.config import MAX_PIXELS, Labels
 from fullrank.errors import UserError, printable
+from fullrank.images import dicom
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import convert_errors
-from fullrank.images.files import BYTES_PER_PIXEL, is_below, read_regular_file
+from fullrank.images.files import BYTES_PER_PIXEL, check_regular, is_below, read_regular_file
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
@@ -70,7 +71,7 @@ class FoundFiles:
 
 
 def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False) -> FoundFiles:
-    """Find the files below `root` with one of the extensions.
+    """Find the files below `root` with one of the extensions, and with `.dcm` also DICOM files without a suffix or with a number as suffix.
 
     Hidden files and folders are ignored. Each real folder is visited once, however many symbolic links lead to it, and before all links.
     Links to places outside `root` are counted, and followed only with `follow_links`: the folder may be a stranger's. What is not a
@@ -96,17 +97,33 @@ def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False)
         for entry in entries:
             path = f"{folder}{entry.name}"
             is_folder = _is_folder(entry)
-            if entry.name.startswith(".") or not (is_folder or os.path.splitext(entry.name)[1].lower() in extensions):
+            if entry.name.startswith("."):
+                continue
+            suffix = os.path.splitext(entry.name)[1].lower()
+            unnamed = ".dcm" in extensions and (not suffix or suffix[1:].isdecimal())  # DICOM files are often named by their number
+            if not (is_folder or suffix in extensions or unnamed):
                 continue
             if entry.is_symlink() and not is_below(root / path, below):
                 links_out += 1
                 if not follow_links:
                     continue
+            if unnamed and not is_folder and not _has_dicom_mark(root / path):
+                continue
             if is_folder:
                 (links if entry.is_symlink() else pending).append(f"{path}/")
             else:
                 files.append(path)
     return FoundFiles(sorted(files), 0 if follow_links else links_out)
+
+
+def _has_dicom_mark(path: Path) -> bool:
+    """Return whether a file without a suffix is a DICOM file; what is not a regular file is not opened."""
+    try:
+        check_regular(os.stat(path))
+        with open(path, "rb") as file:
+            return dicom.is_dicom(file.read(132))
+    except (OSError, ValueError):
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -133,11 +150,11 @@ def folder_splits(
     while len(tops := {file[: file.find("/") + 1] for file in files}) == 1 and (top := tops.pop()) and not is_split(top[:-1]):
         prefix += top
         files = [file.removeprefix(top) for file in files]
-    groups = _group_by_split(files)
+    groups = group_by_split(files)
     relative = groups if ALL in groups else {split: [file.removeprefix(f"{split}/") for file in files] for split, files in groups.items()}
     labelled = [relative[split] for split in groups if split.lower() in TRAIN] or relative.values()
     classes = sorted({file.split("/")[0] for members in labelled for file in members if "/" in file})
-    classes, note = _choose_classes(classes, labels, why_no_classes(groups[ALL]) if ALL in groups else None)
+    classes, note = choose_classes(classes, labels, why_no_classes(groups[ALL]) if ALL in groups else None)
     class_index = {name: k for k, name in enumerate(classes)}
     return {
         split: FolderImages(
@@ -153,7 +170,7 @@ def folder_splits(
     }
 
 
-def _choose_classes(folders: list[str], labels: Labels, reason: str | None) -> tuple[list[str], tuple[str, ...]]:
+def choose_classes(folders: list[str], labels: Labels, reason: str | None) -> tuple[list[str], tuple[str, ...]]:
     """Return the class folders, and a note on the decision if there is anything to decide."""
     if len(folders) < 2 or labels == "none":
         return [], ()
@@ -188,7 +205,8 @@ def why_no_classes(files: list[str]) -> str | None:
     return None
 
 
-def _group_by_split(files: list[str]) -> dict[str, list[str]]:
+def group_by_split(files: list[str]) -> dict[str, list[str]]:
+    """Return the files of each top folder, if the top folders have the names of splits, or else `{"all": files}`."""
     tops = {file.partition("/")[0] for file in files if "/" in file}
     named = {top for top in tops if is_split(top)}
     if not named or (named != tops and len(named) < 2):  # a class may have the name "train"

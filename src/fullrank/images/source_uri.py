@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
     | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets` library wrote |
     | `PATH.csv`, `PATH.tsv` | a table of paths, relative to the folder of the table; Parquet files may have a column of paths too |
-    | `PATH.tar`, a folder of `.tar` files | WebDataset shards: images, each with a label in the member of its key that ends in `.cls` |
+    | `PATH.tar`, a folder of `.tar` files | WebDataset shards; labels in `.cls` or `.json` members, or class folders inside |
     | `PATH.safetensors` | the images that `fullrank pack` wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
@@ -38,6 +38,7 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
 
             - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
             - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+              In tar shards it is the key of the `.json` members.
             - `label_separator`: the text between several labels in one cell of the label column: "|".
             - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
             - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.
@@ -82,22 +83,39 @@ def absolute_source(source: str) -> str:
 def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
     found = find_files(path, scheme, follow_links=options.get("follow_links", False))
     if found.kind == "images":
+        refuse_columns(source, "a folder of images", options)
         labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
         return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
-    if found.kind in ("tar", "packed"):
-        if (labels := options.get("labels", "auto")) == "folders":
-            raise UserError(f"data.labels is folders, but {source} has no folders; expected auto or none")
-        use_labels, max_pixels = labels != "none", options.get("max_pixels", MAX_PIXELS)
-        if found.kind == "packed":
-            from fullrank.images.packing import open_packed
-
-            return open_packed(source, found.root / found.files[0], max_pixels=max_pixels, use_labels=use_labels)
+    if found.kind == "tar":
         from fullrank.images.shards import open_shards
 
-        return open_shards(source, found.root, found.files, max_pixels=max_pixels, use_labels=use_labels)
+        refuse_columns(source, "tar shards", options, allowed=("label",))
+        how: dict[str, Any] = {name: value for name, value in options.items() if name in ("labels", "label", "max_pixels")}
+        return open_shards(source, found.root, found.files, **how)
+    if found.kind == "packed":
+        from fullrank.images.packing import open_packed
+
+        if (labels := options.get("labels", "auto")) == "folders":
+            raise UserError(f"data.labels is folders, but {source} has no folders; expected auto or none")
+        max_pixels = options.get("max_pixels", MAX_PIXELS)
+        return open_packed(source, found.root / found.files[0], max_pixels=max_pixels, use_labels=labels != "none")
     from fullrank.images.table import open_tables
 
     return open_tables(source, found.kind, found.root, found.files, options)
+
+
+def refuse_columns(source: str, what: str, options: OpenOptions, *, allowed: tuple[str, ...] = ()) -> None:
+    """Raise UserError if the options name a column that a source cannot have.
+
+    A group column that was silently ignored would let the images of one patient be in training and test images.
+    """
+    flags = {"image": "image_column", "label": "label_column", "group": "group_column", "column_of_splits": "split_column"}
+    for option, flag in flags.items():
+        if option not in allowed and (name := options.get(option)) is not None:
+            raise UserError(
+                f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave the flag out, "
+                "or give a table of paths (.csv or .parquet)"
+            )
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,8 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
         raise UserError(f"column '{column}' of {name} has paths, which cannot be streamed; use --data.storage disk for random access")
     if options.get("column_of_splits") is not None:
         raise UserError(f"data.split_column is {options.get('column_of_splits')}, but a stream has the splits of its files; leave it out")
+    if (group := options.get("group")) is not None:  # the rows are not known in advance, so no group can be kept whole
+        raise UserError(f"data.group_column is {group}, but a stream has no groups; use --data.storage disk, or leave it out")
     classes = tuple(map(printable, columns[labels].names)) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])])
     if not isinstance(rows.features[column], datasets.Value):

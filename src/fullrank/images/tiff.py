@@ -7,9 +7,10 @@ import zlib
 import numpy as np
 
 from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.frames import first_of
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-UNCOMPRESSED, DEFLATE = (1,), (8, 32946)
+UNCOMPRESSED, LZW, DEFLATE = (1,), (5,), (8, 32946)
 """Numbers of the TIFF compressions that are read."""
 
 
@@ -17,6 +18,14 @@ def has_tifffile() -> bool:
     """Return whether the package tifffile is installed."""
     try:
         import tifffile  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _has_imagecodecs() -> bool:
+    try:
+        import imagecodecs  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
         return False
     return True
@@ -43,15 +52,19 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
             raise ImageDecodeError(name, f"{page.imagewidth}×{page.imagelength} are more pixels than data.max_pixels = {max_pixels}")
         if page.compression in DEFLATE:
             _check_expansion(data, page, name)
+        elif page.compression in LZW:  # imagecodecs writes no more bytes than the pixels of a tile need
+            if not _has_imagecodecs():
+                raise ImageDecodeError(name, "the bands are compressed by LZW, which needs imagecodecs: pip install imagecodecs")
         elif page.compression not in UNCOMPRESSED:
             raise ImageDecodeError(
                 name,
-                f"the bands are compressed as {page.compression!s}, expected none or deflate; write it again, or store .npy (H, W, C)",
+                f"the bands are compressed as {page.compression!s}, expected none, deflate or LZW; write it again, or store .npy (H, W, C)",
             )
         elif page.nbytes > len(data):
             raise ImageDecodeError(name, f"the file is truncated: it has {len(data)} bytes, but its pixels need {page.nbytes}")
         pixels = page.asarray(maxworkers=1)
-    return np.moveaxis(pixels, 0, 2) if page.axes == "SYX" else pixels
+        frames = len(file.pages)
+    return first_of(np.moveaxis(pixels, 0, 2) if page.axes == "SYX" else pixels, frames)
 
 
 def _check_expansion(data: bytes, page: object, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.frozen import verify_frozen
@@ -72,6 +73,7 @@ def neighbours(
         raise UserError(f"duplicates is {duplicates!r:.60}, expected a correlation in (0, 1], such as 0.98")
     target, loaded = resolve_device(device), load(model)
     source, parts = open_parts(loaded, data, split)
+    loaded = with_depth(loaded, *parts.values())
     asked = _read_queries(loaded, query)  # before the work, because an image may be unreadable
     names, splits, labels, places, X, small, digests = [], [], [], [], [], [], []
     decode_errors = decode_errors or DecodeErrors()

@@ -173,6 +173,8 @@ class Neighbours:
     def write(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write `images.parquet`, `duplicates.parquet` and, with queries, `queries.parquet`; return the folder.
 
+        With `overwrite`, a search without queries removes the `queries.parquet` of an earlier search.
+
         Raises:
             UserError: a file exists, or the folder cannot be written. No file is then changed.
         """
@@ -182,6 +184,8 @@ class Neighbours:
             drafts = {name: stack.enter_context(atomic_write(Path(folder) / name, overwrite=overwrite)) for name in tables}
             for name, table in tables.items():
                 pq.write_table(table, drafts[name])
+        if overwrite and not self.queries:
+            (Path(folder) / QUERIES).unlink(missing_ok=True)  # those of another search
         return Path(folder)
 
 
