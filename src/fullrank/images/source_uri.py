@@ -37,7 +37,8 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
         options: How to read the source, by name.
 
             - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
-            - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
+            - `label`: the label column of a table; by default `label`, `labels`, `fine_label`, `class`, `klass`, `category`, `target`,
+                or the only ClassLabel column.
             - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
             - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.
             - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders, "none" no labels.

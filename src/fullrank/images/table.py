@@ -21,7 +21,7 @@ from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_err
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 
-LABELS = ("label", "labels", "fine_label")
+LABELS = ("label", "labels", "fine_label", "class", "klass", "category", "target")
 PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file")
 """Names of columns of paths."""
 SPLIT = "split"
@@ -106,7 +106,7 @@ def image_column(columns: Mapping[str, Column], source: str, requested: str | No
 
 
 def label_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str | None:
-    """Return the name of the label column: `requested`, `label`, `labels`, `fine_label`, or the only ClassLabel column; or None.
+    """Return the name of the label column: `requested`, the first of `LABELS`, or the only ClassLabel column; or None.
 
     Raises:
         UserError: the requested column does not exist, or contains neither integers nor strings.

@@ -57,7 +57,9 @@ def class_table(evaluation: Evaluation) -> str:
     caption += "Small: 95 % intervals."
     if len(shown) < len(names):
         caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest recalls; evaluation.json has all."
-    return split_table(["", *(score.features for score in scores)], rows, caption=caption)
+    several = len(probes) > 1  # then each column names its own
+    head = [f"{score.features} ({score.probe})" if several and score.probe != score.features else score.features for score in scores]
+    return split_table(["", *head], rows, caption=caption)
 
 
 def _ends(interval: tuple[float, float] | None, factor: float, digits: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fullrank.atomic import atomic_write
+from fullrank.model_card import public_name
 from fullrank.neighbourhood import Neighbours
 from fullrank.plot_style import BOTTOM_MARGIN, COLORS
 from fullrank.report.document import figure_block, html_document, picture_strip, picture_tile
@@ -71,7 +72,7 @@ def render(found: Neighbours, *, images: bool = True) -> str:
     verdict = f'<p class="verdict {level}">{escape(" ".join(summary(found)))}</p>'
     if found.skipped:
         verdict += f'<p class="verdict warning">{escape(_skipped(found))}</p>'
-    title = f"Neighbours in {found.source}"
+    title = f"Neighbours in {public_name(found.source)}"
     return html_document(title=title, verdicts=verdict, sections=sections, figures={"map": figure} if figure else {})
 
 
