@@ -15,7 +15,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation.result import ProbeResult
 from fullrank.finetuning import CLASSIFIER, FINE_TUNING, RANDOM, compare, random_network, seed_half_width
-from fullrank.images import open_images
+from fullrank.images import MemoryImages, open_images
 from fullrank.run import Run
 
 FAST: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 16}
@@ -74,7 +74,8 @@ def test_random_weights_differ_between_seeds_and_fit_the_network(copy):
 
 
 def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path, monkeypatch):
-    images = (torch.randint(0, 255, (40, 3, 32, 32), dtype=torch.uint8), [0, 1] * 20)
+    pixels = torch.randint(0, 255, (40, 3, 32, 32), dtype=torch.uint8)
+    images = MemoryImages(pixels, torch.arange(40) % 2, tuple(map(str, range(40))), ("cat", "dog"))
     source = fullrank.load("timm-untrained:test_resnet")
     out = tmp_path / "tuned"
     lines = []
@@ -94,7 +95,7 @@ def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path, monkeypatch):
         names = {"features": loaded.backbone(x)}
         exec(code, names)
     torch.testing.assert_close(names["probabilities"], logits.softmax(1))
-    assert len(names["classes"]) == len(head["bias"]) == 2
+    assert names["classes"] == ["cat", "dog"]
     assert [line for line in lines if "epoch 1 of 1" in line] == lines[-2:], "both trainings say their epoch"
     with pytest.raises(UserError, match="already"):
         fullrank.finetune(source, images, out=out, **FAST)

@@ -44,16 +44,17 @@ def classifier_section(file: str, classes: int) -> str:
         "from safetensors import safe_open",
         "",
         f'with safe_open("{file}", "pt") as file:',
-        '    classes = json.loads(file.metadata()["classes"])  # their names, in the order of the logits',
+        '    classes = json.loads(file.metadata()["classes"])  # their names, in the order of the logits; empty if the labels are numbers',
         '    weight, bias = file.get_tensor("weight"), file.get_tensor("bias")',
-        "logits = features @ weight.T + bias  # features: (n, D), the output of the backbone",
+        "logits = features @ weight.T + bias  # (n, K)",
         "probabilities = logits.softmax(1)",
     ]
     text = (
         f"The backbone was fine-tuned with labels. `{file}` is the linear classifier of {classes} classes that was trained with it: "
         f"`weight` (K, D), `bias` (K,), and the names of the classes as metadata. `{file}` fits the features of `model.safetensors` only."
     )
-    return "\n".join(["## Classify", "", text, "", "```python", *code, "```"])
+    before = "`features` is the output of the backbone for n images, (n, D)."
+    return "\n".join(["## Classify", "", text, "", "```python", *code, "```", "", before])
 
 
 def _run_of(model: Model) -> Run | None:

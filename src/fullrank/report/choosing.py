@@ -2,6 +2,7 @@
 
 import json
 from html import escape
+from math import floor, isfinite, log10
 from pathlib import Path
 
 import numpy as np
@@ -64,12 +65,14 @@ def rank_text(rank: tuple[int, int]) -> str:
 
 
 def interval_text(value: float, interval: tuple[float, float]) -> str:
-    """Return a value with its interval.
+    """Return a value with its interval, all with as many decimals as three digits of the value need.
 
-    >>> interval_text(0.1234, (0.1, 0.15))
-    '0.123 [0.1, 0.15]'
+    >>> interval_text(0.1234, (0.1, 0.15)), interval_text(47.38, (44.0, 51.0))
+    ('0.123 [0.100, 0.150]', '47.4 [44.0, 51.0]')
     """
-    return f"{value:.3g} [{interval[0]:.3g}, {interval[1]:.3g}]"
+    digits = 2 - floor(log10(abs(value))) if value and isfinite(value) else 2
+    low, high = (f"{end:.{min(max(digits, 0), 6)}f}" for end in interval)
+    return f"{value:.3g} [{low}, {high}]"
 
 
 def summary_tables(choice: Choice) -> list[Table]:
