@@ -49,8 +49,7 @@ def test_the_held_out_loss_shares_the_panel_of_the_loss(make_summary, train_row,
 
 
 def test_a_held_out_loss_of_a_smaller_batch_is_said(make_summary, spectrum_row):
-    row = replace(spectrum_row(10), held_out_loss=1.5)
-    n = row.backbone.samples
+    row, n = replace(spectrum_row(10, samples=64), held_out_loss=1.5), 64
     assert loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n})]) == ""
     assert f"{n} instead of {n + 1} images" in loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n + 1})])
 

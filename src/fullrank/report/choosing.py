@@ -110,6 +110,12 @@ def _percent(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
 
 
+def _percent_html(value: float, interval: tuple[float, float]) -> str:
+    """Return an accuracy with its interval on a second line."""
+    low, high = (f"{100 * end:.1f}" for end in interval)
+    return f"{value:.1%}<br><small>{low} to {high}</small>"
+
+
 def render(choice: Choice) -> str:
     """Return the page as text. It needs no network and no other file, and shows no image."""
     figure = spectra_figure(choice)
@@ -139,7 +145,7 @@ def _measures(choice: Choice) -> str:
         rows.append([label_html(i, names[i]), f"{candidate.dimensions:,}", f"{candidate.size} px", *cells])
     caption = (
         f"The models in the order of the {MEASURES[choice.decisive].name}, which decides. ↑: higher is better, ↓: lower is better. "
-        "Brackets: 95 % interval over the images. A range of ranks: the interval of a difference contains 0, so models are not told apart."
+        "Brackets: 95% interval over the images. A range of ranks: the interval of a difference contains 0, so models are not told apart."
     )
     meanings = "".join(f"<li>{escape(measure.name)}: {escape(measure.meaning)}.</li>" for measure in MEASURES.values())
     table = html_table(["model", "D", "input", *map(head, MEASURES)], rows, caption=caption, stacks=True, wide=True)
@@ -153,15 +159,16 @@ def _labelled(choice: Choice) -> str:
     intervals = {probe: found.intervals(probe) for probe in found.right}
     names, order = choice.short_names, np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
     rows = [
-        [label_html(int(i), names[i]), *(_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
+        [label_html(int(i), names[i]), *(_percent_html(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
         for i in order
     ]
     agreements = []
     for key in MEASURES:
         cells = [found.agreement(choice, key, probe) for probe in found.right]
         agreements.append([escape(head(key)), *map(_agreement_text, cells)])
-    accuracy = html_table(["model", *found.right], rows, caption=f"Accuracy on {found.test_images:,} test images; {found.statement}.")
-    caption = "Kendall's τ between the order of a measure and that of the accuracy, with a 95 % interval over the images; Spearman's ρ."
+    caption = f"Accuracy on {found.test_images:,} test images; {found.statement}. Small: 95% intervals over the test images."
+    accuracy = html_table(["model", *found.right], rows, caption=caption)
+    caption = "Kendall's τ between the order of a measure and that of the accuracy, with a 95% interval over the images; Spearman's ρ."
     return (
         f'<p class="notes">{escape(found.verdict(choice))}</p>'
         + accuracy

@@ -180,8 +180,8 @@ def _outliers(found: Neighbours, tile: Tile) -> str:
     note = (
         f"The images with the largest mean cosine distance to their {found.k} nearest neighbours (number). Of all images, half are below "
     )
-    note += f"{np.median(score):.3g}."
-    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3g}", several=False)) for row in rows])
+    note += f"{np.median(score):.3f}."
+    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3f}", several=False)) for row in rows])
 
 
 def _doubtful(found: Neighbours, tile: Tile) -> str:
