@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from scipy.stats import kendalltau
 from torch import nn
 
@@ -164,7 +165,14 @@ def test_page_json_and_table(choice, tmp_path):
     rows = list(csv.DictReader(io.StringIO(choice.to_csv())))
     assert len(rows) == 3 * len(MEASURES)
     assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in rows)
-    assert [len(table.rows) for table in summary_tables(choice)] == [3, 3]
+    assert [len(table.rows) for table in summary_tables(choice)] == [3, 3, 3]
+    shown = io.StringIO()
+    for table in summary_tables(choice):
+        Console(file=shown, width=80).print(table)
+    words = shown.getvalue().replace("│", " ").replace("┃", " ").split()
+    for key, measure in MEASURES.items():
+        assert set(measure.name.split()) <= set(words), "names of measures are whole at 80 columns"
+        assert all(f"{candidate.values[key]:.3g}" in words for candidate in choice.candidates)
     with pytest.raises(UserError, match="exists already"):
         write_choice(choice, tmp_path / "choice.json")
     assert "With labels</h2>" not in render(replace(choice, labelled=None))

@@ -15,7 +15,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation.result import ProbeResult
 from fullrank.finetuning import CLASSIFIER, FINE_TUNING, RANDOM, compare, random_network, seed_half_width
-from fullrank.images import open_images
+from fullrank.images import MemoryImages, open_images
 from fullrank.run import Run
 
 FAST: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 16}
@@ -73,11 +73,13 @@ def test_random_weights_differ_between_seeds_and_fit_the_network(copy):
     assert not torch.equal(zero["conv1.weight"], one["conv1.weight"])
 
 
-def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path):
-    images = (torch.randint(0, 255, (40, 3, 32, 32), dtype=torch.uint8), [0, 1] * 20)
+def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path, monkeypatch):
+    pixels = torch.randint(0, 255, (40, 3, 32, 32), dtype=torch.uint8)
+    images = MemoryImages(pixels, torch.arange(40) % 2, tuple(map(str, range(40))), ("cat", "dog"))
     source = fullrank.load("timm-untrained:test_resnet")
     out = tmp_path / "tuned"
-    fullrank.finetune(source, images, out=out, **FAST)
+    lines = []
+    fullrank.finetune(source, images, out=out, progress=lines.append, **FAST)
     loaded = fullrank.load(f"file:{out / 'model.safetensors'}")
     assert not torch.equal(loaded.backbone.state_dict()["conv1.0.weight"], source.backbone.state_dict()["conv1.0.weight"])
     network = timm.create_model(f"local-dir:{out}", pretrained=True, num_classes=0).eval()
@@ -86,7 +88,15 @@ def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path):
         torch.testing.assert_close(network(x), loaded.backbone(x))
         head = load_file(out / CLASSIFIER)
         network = page_functions()["load_classifier"](out)
-        torch.testing.assert_close(network(x), loaded.backbone(x) @ head["weight"].T + head["bias"])
+        logits = loaded.backbone(x) @ head["weight"].T + head["bias"]
+        torch.testing.assert_close(network(x), logits)
+        monkeypatch.chdir(out)
+        *_, code = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(), re.DOTALL)
+        names = {"features": loaded.backbone(x)}
+        exec(code, names)
+    torch.testing.assert_close(names["probabilities"], logits.softmax(1))
+    assert names["classes"] == ["cat", "dog"]
+    assert [line for line in lines if "epoch 1 of 1" in line] == lines[-2:], "both trainings say their epoch"
     with pytest.raises(UserError, match="already"):
         fullrank.finetune(source, images, out=out, **FAST)
 

@@ -74,6 +74,14 @@ def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve
         fullrank.evaluate(copy, some, labelled=some, **FAST)
 
 
+def test_images_that_cannot_be_read_are_the_error_and_not_an_overlap_of_none(copy, tmp_path):
+    lines, table = [], tmp_path / "moved.csv"
+    table.write_text("path,label\n" + "".join(f"gone/{i}.png,{i % 2}\n" for i in range(40)))
+    with pytest.raises(UserError, match="--max-error-fraction"):
+        fullrank.evaluate(copy, labelled=table, notify=lines.append, **FAST)
+    assert not any("images of pretraining" in line for line in lines)
+
+
 def test_a_network_trained_with_the_labels_alone_is_an_alternative(copy):
     result = fullrank.evaluate(copy, supervised=True, supervised_epochs=1, **FAST)
     score = result.scores[-1]

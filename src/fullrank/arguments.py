@@ -33,7 +33,31 @@ def check_run(path: Path) -> None:
     fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
     """
     if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
-        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run")
+        remedy = f"give the directory of a `fullrank pretrain` run{suggest_run(str(path))}"
+        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; {remedy}")
+
+
+def suggest_run(text: str) -> str:
+    """Return `; did you mean 'runs/photos'?` for the existing run whose path is nearest to a mistyped one, or an empty string.
+
+    Each folder of the path that does not exist is replaced by the nearest existing name in its place.
+
+    >>> suggest_run("no-such-run")
+    ''
+    """
+    path = Path(text)
+    found = Path(path.anchor)
+    for part in path.relative_to(path.anchor).parts:
+        if not os.path.isdir(found / part):
+            try:
+                matches = difflib.get_close_matches(part, [entry.name for entry in os.scandir(found) if entry.is_dir()], n=1)
+            except OSError:
+                return ""
+            if not matches:
+                return ""
+            part = matches[0]
+        found /= part
+    return f"; did you mean '{found}'?" if found != path and os.path.isfile(found / "recipe.json") else ""
 
 
 class ModelName(NamedTuple):
@@ -70,7 +94,9 @@ def parse_model(text: str) -> ModelName:
             raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
         return ModelName("run", path, int(step))
     what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
-    raise UserError(f"model '{text}' is {what} {MODELS}")
+    kinds = ("timm", "timm-untrained", "hf-hub", "file")
+    hint = suggest(scheme, kinds) if rest and "/" not in scheme else suggest_run(path if at and step.isdecimal() else text)
+    raise UserError(f"model '{text}' is {what} {MODELS}{hint}")
 
 
 def check_weights_file(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -39,6 +40,7 @@ from fullrank.judging import (
 )
 from fullrank.loading import Model, load, resolve_device
 from fullrank.methods import build_backbone
+from fullrank.model_card import classifier_section
 from fullrank.run.evaluations import read_evaluations
 
 RANDOM = "random weights"
@@ -98,7 +100,7 @@ def finetune(
         decode_errors: records images that cannot be read.
         overwrite: replace existing files of `out`.
         notify: receives a line on the images, and one on what was written.
-        progress: receives a short description of each training when it begins.
+        progress: receives a short description of each epoch of each training when the epoch begins.
 
     Returns:
         One score for each start, the mean over the seeds, the paired comparisons, and the sentence `finetuned`. The interval of a
@@ -149,9 +151,10 @@ def finetune(
     final = replace(loaded.preprocess, resize=0)  # the pixels are resized already
     for number in range(seed, seed + seeds):
         for name, build in starts.items():
-            progress(f"seed {number}: {name}, {epochs} epochs")
+            training = f"training {sum(map(len, trained.values())) + 1} of {seeds * len(starts)} (seed {number}, from {name})"
+            show = Epochs(progress, training, epochs)
             config = Supervised(build(number), **recipe)
-            head = train_classifier(config, final, pixels, classes, seed=number, device=device)
+            head = train_classifier(config, final, pixels, classes, seed=number, device=device, on_epoch=show)
             trained[name].append(score_classifier(config.network, head, known, final, device=device, batch_size=256)[0])
             first = first or (config.network, head)
     assert first is not None  # there is at least one seed
@@ -186,6 +189,27 @@ def finetune(
         if path and draft:
             add_evaluation(loaded, evaluation, path, draft, notify)
     return evaluation
+
+
+class Epochs:
+    """Describes the progress of a training: its epoch, and the time that is left, from the time of the epochs before.
+
+    Args:
+        progress: receives the description.
+        training: which training it is.
+        epochs: number of its epochs.
+    """
+
+    def __init__(self, progress: Callable[[str], Any], training: str, epochs: int) -> None:
+        self._progress, self._training, self._epochs, self._begun = progress, training, epochs, time.perf_counter()
+
+    def __call__(self, epoch: int) -> None:
+        """Describe the beginning of an epoch."""
+        line = f"{self._training}: epoch {epoch} of {self._epochs}"
+        if done := epoch - 1:
+            left = (time.perf_counter() - self._begun) / done * (self._epochs - done)
+            line += f", about {left:,.0f} s left" if left < 120 else f", about {left / 60:,.0f} minutes left"
+        self._progress(line)
 
 
 def random_network(model: Model, seed: int) -> nn.Module:
@@ -330,7 +354,7 @@ def write_network(
     tuned = replace(
         model, name=name, backbone=network.cpu().eval(), classes=classes, projector=None, recipe=None, run=None, step=None, initial=None
     )
-    write_hub_folder(tuned, folder, overwrite=overwrite, notify=notify)
+    write_hub_folder(tuned, folder, overwrite=overwrite, notify=notify, card=classifier_section(CLASSIFIER, len(head.bias)))
     tensors = {"weight": head.weight.detach().cpu().contiguous(), "bias": head.bias.detach().cpu().contiguous()}
     with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:
         file.write_bytes(save(tensors, {"classes": json.dumps(classes)}))

@@ -24,7 +24,7 @@ WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
 
 def write_hub_folder(
-    model: Model, folder: Path | str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None
+    model: Model, folder: Path | str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None, card: str = ""
 ) -> Path:
     """Write the backbone as a folder that timm loads: `timm.create_model("local-dir:FOLDER", pretrained=True)`.
 
@@ -36,6 +36,7 @@ def write_hub_folder(
         folder: the folder; other files in it are kept.
         overwrite: replace existing files.
         notify: receives a line that says how to load the model.
+        card: a further section of the model card.
 
     Raises:
         UserError: a file exists or cannot be written, or the loaded network differs.
@@ -49,7 +50,7 @@ def write_hub_folder(
         raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
     with tempfile.TemporaryDirectory() as draft:
         export_weights(model.backbone, Path(draft, WEIGHTS), {"format": "pt"} | export_metadata(model))
-        Path(draft, CARD).write_text(model_card(model, plain=plain), "utf-8", errors="backslashreplace")
+        Path(draft, CARD).write_text(model_card(model, plain=plain, section=card), "utf-8", errors="backslashreplace")
         if plain:
             Path(draft, CONFIG).write_text(json.dumps(timm_config(model), indent=2) + "\n", "utf-8")
             difference = compare_with_timm(model, Path(draft))

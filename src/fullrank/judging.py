@@ -20,7 +20,7 @@ from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation import encoder_spectrum, evaluate_backbone
 from fullrank.evaluation.names import TOP5
-from fullrank.evaluation.overlap import count_overlap
+from fullrank.evaluation.overlap import content_hash, count_overlap
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.scorable import name_data, why_not_scorable
 from fullrank.evaluation.spectrum import EncoderModel
@@ -229,7 +229,10 @@ def overlap_statement(model: Model, test: Images | MemoryImages) -> str:
         ).train
     except UserError as error:
         return f"the overlap with the images of pretraining was not counted ({error})"
-    count = count_overlap(test, own, channels=model.preprocess.channels)
+    channels = model.preprocess.channels
+    if all(content_hash(test, row, channels) is None for row in range(len(test))):  # one readable image ends this
+        return ""  # nothing can be read, which is an error as soon as the images are decoded
+    count = count_overlap(test, own, channels=channels)
     return f"{count:,} of {len(test):,} test images are also among the {len(own):,} images of pretraining"
 
 

@@ -12,7 +12,7 @@ from fullrank.run import Run
 from fullrank.run.rows import SpectrumRow
 
 
-def model_card(model: Model, *, plain: bool) -> str:
+def model_card(model: Model, *, plain: bool, section: str = "") -> str:
     """Return README.md with its metadata for the hub.
 
     The card has no path of this computer: of a local source of images, it names the last folder.
@@ -20,15 +20,41 @@ def model_card(model: Model, *, plain: bool) -> str:
     Args:
         model: a loaded model.
         plain: whether timm alone builds the network.
+        section: a further section, after the one on loading.
     """
     name = os.path.basename(model.name.rstrip("/").partition("@")[0]) or "backbone"
-    sections = [_front_matter(), f"# {name}\n\n{_introduction(model)}", _loading(model, plain=plain)]
+    sections = [_front_matter(), f"# {name}\n\n{_introduction(model)}", _loading(model, plain=plain), section]
     run = _run_of(model)
     if model.recipe:
         sections.append(_recipe(model))
     if run and model.step is not None:
         sections += [_scores(run.evaluations, model.step), _spectrum(run.metrics.spectrum, model.step)]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def classifier_section(file: str, classes: int) -> str:
+    """Return the section on the linear classifier of a fine-tuned backbone, which is in a file of its own.
+
+    Args:
+        file: name of the safetensors file with weight (K, D), bias (K,) and the names of the classes as metadata.
+        classes: the number of classes K.
+    """
+    code = [
+        "import json",
+        "from safetensors import safe_open",
+        "",
+        f'with safe_open("{file}", "pt") as file:',
+        '    classes = json.loads(file.metadata()["classes"])  # their names, in the order of the logits; empty if the labels are numbers',
+        '    weight, bias = file.get_tensor("weight"), file.get_tensor("bias")',
+        "logits = features @ weight.T + bias  # (n, K)",
+        "probabilities = logits.softmax(1)",
+    ]
+    text = (
+        f"The backbone was fine-tuned with labels. `{file}` is the linear classifier of {classes} classes that was trained with it: "
+        f"`weight` (K, D), `bias` (K,), and the names of the classes as metadata. `{file}` fits the features of `model.safetensors` only."
+    )
+    before = "`features` is the output of the backbone for n images, (n, D)."
+    return "\n".join(["## Classify", "", text, "", "```python", *code, "```", "", before])
 
 
 def _run_of(model: Model) -> Run | None:

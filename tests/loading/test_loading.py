@@ -245,6 +245,38 @@ def test_the_metadata_of_a_file_is_complete(run):
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("runs/photo", "; did you mean 'runs/photos'?"),
+        ("run/photos", "; did you mean 'runs/photos'?"),
+        ("runs/photo@100", "; did you mean 'runs/photos'?"),
+        ("tim:resnet18", "; did you mean 'timm'?"),
+        ("runs/other", ""),
+        ("runs/draft", ""),  # the nearest folder is no run
+    ],
+)
+def test_a_mistyped_model_names_the_nearest_run(text, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos", "drafts"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs/photos/recipe.json").write_text("{}")
+    with pytest.raises(UserError) as error:
+        fullrank.load(text)
+    assert str(error.value).partition(" or file:PATH")[2] == hint
+
+
+@pytest.mark.parametrize(
+    "command", [["report", "runs/photo", "--out", "page.html"], ["pretrain", "--resume", "runs/photo"], ["spectrum", "runs/photo"]]
+)
+def test_commands_of_a_run_suggest_it_too(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/photos").mkdir(parents=True)
+    (tmp_path / "runs/photos/recipe.json").write_text("{}")
+    assert main(command) == 2
+    assert "did you mean 'runs/photos'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("model", "message"),
     [
         (

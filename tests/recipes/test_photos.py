@@ -124,6 +124,7 @@ def test_each_choice_names_its_flag():
     assert f"batch size {found.batch_size}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
+    assert " epochs (--epochs)" not in "\n".join(explain_photos_recipe(found, info, hours=2.0)), "--hours chooses them later"
     five = dataset_info(channels=5)
     assert "5 channels" in explain_photos_recipe(photos_recipe("x", five, gpu=True), five)[0]
 

@@ -13,6 +13,7 @@ from fullrank.report.training_curves import (
     alarm_lines,
     alarm_markers,
     eigenvalue_figure,
+    loss_caption,
     loss_figure,
     progress_figure,
 )
@@ -45,6 +46,12 @@ def test_the_held_out_loss_shares_the_panel_of_the_loss(make_summary, train_row,
     held_out, trained = curve(figure, "a", "loss, held-out images"), curve(figure, "a", "loss")
     assert (held_out["x"], held_out["y"], held_out["yaxis"]) == ([10, 20], [3.0, 2.0], trained["yaxis"])
     assert held_out["opacity"] > trained["opacity"]
+
+
+def test_a_held_out_loss_of_a_smaller_batch_is_said(make_summary, spectrum_row):
+    row, n = replace(spectrum_row(10, samples=64), held_out_loss=1.5), 64
+    assert loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n})]) == ""
+    assert f"{n} instead of {n + 1} images" in loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n + 1})])
 
 
 def test_the_agreement_of_the_views_has_a_panel(make_summary, spectrum_row):

@@ -84,12 +84,13 @@ class LabelledOrder:
     def verdict(self, choice: "Choice") -> str:
         """Return one sentence: whether the order by the decisive measure holds for the labels."""
         probe, key = next(iter(self.right)), choice.decisive
-        found, names, best = self.agreement(choice, key, probe), choice.names, self.best(probe)
+        found, names, best = self.agreement(choice, key, probe), choice.short_names, self.best(probe)
         text = f"On the labels ({probe}), {names[best[0]]} is the most accurate ({self.accuracies(probe)[best[0]]:.1%})"
         if len(best) > 1:
             text += f", not told apart from {', '.join(names[i] for i in best[1:])}"
         if choice.chosen:
-            text += "; the choice without labels is " + ("among the best" if names.index(choice.chosen) in best else "not among the best")
+            holds = choice.names.index(choice.chosen) in best
+            text += f"; the choice without labels is {'among' if holds else 'not among'} the best"
         low, high = found.interval
         return (
             f"{text}. Kendall's τ of {MEASURES[key].name} is {found.tau:.2f} [{low:.2f}, {high:.2f}] over {len(names)} models; "

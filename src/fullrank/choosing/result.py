@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,11 @@ class Choice:
         return [candidate.name for candidate in self.candidates]
 
     @property
+    def short_names(self) -> list[str]:
+        """The names of the models in tables and sentences: without the folders that all of them begin with."""
+        return short_names(self.names)
+
+    @property
     def decisive(self) -> str:
         """The key of the measure that decides."""
         return next(key for key, measure in MEASURES.items() if measure.decides)
@@ -113,17 +119,16 @@ class Choice:
     @property
     def verdict(self) -> str:
         """One sentence: the chosen model, or the models that are tied."""
-        measure, key = MEASURES[self.decisive], self.decisive
+        measure, key, names = MEASURES[self.decisive], self.decisive, self.short_names
         first, *others = self.order(key)
         best = self.candidates[first]
         if self.chosen:
-            second = self.candidates[others[0]]
             low, high = sorted(measure.sign * bound for bound in self.difference(key, first, others[0]))
-            behind = f"the next, {second.name}, is {low:.2g} to {high:.2g} behind"
-            return f"{best.name} has the best {measure.name} ({best.values[key]:.3g}); {behind}."
-        tied = [self.candidates[i].name for i in others if not self.better(key, first, i)]
+            behind = f"the next, {names[others[0]]}, is {low:.2g} to {high:.2g} behind"
+            return f"{names[first]} has the best {measure.name} ({best.values[key]:.3g}); {behind}."
+        tied = [names[i] for i in others if not self.better(key, first, i)]
         return (
-            f"Undecided: by {measure.name}, {best.name} ({best.values[key]:.3g}) is not told apart from {_listed(tied)}; "
+            f"Undecided: by {measure.name}, {names[first]} ({best.values[key]:.3g}) is not told apart from {_listed(tied)}; "
             f"more images narrow the intervals{', labels decide' if self.labelled is None else ''}."
         )
 
@@ -134,7 +139,7 @@ class Choice:
         if self.chosen:
             leader = self.names.index(self.chosen)
             against = {
-                measure.name: self.names[i]
+                measure.name: self.short_names[i]
                 for key, measure in MEASURES.items()
                 if not measure.decides and self.better(key, i := self.order(key)[0], leader)
             }
@@ -188,6 +193,18 @@ class Choice:
             for candidate, rank in zip(self.candidates, self.ranks(key), strict=True):
                 writer.writerow([candidate.name, candidate.dimensions, key, candidate.values[key], *candidate.interval(key), *rank])
         return stream.getvalue()
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return the names without the folders that all of them begin with.
+
+    >>> short_names(["runs/photos/a", "runs/photos/b@100"]), short_names(["runs/a", "timm:resnet18"])
+    (['a', 'b@100'], ['runs/a', 'timm:resnet18'])
+    """
+    parts = [name.split("/") for name in names]
+    folders = zip(*(part[:-1] for part in parts), strict=False)
+    shared = len(list(takewhile(lambda level: len(set(level)) == 1, folders)))
+    return ["/".join(part[shared:]) for part in parts]
 
 
 def _number(value: float) -> float | None:

@@ -21,24 +21,29 @@ from fullrank.terminal import stderr
 if TYPE_CHECKING:
     from rich.console import Console
 
-USAGE = """usage: fullrank pretrain RECIPE | SOURCE [flags]
+USAGE = """usage: fullrank pretrain SOURCE | RECIPE [flags]
        fullrank pretrain --resume RUN [--epochs N] [--data SOURCE]
 
-Pretrain a backbone on unlabelled images. RECIPE: {recipes}; or a recipe.json.
-SOURCE: a folder or Parquet file of images; the command chooses and shows a general recipe.
+Pretrain a backbone on unlabelled images.
+SOURCE: a folder of images, a table (Parquet, CSV) or hf:NAME; the command chooses and shows a general recipe.
+RECIPE: one of the {count} recipes that `fullrank recipes` lists, such as digits or cifar10; or a recipe.json.
 
+  fullrank pretrain path/to/photos                              a general recipe for your images
   fullrank pretrain digits                                      takes a minute on two cores, without a download
-  fullrank pretrain digits --objective vicreg                   use another objective (see below)
-  fullrank pretrain digits --objective my_module:my_loss        use your own function (see fullrank check)
-  fullrank pretrain cifar10 --objective byol                    use the published recipe of the objective (see fullrank recipes)
-  fullrank pretrain digits --hyper.invariance 2                 set a hyperparameter of the objective
-  fullrank pretrain digits --views.1.size 6 --views.1.count 4   add smaller crops to the views
-  fullrank pretrain cifar10-small --data path/to/parquet        use your copy of the data
-  fullrank pretrain cifar10-small --devices 2                   use two processes; the result is the same
-  fullrank pretrain path/to/photos --init timm:resnet18         start with given weights: timm's, a run's, a file's
-  fullrank pretrain path/to/photos --labelled path/to/labels    score a linear probe on your labels during training
-  fullrank pretrain path/to/photos --preview                    look at the views first
-  fullrank pretrain digits --help                               show all flags of a recipe with their defaults
+
+The flags that most runs need:
+  --out FOLDER         run directory; by default the next free runs/NAME
+  --epochs N           number of epochs, or --hours H: the epochs that fit into a time
+  --batch-size N       images per step
+  --init MODEL         start with given weights: timm:NAME, hf-hub:OWNER/NAME, RUN or file:PATH
+  --labelled SOURCE    score a linear probe on your labels during training; no label reaches the backbone
+  --backbone.name NAME a network of timm; --views.0.size PX: size of the views; --optimizer.lr LR: learning rate
+  --objective NAME     another objective (below), or my_module:my_loss, your own function (see fullrank check)
+  --hyper.NAME VALUE   a hyperparameter of the objective
+  --devices N          number of processes, one a device; the result is the same
+  --preview            write a picture of the views, and do not train
+
+All flags with their defaults:  fullrank pretrain digits --help   or   fullrank pretrain path/to/photos --help
 
 Objectives: {objectives}
 """
@@ -48,7 +53,7 @@ def run(arguments: Sequence[str]) -> None:
     """Parse and pretrain."""
     if not arguments or arguments[0] in ("-h", "--help"):
         objectives = fill(", ".join(objective_names()), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12).strip()
-        print(USAGE.format(recipes=", ".join(RECIPES), objectives=objectives), end="")
+        print(USAGE.format(count=len(RECIPES), objectives=objectives), end="")
         return
     console = stderr()
     check_arguments(arguments, command="pretrain")

@@ -114,7 +114,7 @@ def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if name != arguments[0]:
         console.print(explain_published(name))
-    if lines := base.explain(recipe):
+    if lines := base.explain(recipe, options.hours):
         console.print("\n  ".join(lines))
     for line in explain_start(recipe, start) if start else ():
         console.print(line)
@@ -224,8 +224,8 @@ class BaseRecipe:
     """The recipe to which the flags are applied."""
 
     recipe: Recipe
-    explain: Callable[[Recipe], list[str]]
-    """Returns lines about the final recipe: what was chosen, or what followed from the flags."""
+    explain: Callable[[Recipe, float | None], list[str]]
+    """Returns lines about the final recipe, given the value of --hours: what was chosen, or what followed from the flags."""
 
 
 def resolve_recipe(
@@ -299,7 +299,7 @@ def resolve_recipe(
     recipe = recipe if start is None else with_start(recipe, start, channels=channels)
     return BaseRecipe(
         with_view_groups(recipe, groups),
-        lambda final: [title, *explain_photos_recipe(final, info), *explain_balance(recipe, final)],
+        lambda final, hours: [title, *explain_photos_recipe(final, info, hours), *explain_balance(recipe, final)],
     )
 
 
@@ -308,7 +308,7 @@ def adapted(recipe: Recipe, choices: Mapping[str, Any], start: Start | None = No
     derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
     if start is not None:
         derived = with_start(derived, start, channels=channels)
-    return BaseRecipe(derived, lambda final: [*explain_choices(recipe, derived, final), *explain_balance(recipe, final)])
+    return BaseRecipe(derived, lambda final, _: [*explain_choices(recipe, derived, final), *explain_balance(recipe, final)])
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:

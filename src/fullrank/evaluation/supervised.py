@@ -1,6 +1,7 @@
 """Training of a whole network with labels: the supervised baseline, from random weights, and fine-tuning, from any weights."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -122,6 +123,7 @@ def train_classifier(
     *,
     seed: int,
     device: torch.device | str = "cpu",
+    on_epoch: Callable[[int], Any] = lambda epoch: None,
 ) -> nn.Linear:
     """Train the network of the configuration, in place, with a new linear classifier on top, and return the classifier.
 
@@ -135,6 +137,7 @@ def train_classifier(
         classes: number of classes.
         seed: seed of the classifier, the order of the images, the crops and dropout.
         device: device of the network.
+        on_epoch: receives the number of each epoch, from 1, when it begins.
     """
     pixels, labels, _ = train
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
@@ -153,6 +156,7 @@ def train_classifier(
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
         network.train()
         for epoch in range(config.epochs):
+            on_epoch(epoch + 1)
             for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
                 views = transform(pixels[rows].to(device), transform.make_params(seed, step, len(rows)))[0][0]
                 optimizer.zero_grad()

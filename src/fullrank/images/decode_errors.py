@@ -94,7 +94,8 @@ class DecodeErrors:
             name, reason = next(iter(self.reasons.items()))
             raise UserError(
                 f"{self.failed} of {self.attempts} images could not be read, expected at most {self.max_error_fraction:.0%}; "
-                f"the first is '{name}': {reason}; remove or repair these images, or increase max_error_fraction"
+                f"the first is '{name}': {reason}; correct the paths, repair or remove these images, or accept "
+                "more with --max-error-fraction (pretrain: --data.max_error_fraction; Python: max_error_fraction)"
             )
 
     def all_gather(self) -> None:

@@ -37,8 +37,8 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
         options: How to read the source, by name.
 
             - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
-            - `label`: the label column of a table; by default the ClassLabel column, or `label`, `labels` or `fine_label`.
-              In tar shards it is the key of the `.json` members.
+            - `label`: the label column of a table; by default `label`, `labels` or `fine_label`, the only ClassLabel column, or `class`,
+              `klass`, `category` or `target`. In tar shards it is the key of the `.json` members.
             - `label_separator`: the text between several labels in one cell of the label column: "|".
             - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
             - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.

@@ -23,6 +23,8 @@ from fullrank.images.splits import ALL, OTHER, split_of_file
 from fullrank.images.table_labels import TableLabels, is_list, read_labels, same_classes
 
 LABELS = ("label", "labels", "fine_label")
+OTHER_LABELS = ("class", "klass", "category", "target")
+"""Names of label columns that count less than the type ClassLabel."""
 PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file")
 """Names of columns of paths."""
 SPLIT = "split"
@@ -103,7 +105,8 @@ def image_column(columns: Mapping[str, Column], source: str, requested: str | No
 
 
 def label_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str | None:
-    """Return the name of the label column: `requested`, `label`, `labels`, `fine_label`, or the only ClassLabel column; or None.
+    """Return the name of the label column: `requested`, the first of `LABELS`, the only ClassLabel column, the first of
+    `OTHER_LABELS`; or None.
 
     Raises:
         UserError: the requested column does not exist, or contains neither integers nor strings, nor lists of them.
@@ -114,9 +117,10 @@ def label_column(columns: Mapping[str, Column], source: str, requested: str | No
         raise UserError(
             f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings, lists of these or a ClassLabel"
         )
-    usable = [name for name in LABELS if name in columns and _is_label(columns[name])]
+    usable = {name for name, column in columns.items() if _is_label(column)}
     typed = [name for name, column in columns.items() if column.kind == "label"]
-    return usable[0] if usable else typed[0] if len(typed) == 1 else None
+    candidates = (*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS)
+    return next((name for name in candidates if name in usable), None)
 
 
 def _is_image(column: Column) -> bool:
@@ -288,7 +292,7 @@ def _open_csv(source: str, root: Path, file: str, options: OpenOptions) -> dict[
     rows = read_csv(root / file, texts=[name for name in (*named, image) if name is not None])
     splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], **options)
     if options.get("label") is None and options.get("labels", "auto") == "auto" and label_column(columns, source) is None:
-        note = f"no labels, because no column of the table is called {' or '.join(LABELS)} (--data.label_column NAME; its columns are "
+        note = f"no labels, because no column of the table is called {' or '.join((*LABELS, *OTHER_LABELS))} (--data.label_column NAME; its columns are "
         for images in splits.values():
             images.notes = (*images.notes, f"{note}{', '.join(columns)})")
     return splits

@@ -88,8 +88,11 @@ def photos_recipe(
     return replace(recipe, hyper={"invariance": balanced_invariance(recipe)})
 
 
-def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
-    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of `recipe`."""
+def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo, hours: float | None = None) -> list[str]:
+    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of `recipe`.
+
+    With `hours`, the epochs are chosen after a few steps were measured, so the lines have no number of epochs yet.
+    """
     w, h = dataset_info.median
     C = recipe.data.channels
     sizes = " and ".join(dict.fromkeys(str(view.size) for view in recipe.views))
@@ -98,11 +101,14 @@ def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str
     plain = has_plain_stem(recipe.backbone.name)
     stem = f", stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)" if plain else " (--backbone.name)"
     optimizer, epochs, warmup = recipe.optimizer, recipe.epochs, recipe.schedule.warmup
+    length = f"{epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)"
+    if hours is not None:
+        length = f"the epochs that fit into {hours:g} hours (--hours), chosen after a few steps are measured"
     return [
         f"{dataset_info.count:,} images, {C} channel{'s' * (C > 1)}, median {w}×{h} px",
         f"views of {sizes} px (--views.0.size)",
         f"backbone {recipe.backbone.name}{built}{stem}",
-        f"batch size {recipe.batch_size} (--batch_size), {epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)",
+        f"batch size {recipe.batch_size} (--batch_size), {length}",
         f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
         *([f"invariance weight {recipe.hyper['invariance']:.3g} (--hyper.invariance)"] if balanced_invariance(recipe) else []),
     ]

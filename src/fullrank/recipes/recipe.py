@@ -51,7 +51,7 @@ class DataConfig:
     image_column: Text | None = None
     """The image column of a table. None: the only column of images, or the only column of bytes."""
     label_column: Text | None = None
-    """The label column of a table. None: 'label', 'labels', 'fine_label' or the only ClassLabel column."""
+    """The label column of a table. None: 'label', 'labels', 'fine_label', the only ClassLabel column, or 'class', 'category' …"""
     label_separator: Text | None = None
     """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a list of labels."""
     group_column: Text | None = None

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from fullrank.arguments import suggest_run
 from fullrank.errors import UserError
 from fullrank.reading import parse_json, read_text
 from fullrank.recipes.functions import fill_defaults
@@ -59,7 +60,8 @@ def read_recipe(path: Path) -> Recipe:
     try:
         values = parse_json(read_text(path))
     except FileNotFoundError:
-        raise UserError(f"no run at {path.parent}: it has no {path.name}; give the folder that `fullrank pretrain` wrote") from None
+        remedy = f"give the folder that `fullrank pretrain` wrote{suggest_run(str(path.parent))}"
+        raise UserError(f"no run at {path.parent}: it has no {path.name}; {remedy}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
     if not isinstance(values, dict):

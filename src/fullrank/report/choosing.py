@@ -1,14 +1,13 @@
 """What `fullrank choose` shows: tables for the terminal, and a page with the spectra side by side."""
 
 import json
-from collections.abc import Sequence
 from html import escape
-from itertools import takewhile
+from math import floor, isfinite, log10
 from pathlib import Path
 
 import numpy as np
 from rich.markup import escape as escape_markup
-from rich.table import Table
+from rich.table import Column, Table
 
 from fullrank.arguments import CHOICE_SUFFIXES, check_suffix
 from fullrank.atomic import atomic_write
@@ -16,6 +15,7 @@ from fullrank.choosing import MEASURES, Choice
 from fullrank.choosing.labelled import Agreement
 from fullrank.choosing.result import LIMITS
 from fullrank.errors import printable
+from fullrank.model_card import public_name
 from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.document import figure_block, html_document, html_table, label_html
 from fullrank.report.figures import (
@@ -65,44 +65,37 @@ def rank_text(rank: tuple[int, int]) -> str:
 
 
 def interval_text(value: float, interval: tuple[float, float]) -> str:
-    """Return a value with its interval.
+    """Return a value with its interval, all with as many decimals as three digits of the value need.
 
-    >>> interval_text(0.1234, (0.1, 0.15))
-    '0.123 [0.1, 0.15]'
+    >>> interval_text(0.1234, (0.1, 0.15)), interval_text(47.38, (44.0, 51.0))
+    ('0.123 [0.100, 0.150]', '47.4 [44.0, 51.0]')
     """
-    return f"{value:.3g} [{interval[0]:.3g}, {interval[1]:.3g}]"
-
-
-def short_names(names: Sequence[str]) -> list[str]:
-    """Return the names without the folders that all of them begin with.
-
-    >>> short_names(["runs/photos/a", "runs/photos/b@100"]), short_names(["runs/a", "timm:resnet18"])
-    (['a', 'b@100'], ['runs/a', 'timm:resnet18'])
-    """
-    parts = [name.split("/") for name in names]
-    folders = zip(*(part[:-1] for part in parts), strict=False)
-    shared = len(list(takewhile(lambda level: len(set(level)) == 1, folders)))
-    return ["/".join(part[shared:]) for part in parts]
+    digits = 2 - floor(log10(abs(value))) if value and isfinite(value) else 2
+    low, high = (f"{end:.{min(max(digits, 0), 6)}f}" for end in interval)
+    return f"{value:.3g} [{low}, {high}]"
 
 
 def summary_tables(choice: Choice) -> list[Table]:
-    """Return the tables of the terminal, a model a row: measures, with the interval of the decisive one, and accuracies."""
-    key, names = choice.decisive, [escape_markup(printable(name)) for name in short_names(choice.names)]
-    table = Table(title=f"{choice.images:,} images of {printable(choice.source)}, without labels", title_justify="left")
-    table.add_column("rank")
-    table.add_column("model", overflow="fold")
-    for column in ("D", *map(head, MEASURES)):
+    """Return the tables of the terminal, a model a row: the decisive measure with its interval, the other measures, and accuracies."""
+    key, names = choice.decisive, [escape_markup(printable(name)) for name in choice.short_names]
+    title = f"{choice.images:,} images of {printable(public_name(choice.source))}, without labels"
+    table = Table("rank", Column("model", overflow="fold"), title=title, title_justify="left")
+    for column in ("dimensions", f"{head(key)}\n[95 % interval]"):
         table.add_column(column, justify="right")
+    others = [name for name in MEASURES if name != key]
+    further = Table(Column("model", overflow="fold"), title="Other measures, which do not decide", title_justify="left")
+    for name in others:
+        further.add_column(head(name), justify="right")
     ranks = choice.ranks(key)
     for i in choice.order(key):
         candidate = choice.candidates[i]
-        cells = [f"{candidate.values[name]:.3g}" for name in MEASURES if name != key]
         decisive = interval_text(candidate.values[key], candidate.interval(key))
-        table.add_row(rank_text(ranks[i]), names[i], str(candidate.dimensions), decisive, *cells)
+        table.add_row(rank_text(ranks[i]), names[i], str(candidate.dimensions), escape_markup(decisive))
+        further.add_row(names[i], *(f"{candidate.values[name]:.3g}" for name in others))
     if choice.labelled is None:
-        return [table]
+        return [table, further]
     found = choice.labelled
-    checked = Table(title=f"{found.test_images:,} labelled test images of {printable(found.data)}", title_justify="left")
+    checked = Table(title=f"{found.test_images:,} labelled test images of {printable(public_name(found.data))}", title_justify="left")
     checked.add_column("model", overflow="fold")
     for column in found.right:
         checked.add_column(column, justify="right")
@@ -110,11 +103,17 @@ def summary_tables(choice: Choice) -> list[Table]:
     for i in np.argsort(-found.accuracies(next(iter(found.right))), kind="stable"):
         cells = [_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right]
         checked.add_row(names[i], *cells)
-    return [table, checked]
+    return [table, further, checked]
 
 
 def _percent(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
+
+
+def _percent_html(value: float, interval: tuple[float, float]) -> str:
+    """Return an accuracy with its interval on a second line."""
+    low, high = (f"{100 * end:.1f}" for end in interval)
+    return f"{value:.1%}<br><small>{low} to {high}</small>"
 
 
 def render(choice: Choice) -> str:
@@ -133,12 +132,12 @@ def render(choice: Choice) -> str:
         "Spectra": figure_block("spectra", figure, CAPTION),
         "What these measures cannot say": f'<ul class="notes">{"".join(f"<li>{escape(limit)}</li>" for limit in LIMITS)}</ul>',
     }
-    title = f"{len(choice.candidates)} models on {choice.images:,} images of {choice.source}"
+    title = f"{len(choice.candidates)} models on {choice.images:,} images of {public_name(choice.source)}"
     return html_document(title=title, verdicts=verdicts, sections=sections, figures={"spectra": figure})
 
 
 def _measures(choice: Choice) -> str:
-    names, ranks, rows = short_names(choice.names), {key: choice.ranks(key) for key in MEASURES}, []
+    names, ranks, rows = choice.short_names, {key: choice.ranks(key) for key in MEASURES}, []
     for i in choice.order(choice.decisive):
         candidate = choice.candidates[i]
         values = [escape(interval_text(candidate.values[key], candidate.interval(key))) for key in MEASURES]
@@ -146,7 +145,7 @@ def _measures(choice: Choice) -> str:
         rows.append([label_html(i, names[i]), f"{candidate.dimensions:,}", f"{candidate.size} px", *cells])
     caption = (
         f"The models in the order of the {MEASURES[choice.decisive].name}, which decides. ↑: higher is better, ↓: lower is better. "
-        "Brackets: 95 % interval over the images. A range of ranks: the interval of a difference contains 0, so models are not told apart."
+        "Brackets: 95% interval over the images. A range of ranks: the interval of a difference contains 0, so models are not told apart."
     )
     meanings = "".join(f"<li>{escape(measure.name)}: {escape(measure.meaning)}.</li>" for measure in MEASURES.values())
     table = html_table(["model", "D", "input", *map(head, MEASURES)], rows, caption=caption, stacks=True, wide=True)
@@ -158,17 +157,18 @@ def _labelled(choice: Choice) -> str:
     if found is None:
         return ""
     intervals = {probe: found.intervals(probe) for probe in found.right}
-    names, order = short_names(choice.names), np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
+    names, order = choice.short_names, np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
     rows = [
-        [label_html(int(i), names[i]), *(_percent(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
+        [label_html(int(i), names[i]), *(_percent_html(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
         for i in order
     ]
     agreements = []
     for key in MEASURES:
         cells = [found.agreement(choice, key, probe) for probe in found.right]
         agreements.append([escape(head(key)), *map(_agreement_text, cells)])
-    accuracy = html_table(["model", *found.right], rows, caption=f"Accuracy on {found.test_images:,} test images; {found.statement}.")
-    caption = "Kendall's τ between the order of a measure and that of the accuracy, with a 95 % interval over the images; Spearman's ρ."
+    caption = f"Accuracy on {found.test_images:,} test images; {found.statement}. Small: 95% intervals over the test images."
+    accuracy = html_table(["model", *found.right], rows, caption=caption)
+    caption = "Kendall's τ between the order of a measure and that of the accuracy, with a 95% interval over the images; Spearman's ρ."
     return (
         f'<p class="notes">{escape(found.verdict(choice))}</p>'
         + accuracy
@@ -184,7 +184,7 @@ def _agreement_text(found: Agreement) -> str:
 def spectra_figure(choice: Choice) -> Figure:
     """Return the spectra of all models in one figure, divided by their sums, over the index."""
     traces = []
-    for i, (name, candidate) in enumerate(zip(short_names(choice.names), choice.candidates, strict=True)):
+    for i, (name, candidate) in enumerate(zip(choice.short_names, choice.candidates, strict=True)):
         eigenvalues = candidate.spectrum.eigenvalues.clamp_min(0).numpy()
         shares = mask_rounding_errors(eigenvalues / max(float(eigenvalues.sum()), 1e-300))
         index = spread_indices(len(shares), POINTS)

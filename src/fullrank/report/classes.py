@@ -65,7 +65,9 @@ def class_table(evaluation: Evaluation) -> str:
     caption += "Small: 95 % intervals."
     if len(shown) < len(names):
         caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
-    return split_table(["", *(score.features for score in scores)], rows, caption=caption)
+    named = [score.probe if len(probes) > 1 else score.features for score in scores]  # the probe is named where the probes differ
+    head = [score.features if name == score.features else f"{score.features} ({name})" for score, name in zip(scores, named, strict=True)]
+    return split_table(["", *head], rows, caption=caption)
 
 
 def _ends(interval: tuple[float, float] | None, factor: float, digits: int) -> str:

@@ -56,8 +56,8 @@ def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
         better, bias = (f"<small>{escape(text)}</small>" for text in (metric.better.replace("none", "–"), metric.small_sample_bias))
         rows.append([name, *(cell(values[key]) for values in columns.values()), better, bias])
     notes = footnotes(value for values in columns.values() for value in values.values())
-    head = [f"metric of the {subject}", *columns, "better", f"{WARNING_MARK}: bias with few samples"]
-    caption = f"The last spectra of the {subject}. λ: {CENTRED}. Better: {BETTER}."
+    head = [f"metric of the {subject}", *columns, "healthier", f"{WARNING_MARK}: bias with few samples"]
+    caption = f"The last spectra of the {subject}. λ: {CENTRED}. Healthier: {BETTER}."
     return html_table(head, rows, caption=caption, stacks=True, wide=len(columns) > 2) + notes
 
 
@@ -66,11 +66,11 @@ def _table_of_many(columns: dict[str, dict[str, MetricValue]], *, subject: str) 
     keys = list(next(iter(columns.values())))
     rows = [[escape(label), *(cell(values[key]) for key in keys)] for label, values in columns.items()]
     notes = footnotes(value for values in columns.values() for value in values.values())
-    caption = f"The last spectra of the {subject}. λ: {CENTRED}."
+    caption = f"The last spectra of the {subject}. λ: {CENTRED}. Healthier: {BETTER}."
     metrics = [METRICS[key] for key in keys]
     better = [metric.better.replace("none", "–") for metric in metrics]
     formulas = [
-        f"<li>{escape(metric.name)}: {_formula(metric.formula)}; better: {escape(text)}</li>"
+        f"<li>{escape(metric.name)}: {_formula(metric.formula)}; healthier: {escape(text)}</li>"
         for metric, text in zip(metrics, better, strict=True)
     ]
     legend = f'<ul class="notes">{"".join(formulas)}</ul>'

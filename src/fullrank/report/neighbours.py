@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fullrank.atomic import atomic_write
+from fullrank.model_card import public_name
 from fullrank.neighbourhood import Neighbours
 from fullrank.plot_style import BOTTOM_MARGIN, COLORS
 from fullrank.report.document import figure_block, html_document, picture_strip, picture_tile
@@ -71,7 +72,7 @@ def render(found: Neighbours, *, images: bool = True) -> str:
     verdict = f'<p class="verdict {level}">{escape(" ".join(summary(found)))}</p>'
     if found.skipped:
         verdict += f'<p class="verdict warning">{escape(_skipped(found))}</p>'
-    title = f"Neighbours in {found.source}"
+    title = f"Neighbours in {public_name(found.source)}"
     return html_document(title=title, verdicts=verdict, sections=sections, figures={"map": figure} if figure else {})
 
 
@@ -179,8 +180,8 @@ def _outliers(found: Neighbours, tile: Tile) -> str:
     note = (
         f"The images with the largest mean cosine distance to their {found.k} nearest neighbours (number). Of all images, half are below "
     )
-    note += f"{np.median(score):.3g}."
-    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3g}", several=False)) for row in rows])
+    note += f"{np.median(score):.3f}."
+    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3f}", several=False)) for row in rows])
 
 
 def _doubtful(found: Neighbours, tile: Tile) -> str:

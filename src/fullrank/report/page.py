@@ -24,7 +24,7 @@ from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
 from fullrank.report.scores import accuracy_comparison, evaluation_table
 from fullrank.report.spectrum import slider_positions, spectrum_figure
-from fullrank.report.training_curves import eigenvalue_figure, loss_figure, points_of_curve, progress_figure
+from fullrank.report.training_curves import eigenvalue_figure, loss_caption, loss_figure, points_of_curve, progress_figure
 from fullrank.run.spectrum_history import LOCATIONS
 
 PICTURE_BYTES = 400_000
@@ -98,7 +98,7 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
     figures["few-shot"] = few_shot
     shown = {name: figure for name, figure in figures.items() if figure}
-    captions = CAPTIONS | {"online": online_caption(runs), "few-shot": few_shot_caption}
+    captions = CAPTIONS | {"losses": CAPTIONS["losses"] + loss_caption(runs), "online": online_caption(runs), "few-shot": few_shot_caption}
     blocks = {name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))

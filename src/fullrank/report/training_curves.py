@@ -21,6 +21,7 @@ from fullrank.report.figures import (
     panel_title,
     round_significant,
 )
+from fullrank.report.number_format import format_count
 from fullrank.report.run_summary import RunSummary, Series, series
 from fullrank.run.spectrum_history import LOCATIONS
 
@@ -61,6 +62,23 @@ class Panel:
     """Settings of the vertical axis, without its position."""
     number_format: str = ".4~g"
     """Format of the values under the pointer, in d3's notation."""
+
+
+def loss_caption(runs: Sequence[RunSummary]) -> str:
+    """Return the sentence about runs whose held-out loss is of fewer images than a training batch has; empty without such runs."""
+    pairs = {
+        (row.backbone.samples, batch): None
+        for run in runs
+        for row in [row for row in run.spectrum if row.held_out_loss is not None][-1:]
+        if isinstance(batch := run.recipe.get("batch_size"), int) and row.backbone.samples < batch
+    }
+    if not pairs:
+        return ""
+    numbers = " and ".join(f"{format_count(n)} instead of {format_count(batch)} images" for n, batch in pairs)
+    return (
+        f" The held-out loss is of a smaller batch than the training loss, {numbers}: the value of most objectives depends on this number, "
+        "so compare how the curves change and not their heights."
+    )
 
 
 def loss_figure(runs: Sequence[RunSummary]) -> Figure | None:
