@@ -292,7 +292,8 @@ def _open_csv(source: str, root: Path, file: str, options: OpenOptions) -> dict[
     rows = read_csv(root / file, texts=[name for name in (*named, image) if name is not None])
     splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], **options)
     if options.get("label") is None and options.get("labels", "auto") == "auto" and label_column(columns, source) is None:
-        note = f"no labels, because no column of the table is called {' or '.join((*LABELS, *OTHER_LABELS))} (--data.label_column NAME; its columns are "
+        known = " or ".join((*LABELS, *OTHER_LABELS))
+        note = f"no labels, because no column of the table is called {known} (--data.label_column NAME; its columns are "
         for images in splits.values():
             images.notes = (*images.notes, f"{note}{', '.join(columns)})")
     return splits
