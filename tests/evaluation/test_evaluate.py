@@ -10,7 +10,7 @@ from torch import nn
 
 from fullrank.config import DEFAULT_PROBES, KnnProtocol
 from fullrank.errors import UserError
-from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, state_hash, table
+from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, state_hash, tables
 from fullrank.evaluation.names import flag_name
 from fullrank.images import Preprocess, open_images
 
@@ -123,7 +123,7 @@ def test_the_majority_rate_is_that_of_the_labelled_test_images(halves, preproces
     assert result.majority == pytest.approx(max((labels == c).sum().item() for c in range(4)) / 200)
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(table(result))
+        console.print(*tables(result, width=200))
     assert f"{result.majority:.1%}" in capture.get()
 
 
@@ -169,12 +169,27 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path):
 def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(table(result))
+        console.print(*tables(result, width=200))
     text = capture.get()
-    assert all(name in text for name in (*SCORES, "backbone", "raw pixels", "untrained backbone"))
+    assert all(word in text for name in (*SCORES, "backbone", "raw pixels", "untrained backbone") for word in name.split())
     assert "± " in text
     assert "n = 20 repetitions" in text
     assert f"{result.scores[0].accuracy:.1%}" in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_number_of_every_alternative_is_whole_in_a_terminal(result, width):
+    long = "the weights begun with: timm:resnet18.a1_in1k"
+    pixels = [replace(score, features=name) for name in (long, "run B") for score in result.scores if score.features == "raw pixels"]
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(*tables(replace(result, scores=(*result.scores, *pixels)), width))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    for score in result.scores:
+        assert f"{score.accuracy:.1%}" in text
+        assert score.sd is not None or score.low is None or f"[{100 * score.low:.1f} {100 * score.high:.1f}]" in text
+    assert "timm:resnet18.a1_in1k" in text
 
 
 def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):

@@ -91,7 +91,7 @@ def evaluate(
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.evaluation import class_table, table
+        from fullrank.evaluation import tables
         from fullrank.images import DecodeErrors
         from fullrank.judging import check_scorable
         from fullrank.judging import evaluate as evaluate_model
@@ -132,18 +132,18 @@ def evaluate(
                     progress=status.update,
                 )
             evaluations.append(evaluation)
-            Console().print(table(evaluation))
-            if classes := class_table(evaluation):
-                Console().print(classes)
+            stdout = Console()
+            for grid in tables(evaluation, stdout.width):
+                stdout.print(grid)
             for score in evaluation.scores:
                 if score.note:
                     console.print(f"{score.probe}, {score.features}: {score.note}", markup=False, soft_wrap=True)
             for line in evaluation.left_out:
                 console.print(f"left out: {line}", markup=False)
             if evaluation.verdict:
-                Console().print(evaluation.verdict, markup=False, highlight=False, soft_wrap=True)
+                stdout.print(evaluation.verdict, markup=False, highlight=False, soft_wrap=True)
             if evaluation.finetuned:
-                Console().print(f"After fine-tuning: {evaluation.finetuned}", markup=False, highlight=False, soft_wrap=True)
+                stdout.print(f"After fine-tuning: {evaluation.finetuned}", markup=False, highlight=False, soft_wrap=True)
         if draft:
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:

@@ -65,7 +65,7 @@ def finetune(
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.evaluation import class_table, table
+        from fullrank.evaluation import tables
         from fullrank.finetuning import check_folder
         from fullrank.finetuning import finetune as finetune_model
         from fullrank.images import DecodeErrors
@@ -93,12 +93,12 @@ def finetune(
             notify=partial(console.print, markup=False, soft_wrap=True),
             progress=lambda line: status.update(printable(line)),
         )
-    Console().print(table(evaluation))
-    if classes := class_table(evaluation):
-        Console().print(classes)
+    stdout = Console()
+    for grid in tables(evaluation, stdout.width):
+        stdout.print(grid)
     for line in evaluation.left_out:
         console.print(f"left out: {line}", markup=False)
-    Console().print(evaluation.finetuned, markup=False, highlight=False, soft_wrap=True)
+    stdout.print(evaluation.finetuned, markup=False, highlight=False, soft_wrap=True)
     if loaded.run:
         from fullrank.report import write_report
 

@@ -12,7 +12,7 @@ from fullrank.evaluation.probes import PROBES
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, topk_accuracy
 from fullrank.evaluation.spectrum import encoder_spectrum
 from fullrank.evaluation.svm import linear_svm
-from fullrank.evaluation.tables import class_table, table
+from fullrank.evaluation.tables import tables
 
 __all__ = [
     "PROBES",
@@ -24,7 +24,6 @@ __all__ = [
     "ProbeResult",
     "ProbeScore",
     "calibrate_batchnorm",
-    "class_table",
     "encoder_spectrum",
     "evaluate_backbone",
     "extract_features",
@@ -39,7 +38,7 @@ __all__ = [
     "restore_modes",
     "standardize",
     "state_hash",
-    "table",
+    "tables",
     "topk_accuracy",
     "verify_frozen",
 ]

@@ -1,5 +1,7 @@
 """The tables of an evaluation for the terminal."""
 
+from collections.abc import Mapping
+
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -10,37 +12,48 @@ from fullrank.evaluation.outcomes import main_probe
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.evaluation.supervised import FINE_TUNING, FROM_SCRATCH
 
+NAMES = 24
+"""Characters that remain for the names of the rows, with their borders; longer names are wrapped."""
+WIDEST = 26
+"""Characters of a column; a longer word in its head, such as a path, is folded."""
+Cells = Mapping[str, Mapping[str, str]]
+"""Column → row → text."""
 
-def table(evaluation: Evaluation) -> Table:
-    """Build a table for the terminal: one row per probe, one column per feature set; the last row is the majority rate.
+
+def tables(evaluation: Evaluation, width: int = 80) -> list[Table]:
+    """Build the tables for a terminal of this width: the scores, and the results by class of the main probe.
+
+    A table that is too wide is divided, and each part repeats the first column, with which the others are compared.
 
     >>> score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
-    >>> table(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,))).row_count
-    1
+    >>> [grid.row_count for grid in tables(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,)))]
+    [1]
     """
-    cells = {
-        (score.probe, score.features): f"{score.accuracy:.1%}" + ("" if score.sd is None else f" ± {score.sd:.1%}") + _interval(score)
-        for score in evaluation.scores
-    }
-    columns = dict.fromkeys(features for _, features in cells)
+    return [*_score_tables(evaluation, width), *_class_tables(evaluation, width)]
+
+
+def _score_tables(evaluation: Evaluation, width: int) -> list[Table]:
+    """Build the table of scores: one row per probe, one column per feature set; the last row is that of guessing."""
+    cells: dict[str, dict[str, str]] = {}
+    for score in evaluation.scores:
+        deviation = "" if score.sd is None else f" ± {score.sd:.1%}"
+        cells.setdefault(score.features, {})[score.probe] = f"{score.accuracy:.1%}{deviation}{_interval(score)}"
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} repetitions"] if draws else []
     notes += ["[ ]: 95 % interval over the test images"] if any(map(_interval, evaluation.scores)) else []
     trained = {score.probe: score.protocol["epochs"] for score in evaluation.scores if score.probe in (FROM_SCRATCH, FINE_TUNING)}
     notes += [f"{probe}: {epochs} epochs" for probe, epochs in trained.items()]
-    caption = "; ".join(notes) or None
-    title = Text(printable(evaluation.data)) if evaluation.data else None
-    grid = Table("probe", *(Column(name, justify="right") for name in columns), title=title, caption=caption)
-    grid.title_justify = grid.caption_justify = "left"
-    for probe in dict.fromkeys(probe for probe, _ in cells):
-        grid.add_row(probe, *(cells.get((probe, features), "") for features in columns))
-    if evaluation.chance is not None:
-        grid.add_section()
-        grid.add_row("equal scores", *(f"{evaluation.chance:.1%}" for _ in columns))
-    if evaluation.majority is not None:
-        grid.add_section()
-        grid.add_row("majority class", *(f"{evaluation.majority:.1%}" for _ in columns))
-    return grid
+    rows = list(dict.fromkeys(score.probe for score in evaluation.scores))
+    grids = _grids("probe", rows, cells, width)
+    for grid in grids:
+        for name, value in (("equal scores", evaluation.chance), ("majority class", evaluation.majority)):
+            if value is not None:
+                grid.add_section()
+                grid.add_row(name, *(f"{value:.1%}" for _ in grid.columns[1:]))
+    if grids:
+        grids[0].title, grids[0].title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
+        grids[-1].caption, grids[-1].caption_justify = "; ".join(notes) or None, "left"
+    return grids
 
 
 def _interval(score: ProbeScore) -> str:
@@ -48,34 +61,60 @@ def _interval(score: ProbeScore) -> str:
     return "" if score.low is None or score.high is None or score.sd is not None else f"\n[{100 * score.low:.1f} {100 * score.high:.1f}]"
 
 
-def class_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of the results by class of the main probe, a column for each feature set; None without them."""
+def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
+    """Build the table of the results by class of the main probe, a column for each feature set."""
     if not evaluation.scores:
-        return None
+        return []
     probe = main_probe(evaluation.scores)
     shown = (probe, FROM_SCRATCH, FROM_SCRATCH + MAP)
     scores = [score for score in evaluation.scores if score.probe in shown and score.per_class]
     if not scores:
-        return None
-    grid = Table(probe, *(Column(Text(printable(score.features)), justify="right") for score in scores))
-    balanced, areas = [], []
-    for score in scores:
-        ends = score.balanced_accuracy_interval
-        balanced.append(_share(score.balanced_accuracy) + (f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""))
-        ends = score.auroc_interval
-        areas.append(("–" if score.auroc is None else f"{score.auroc:.3f}") + (f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""))
+        return []
+    probes = {score.probe for score in scores}
     several = bool(scores[0].positives)
-    if not several:
-        grid.add_row("balanced accuracy", *balanced)
-    grid.add_row("AUROC", *areas)
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
-    if len(names) <= LARGEST_CONFUSION:
-        grid.add_section()
+    names = names if len(names) <= LARGEST_CONFUSION else []
+    cells: dict[str, dict[str, str]] = {}
+    for score in scores:
+        head = score.features if len(probes) == 1 else f"{score.features}: {score.probe}"
+        column = cells[head] = {}
+        if not several:
+            ends = score.balanced_accuracy_interval
+            column["balanced accuracy"] = _share(score.balanced_accuracy) + (f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else "")
+        ends = score.auroc_interval
+        column["AUROC"] = ("–" if score.auroc is None else f"{score.auroc:.3f}") + (f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else "")
         for name in names:
-            count = f" (n = {scores[0].positives.get(name)})" if several else ""
-            words = f"{'average precision' if several else 'recall'}, {printable(name)}{count}"
-            grid.add_row(Text(words), *(_share(score.per_class.get(name)) for score in scores))
-    return grid
+            words = f"average precision, {name} (n = {scores[0].positives.get(name)})" if several else f"recall, {name}"
+            column[words] = _share(score.per_class.get(name))
+    return _grids(probe if len(probes) == 1 else "by class", list(next(iter(cells.values()))), cells, width)
+
+
+def _grids(corner: str, rows: list[str], cells: Cells, width: int) -> list[Table]:
+    """Build a table of these cells, or several that fit into the width."""
+    grids = []
+    for block in _blocks({name: [printable(name).replace(" ", "\n"), *column.values()] for name, column in cells.items()}, width):
+        columns = (Column(Text(printable(name)), justify="right", width=size, overflow="fold") for name, size in block.items())
+        grid = Table(corner, *columns)
+        for row in rows:
+            grid.add_row(Text(printable(row)), *(cells[name].get(row, "") for name in block))
+        grids.append(grid)
+    return grids
+
+
+def _blocks(columns: Mapping[str, list[str]], width: int) -> list[dict[str, int]]:
+    """Divide columns into blocks that fit into a width, each with the first column, and return the width of the cells of each column.
+
+    >>> _blocks({"backbone": ["31.7%"], "raw pixels": ["24.6%"], "untrained": ["23.0%"]}, width=NAMES + 16)
+    [{'backbone': 5, 'raw pixels': 5}, {'backbone': 5, 'untrained': 5}]
+    """
+    widths = {name: min(max(len(line) for cell in texts for line in cell.split("\n")), WIDEST) for name, texts in columns.items()}
+    first, *others = widths or [""]
+    blocks: list[dict[str, int]] = [{first: widths[first]}] if widths else []
+    for name in others:
+        if len(blocks[-1]) > 1 and NAMES + sum(3 + widths[other] for other in (*blocks[-1], name)) > width:
+            blocks.append({first: widths[first]})
+        blocks[-1][name] = widths[name]
+    return blocks
 
 
 def _share(value: float | None) -> str:
