@@ -59,7 +59,7 @@ def test_without_imagecodecs_the_error_names_the_package(tmp_path, monkeypatch):
     pytest.importorskip("imagecodecs")
     data = write(tmp_path / "a.tif", BANDS, compression="lzw")
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
-    with pytest.raises(ImageDecodeError, match="pip install imagecodecs"):
+    with pytest.raises(ImageDecodeError, match="imagecodecs"):
         open_bytes(data, "a.tif")
 
 

@@ -54,7 +54,7 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
             _check_expansion(data, page, name)
         elif page.compression in LZW:  # imagecodecs writes no more bytes than the pixels of a tile need
             if not _has_imagecodecs():
-                raise ImageDecodeError(name, "the bands are compressed by LZW, which needs imagecodecs: pip install imagecodecs")
+                raise ImageDecodeError(name, "the bands are compressed by LZW, which needs imagecodecs: pip install 'fullrank[tiff]'")
         elif page.compression not in UNCOMPRESSED:
             raise ImageDecodeError(
                 name,
