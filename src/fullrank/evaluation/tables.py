@@ -70,13 +70,12 @@ def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
     scores = [score for score in evaluation.scores if score.probe in shown and score.per_class]
     if not scores:
         return []
-    probes = {score.probe for score in scores}
     several = bool(scores[0].positives)
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     names = names if len(names) <= LARGEST_CONFUSION else []
     cells: dict[str, dict[str, str]] = {}
     for score in scores:
-        head = score.features if len(probes) == 1 else f"{score.features}: {score.probe}"
+        head = score.features if score.probe == probe else f"{score.features}: {score.probe.removesuffix(MAP)}"
         column = cells[head] = {}
         if not several:
             ends = score.balanced_accuracy_interval
@@ -86,7 +85,7 @@ def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
         for name in names:
             words = f"average precision, {name} (n = {scores[0].positives.get(name)})" if several else f"recall, {name}"
             column[words] = _share(score.per_class.get(name))
-    return _grids(probe if len(probes) == 1 else "by class", list(next(iter(cells.values()))), cells, width)
+    return _grids(probe, list(next(iter(cells.values()))), cells, width)
 
 
 def _grids(corner: str, rows: list[str], cells: Cells, width: int) -> list[Table]:

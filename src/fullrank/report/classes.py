@@ -65,8 +65,8 @@ def class_table(evaluation: Evaluation) -> str:
     caption += "Small: 95 % intervals."
     if len(shown) < len(names):
         caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
-    named = [score.probe if len(probes) > 1 else score.features for score in scores]  # the probe is named where the probes differ
-    head = [score.features if name == score.features else f"{score.features} ({name})" for score, name in zip(scores, named, strict=True)]
+    first = scores[0].probe  # the caption names it; another one is named in the head of its column
+    head = [score.features if score.probe in (first, score.features) else f"{score.features} ({score.probe})" for score in scores]
     return split_table(["", *head], rows, caption=caption)
 
 

@@ -12,6 +12,8 @@ from fullrank.report.run_summary import RunSummary, look_up
 
 MAJORITY = "majority class"
 """The head of the column with the accuracy of always predicting the most frequent class."""
+EQUAL = "equal scores"
+"""The head of the column with the mean average precision of scores that do not depend on the image."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,27 @@ def _comparison(data: str, runs: Sequence[RunSummary]) -> str:
     probes = list(dict.fromkeys(probe for of_run in scores for probe in of_run))
     if not probes:
         return ""
-    majority = [next((majority_cell(e) for e in run.evaluations if e.data == data), "–") for run in runs]
+    guessed = [next((guessing_cell(e) for e in run.evaluations if e.data == data), "–") for run in runs]
+    metric, guessing, _ = _metric([e for run in runs for e in run.evaluations if e.data == data])
     rows = [
         [
             label_html(i, run.label),
             *(score_cell(scores[i][probe], interval=False) if probe in scores[i] else "–" for probe in probes),
-            majority[i],
+            guessed[i],
         ]
         for i, run in enumerate(runs)
         if scores[i]
     ]
-    caption = f"Accuracy of the backbone on {data or 'the test images'}; higher is better."
-    return split_table(["run", *(f"{probe} ↑" for probe in probes), MAJORITY], rows, caption=caption)
+    caption = f"{metric} of the backbone on {data or 'the test images'}; higher is better."
+    return split_table(["run", *(f"{probe} ↑" for probe in probes), guessing], rows, caption=caption)
+
+
+def _metric(evaluations: Sequence[Evaluation]) -> tuple[str, str, str]:
+    """Return the metric of the scores on one data set, the head of the column of guessing, and its meaning."""
+    metric = next((score.metric for evaluation in evaluations for score in evaluation.scores), "accuracy").capitalize()
+    if any(evaluation.chance is not None for evaluation in evaluations):
+        return metric, EQUAL, "Equal scores: the same score for every image."
+    return metric, MAJORITY, "Majority class: always predicting the most frequent class."
 
 
 def evaluation_table(runs: Sequence[RunSummary]) -> str:
@@ -72,16 +83,16 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
         [
             escape(probe) + (f" <br>{label_html(i, runs[i].label)}" if several else ""),
             *(cells.get((probe, i, name), "–") for name in features),
-            majority_cell(evaluations[i]),
+            guessing_cell(evaluations[i]),
         ]
         for probe in dict.fromkeys(probe for probe, *_ in cells)
         for i in sorted({i for name, i, _ in cells if name == probe})
     ]
-    caption = f"Accuracy on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
+    metric, guessing, meaning = _metric(list(evaluations.values()))
+    caption = f"{metric} on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
     if any(score.low is not None for evaluation in evaluations.values() for score in evaluation.scores):
         caption += "Below it the 95 % interval: bootstrap over the test images, or their groups. "
-    caption += "Majority class: always predicting the most frequent class."
-    return split_table(["probe, run" if several else "probe", *features, MAJORITY], rows, caption=caption)
+    return split_table(["probe, run" if several else "probe", *features, guessing], rows, caption=caption + meaning)
 
 
 def evaluations_by_relevance(run: RunSummary) -> list[Evaluation]:
@@ -109,16 +120,17 @@ def headline_score(run: RunSummary) -> str:
         for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
             same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
             others = [f"{other.features} {format_percent(other.accuracy)}" for other in same_probe]
-            others += [f"equal scores {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
+            others += [f"{EQUAL} {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
             others += [f"{MAJORITY} {format_percent(evaluation.majority)}"] if evaluation.majority is not None else []
             data, baselines = f" on {evaluation.data}" if evaluation.data else "", f" ({', '.join(others)})" if others else ""
             return f"{score.metric.capitalize()}{data}, {score.probe}: {format_percent(score.accuracy)}{baselines}."
     return ""
 
 
-def majority_cell(evaluation: Evaluation) -> str:
-    """Return the share of the most frequent class among the test labels."""
-    return "–" if evaluation.majority is None else format_percent(evaluation.majority)
+def guessing_cell(evaluation: Evaluation) -> str:
+    """Return the score of guessing: the share of the most frequent class, or the mean average precision of equal scores."""
+    value = evaluation.majority if evaluation.chance is None else evaluation.chance
+    return "–" if value is None else format_percent(value)
 
 
 def score_cell(score: ProbeScore, *, interval: bool = True) -> str:
