@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.evaluation import tables
+from fullrank.evaluation import score_tables
 from fullrank.evaluation.features import standardize
 from fullrank.evaluation.multi_label import multi_label_knn, multi_label_linear, multi_label_metrics, resampled_precisions
 from fullrank.evaluation.result import Evaluation
@@ -164,7 +164,7 @@ def test_evaluate_scores_several_labels_against_the_baselines(digits_table):
     assert "mean average precision" in result.verdict
     assert any(line.startswith("few-shot: the images have several labels") for line in result.left_out)
     assert Evaluation.from_json(json.loads(json.dumps(result.to_json()))) == result
-    scores, classes = tables(result, width=200)
+    scores, classes = score_tables(result, width=200)
     assert scores.row_count > 2
     assert classes.row_count == 6
 

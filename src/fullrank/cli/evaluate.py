@@ -91,7 +91,7 @@ def evaluate(
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.evaluation import tables
+        from fullrank.evaluation import score_tables
         from fullrank.images import DecodeErrors
         from fullrank.judging import check_scorable
         from fullrank.judging import evaluate as evaluate_model
@@ -133,7 +133,7 @@ def evaluate(
                 )
             evaluations.append(evaluation)
             stdout = Console()
-            for grid in tables(evaluation, stdout.width):
+            for grid in score_tables(evaluation, stdout.width):
                 stdout.print(grid)
             for score in evaluation.scores:
                 if score.note:

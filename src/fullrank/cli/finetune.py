@@ -65,7 +65,7 @@ def finetune(
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.evaluation import tables
+        from fullrank.evaluation import score_tables
         from fullrank.finetuning import check_folder
         from fullrank.finetuning import finetune as finetune_model
         from fullrank.images import DecodeErrors
@@ -94,7 +94,7 @@ def finetune(
             progress=lambda line: status.update(printable(line)),
         )
     stdout = Console()
-    for grid in tables(evaluation, stdout.width):
+    for grid in score_tables(evaluation, stdout.width):
         stdout.print(grid)
     for line in evaluation.left_out:
         console.print(f"left out: {line}", markup=False)

@@ -12,7 +12,7 @@ from fullrank.evaluation.probes import PROBES
 from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, topk_accuracy
 from fullrank.evaluation.spectrum import encoder_spectrum
 from fullrank.evaluation.svm import linear_svm
-from fullrank.evaluation.tables import tables
+from fullrank.evaluation.tables import score_tables
 
 __all__ = [
     "PROBES",
@@ -36,9 +36,9 @@ __all__ = [
     "linear_svm",
     "raw_pixels",
     "restore_modes",
+    "score_tables",
     "standardize",
     "state_hash",
-    "tables",
     "topk_accuracy",
     "verify_frozen",
 ]

@@ -20,19 +20,19 @@ Cells = Mapping[str, Mapping[str, str]]
 """Column → row → text."""
 
 
-def tables(evaluation: Evaluation, width: int = 80) -> list[Table]:
+def score_tables(evaluation: Evaluation, width: int = 80) -> list[Table]:
     """Build the tables for a terminal of this width: the scores, and the results by class of the main probe.
 
     A table that is too wide is divided, and each part repeats the first column, with which the others are compared.
 
     >>> score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
-    >>> [grid.row_count for grid in tables(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,)))]
+    >>> [grid.row_count for grid in score_tables(Evaluation(model="", train_images=8, test_images=2, statement="", scores=(score,)))]
     [1]
     """
-    return [*_score_tables(evaluation, width), *_class_tables(evaluation, width)]
+    return [*_probe_tables(evaluation, width), *_class_tables(evaluation, width)]
 
 
-def _score_tables(evaluation: Evaluation, width: int) -> list[Table]:
+def _probe_tables(evaluation: Evaluation, width: int) -> list[Table]:
     """Build the table of scores: one row per probe, one column per feature set; the last row is that of guessing."""
     cells: dict[str, dict[str, str]] = {}
     for score in evaluation.scores:
@@ -92,7 +92,9 @@ def _grids(corner: str, rows: list[str], cells: Cells, width: int) -> list[Table
     """Build a table of these cells, or several that fit into the width."""
     grids = []
     for block in _blocks({name: [printable(name).replace(" ", "\n"), *column.values()] for name, column in cells.items()}, width):
-        columns = (Column(Text(printable(name)), justify="right", width=size, overflow="fold") for name, size in block.items())
+        whole = {name: max(size, len(printable(name))) for name, size in block.items()}  # no head is wrapped
+        sizes = whole if NAMES + sum(3 + size for size in whole.values()) <= width else block
+        columns = (Column(Text(printable(name)), justify="right", width=size, overflow="fold") for name, size in sizes.items())
         grid = Table(corner, *columns)
         for row in rows:
             grid.add_row(Text(printable(row)), *(cells[name].get(row, "") for name in block))
