@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from fullrank.atomic import atomic_write
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import interval, resampled_means, units
 from fullrank.evaluation.features import preprocessed_batches
@@ -126,6 +127,7 @@ def finetune(
     splits = choose_splits(loaded, labelled, train=train, test=test, seed=loaded.recipe.split_seed if loaded.recipe else seed)
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"nothing can be fine-tuned: {reason}")
+    loaded = with_depth(loaded, splits.train)
     path = loaded.run.path / "evaluation.json" if store and loaded.run else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
