@@ -29,19 +29,11 @@ from fullrank.evaluation.verdict import verdict
 from fullrank.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
-from fullrank.judging import (
-    Data,
-    ModelLike,
-    add_evaluation,
-    check_integer,
-    choose_splits,
-    flip_probability,
-    overlap_statement,
-    unfinished,
-)
+from fullrank.judging import ModelLike, add_evaluation, check_integer, flip_probability, overlap_statement, unfinished
 from fullrank.loading import Model, load, resolve_device
 from fullrank.methods import build_backbone
 from fullrank.model_card import classifier_section
+from fullrank.model_images import Data, choose_splits
 from fullrank.run.evaluations import read_evaluations
 
 RANDOM = "random weights"
