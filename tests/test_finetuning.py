@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import fullrank
@@ -99,6 +100,15 @@ def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path, monkeypatch):
     assert [line for line in lines if "epoch 1 of 1" in line] == lines[-2:], "both trainings say their epoch"
     with pytest.raises(UserError, match="already"):
         fullrank.finetune(source, images, out=out, **FAST)
+
+
+def test_the_network_reads_as_many_bits_as_the_labelled_images_have(tmp_path):
+    for k in range(20):
+        (tmp_path / "images" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
+        values = np.random.default_rng(k).integers(0, 2**12, (8, 8)).astype(np.uint16)
+        Image.fromarray(values).save(tmp_path / "images" / "ab"[k % 2] / f"{k}.png")
+    fullrank.finetune("timm-untrained:test_resnet", str(tmp_path / "images"), out=tmp_path / "out", **FAST)
+    assert fullrank.load(f"file:{tmp_path / 'out' / 'model.safetensors'}").preprocess.bits == 12
 
 
 def test_the_interval_joins_the_errors_of_images_and_seeds():

@@ -18,8 +18,9 @@ from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation.features import Features, extract_features, stream_features
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
-from fullrank.judging import Data, ModelLike, all_images
+from fullrank.judging import ModelLike
 from fullrank.loading import load, resolve_device
+from fullrank.model_images import Data, all_images
 
 
 def embed(

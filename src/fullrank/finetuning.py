@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from fullrank.atomic import atomic_write
+from fullrank.depth import with_depth
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import interval, resampled_means, units
 from fullrank.evaluation.features import preprocessed_batches
@@ -28,19 +29,11 @@ from fullrank.evaluation.verdict import verdict
 from fullrank.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
-from fullrank.judging import (
-    Data,
-    ModelLike,
-    add_evaluation,
-    check_integer,
-    choose_splits,
-    flip_probability,
-    overlap_statement,
-    unfinished,
-)
+from fullrank.judging import ModelLike, add_evaluation, check_integer, flip_probability, overlap_statement, unfinished
 from fullrank.loading import Model, load, resolve_device
 from fullrank.methods import build_backbone
 from fullrank.model_card import classifier_section
+from fullrank.model_images import Data, choose_splits
 from fullrank.run.evaluations import read_evaluations
 
 RANDOM = "random weights"
@@ -126,6 +119,7 @@ def finetune(
     splits = choose_splits(loaded, labelled, train=train, test=test, seed=loaded.recipe.split_seed if loaded.recipe else seed)
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"nothing can be fine-tuned: {reason}")
+    loaded = with_depth(loaded, splits.train)
     path = loaded.run.path / "evaluation.json" if store and loaded.run else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error

@@ -132,3 +132,9 @@ def test_features_of_many_dimensions_are_fitted_without_their_covariance(monkeyp
     problem = LogisticRegression(X, y)
     assert objective(problem.fit(1e-2, tolerance=1e-12), X, y, 1e-2)[1] < 1e-5
     assert problem._second_moment is None
+
+
+def test_problems_with_other_labels_share_the_second_moment():
+    problem = LogisticRegression(torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 2)
+    others = [problem.with_labels(torch.arange(30) % k) for k in (2, 3)]
+    assert others[0].second_moment() is others[1].second_moment()

@@ -56,9 +56,10 @@ def test_views_from_memory_and_from_disk_have_many_values(folder):
         assert all(len(view.unique()) > 100 for view in views.flatten(0, 1))
 
 
-def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding():
-    transform = MultiViewTransform(ViewConfig(size=8, count=2), mean=(0.5,), std=(0.25,), channels=1)
-    images = torch.randint(0, 256, (4, 1, 20, 18), dtype=torch.uint8)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding(channels):
+    transform = MultiViewTransform(ViewConfig(size=8, count=2), mean=(0.5,) * channels, std=(0.25,) * channels, channels=channels)
+    images = torch.randint(0, 256, (4, channels, 20, 18), dtype=torch.uint8)
     params = transform.make_params(0, 0, 4)
     assert torch.allclose(transform(images, params)[0], transform(images / 255, params)[0], atol=1e-5)
 

@@ -12,7 +12,7 @@ from datasets.exceptions import DatasetNotFoundError
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, open_images, open_stream
+from fullrank.images import ImageDecodeError, open_images, open_stream, train_and_test
 from fullrank.images import parquet as parquet_module
 
 
@@ -337,3 +337,67 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_an_error(tmp_path):
     file.write_bytes(content.replace(offsets.tobytes(), (offsets * 2**20).tobytes()))
     with pytest.raises(UserError, match=r"\.arrow"):
         open_images(tmp_path)
+
+
+def write_table(path, labels, names=()):
+    features = {"label": {"_type": "ClassLabel", "names": list(names)}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if names else None
+    pq.write_table(pa.table({"image": cells(len(labels)), "label": labels}).replace_schema_metadata(metadata), path)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "expected"),
+    [
+        (["emu", "cat", "dog"], ["emu", "dog"], ("cat", "dog", "emu"), [2, 1]),
+        (["1", "2", "3"], pa.array([3, -1, 2], pa.int32()), ("1", "2", "3"), [2, -1, 1]),
+        (pa.array([1, 10], pa.int16()), pa.array([10, 2], pa.int64()), (), [10, 2]),
+    ],
+)
+def test_labels_of_all_splits_have_the_same_numbers(tmp_path, train, test, classes, expected):
+    write_table(tmp_path / "train.parquet", train)
+    write_table(tmp_path / "test.parquet", test)
+    splits = open_images(tmp_path)
+    assert splits["train"].classes == splits["test"].classes == classes
+    assert splits["test"].labels.tolist() == expected
+
+
+def test_integers_without_names_have_the_names_of_the_other_split(tmp_path):
+    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
+    write_table(tmp_path / "test.parquet", [0, 1])
+    splits = open_images(tmp_path)
+    assert splits["train"].classes == splits["test"].classes == ("b", "a")
+    assert splits["test"].labels.tolist() == [0, 1]
+
+
+def test_splits_that_number_their_classes_differently_are_joined_by_name(tmp_path):
+    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
+    write_table(tmp_path / "test.parquet", [0, 1], names=["a", "c"])
+    splits = open_images(tmp_path)
+    assert splits["train"].classes == splits["test"].classes == ("a", "b", "c")
+    assert [splits[split].labels.tolist() for split in ("train", "test")] == [[0, 1], [0, 2]]
+
+
+def test_a_small_test_split_of_many_classes_keeps_its_labels(tmp_path):
+    names = [f"class {k}" for k in range(20)]
+    write_table(tmp_path / "train.parquet", names * 5)
+    write_table(tmp_path / "test.parquet", names)
+    assert (open_images(tmp_path)["test"].labels >= 0).all()
+
+
+def test_lists_without_a_label_are_no_labels(tmp_path):
+    path = save(tmp_path, image=cells(3), label=pa.array([[], None, []], pa.list_(pa.string())))
+    images = open_images(path)["all"]
+    assert images.multi_labels is None
+    assert images.notes == ("no labels, because no cell of column 'label' has one",)
+
+
+def test_class_numbers_refuse_a_separator(tmp_path):
+    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
+    with pytest.raises(UserError, match=r"needs no --data\.label_separator"):
+        open_images(tmp_path / "train.parquet", label_separator="|")
+
+
+def test_a_split_without_labels_is_no_test_split_of_several_labels(tmp_path):
+    for split, labels in (("train", [["a"], ["b"]]), ("validation", [["a"]]), ("test", [None])):
+        write_table(tmp_path / f"{split}.parquet", pa.array(labels, pa.list_(pa.string())))
+    assert train_and_test(tmp_path).test.source.endswith("[validation]")

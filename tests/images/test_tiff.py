@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, dataset_info, decode, find_bit_depth, load_images, open_images
+from fullrank.images import ImageDecodeError, dataset_info, decode, find_bit_depth, load_images, open_images, tiff
 from fullrank.images.decode import open_bytes
 
 tifffile = pytest.importorskip("tifffile")
@@ -122,3 +122,11 @@ def test_of_several_pages_the_first_is_used_and_a_line_says_so(tmp_path, bands):
     assert loaded[0].equal(loaded[1])
     (note,) = [note for note in find_bit_depth(images, channels=bands).notes if "several images" in note]
     assert note.startswith("1 of the sampled files")
+
+
+def test_many_bands_cannot_fill_the_memory(tmp_path):
+    tifffile.imwrite(
+        tmp_path / "x.tif", np.zeros((16, 16, 5000), np.uint16), photometric="minisblack", planarconfig="contig", compression="zlib"
+    )
+    with pytest.raises(ImageDecodeError, match=r"more than data\.max_pixels can need"):
+        tiff.read_bands((tmp_path / "x.tif").read_bytes(), "x.tif", 300)

@@ -20,8 +20,9 @@ from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.intrinsic_dimension import MIN_POINTS
 from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import DecodeErrors, Images, MemoryImages
-from fullrank.judging import Data, LabelledSplits, ModelLike, choose_splits
+from fullrank.judging import ModelLike
 from fullrank.loading import Model, load, resolve_device
+from fullrank.model_images import Data, LabelledSplits, choose_splits
 from fullrank.neighbourhood.find import open_parts
 from fullrank.recipes.photos import build_view
 from fullrank.run import Run

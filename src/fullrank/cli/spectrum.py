@@ -46,8 +46,9 @@ def spectrum(
 
         from fullrank.cli.spectrum_output import WRITERS, ModelSpectra, labelled, load_history, sample_warning, show
         from fullrank.images import DecodeErrors
-        from fullrank.judging import held_out_images, measure_spectrum
+        from fullrank.judging import measure_spectrum
         from fullrank.loading import load
+        from fullrank.model_images import held_out_images
         from fullrank.spectrum import METRICS
         from fullrank.spectrum.metrics import BETTER, CENTRED
 

@@ -65,6 +65,8 @@ class LogisticRegression:
 
     def with_labels(self, y: Int64[Tensor, " n"]) -> "LogisticRegression":
         """Return the problem of the same features with other labels, which shares what depends on the features alone."""
+        if self.X.shape[1] <= LARGEST_COVARIANCE:
+            self.second_moment()  # before the copy, so that it is computed once for all labels
         other = copy(self)
         other.classes, other.target = y.unique(return_inverse=True)
         other.labels = y

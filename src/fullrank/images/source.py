@@ -47,10 +47,11 @@ class Images(ABC):
 
     @property
     def strata(self) -> np.ndarray:
-        """What a stratified choice keeps the shares of, `(n,)` int64: the labels, or the number of the set of labels."""
+        """What a stratified choice keeps the shares of, `(n,)` int64: the labels, or the number of the set of labels; -1: no label."""
         if self.multi_labels is None or not len(self):
             return self.labels
-        return np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        sets = np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.where(self.multi_labels[:, 0] < 0, -1, sets)
 
     def __len__(self) -> int:
         return len(self.labels)

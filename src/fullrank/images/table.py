@@ -20,7 +20,7 @@ from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
-from fullrank.images.table_labels import TableLabels, is_list, read_labels, same_classes
+from fullrank.images.table_labels import TableLabels, is_list, read_labels
 
 LABELS = ("label", "labels", "fine_label")
 OTHER_LABELS = ("class", "klass", "category", "target")
@@ -163,13 +163,13 @@ def table_splits(
     splits: dict[str, Images] = {}
     groups: dict[str, pa.ChunkedArray] = {}
     opened = {split: table if isinstance(table, Rows) else DatasetRows(table) for split, table in tables.items()}
-    found: list[TableLabels] = []
-    for rows in opened.values():
-        image, label = choose_columns(rows.columns, source, options)
-        with _row_errors(source, image, label):
-            found.append(read_labels(rows, label, requested=options.get("label") is not None, separator=options.get("label_separator")))
-    for (split, rows), labels in zip(opened.items(), same_classes(found), strict=True):
-        image, label = choose_columns(rows.columns, source, options)
+    columns = {split: choose_columns(rows.columns, source, options) for split, rows in opened.items()}
+    requested, separator = options.get("label") is not None, options.get("label_separator")
+    with _row_errors(source, *next(iter(columns.values()))):
+        named = [(rows, columns[split][1]) for split, rows in opened.items()]
+        found = read_labels(named, requested=requested, separator=separator)
+    for (split, rows), labels in zip(opened.items(), found, strict=True):
+        image, label = columns[split]
         group, column_of_splits = further_columns(rows.columns, source, image, options)
         with _row_errors(source, image, label):
             max_pixels = options.get("max_pixels", MAX_PIXELS)

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 
 from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.files import BYTES_PER_PIXEL
 from fullrank.images.frames import first_of
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -50,6 +51,8 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
             raise ImageDecodeError(name, f"the bands have the type {page.dtype}, expected uint8 or uint16")
         if page.imagewidth * page.imagelength > max_pixels:
             raise ImageDecodeError(name, f"{page.imagewidth}×{page.imagelength} are more pixels than data.max_pixels = {max_pixels}")
+        if page.nbytes > BYTES_PER_PIXEL * max_pixels:
+            raise ImageDecodeError(name, f"its bands need {page.nbytes} bytes, which is more than data.max_pixels can need")
         if page.compression in DEFLATE:
             _check_expansion(data, page, name)
         elif page.compression in LZW:  # imagecodecs writes no more bytes than the pixels of a tile need

@@ -15,8 +15,9 @@ from fullrank.evaluation.frozen import verify_frozen
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, open_images
 from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
-from fullrank.judging import Data, ModelLike, resolve_source
+from fullrank.judging import ModelLike
 from fullrank.loading import Model, load, resolve_device
+from fullrank.model_images import Data, resolve_source
 from fullrank.neighbourhood.duplicates import find_duplicates, pixel_digests, thumbnails
 from fullrank.neighbourhood.plane import draw_map
 from fullrank.neighbourhood.result import Neighbours, Queries, label_texts

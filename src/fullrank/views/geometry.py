@@ -101,7 +101,7 @@ def resized_crop(
     flip_x, flip_y = flips.transpose(0, 1).bool().unbind(-1)
     Wy = resize_weights(top, height, flip_y, size=size, full=H) / (1 if images.is_floating_point() else 255)
     Wx = resize_weights(left, width, flip_x, size=size, full=W)
-    x = images.transpose(1, 2).to(Wy.dtype, memory_format=torch.contiguous_format).view(n, H, C * W)
+    x = images.transpose(1, 2).to(Wy.dtype, memory_format=torch.contiguous_format).reshape(n, H, C * W)
     x = Wy.reshape(n, V * size, H) @ x  # (n, V·size, C·W): each image is read only once for all of its views
     x = x.view(n * V, size * C, W) @ Wx.reshape(n * V, size, W).mT
     return x.view(n, V, size, C, size).permute(1, 0, 3, 2, 4)
