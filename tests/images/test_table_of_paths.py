@@ -211,3 +211,21 @@ def test_a_table_without_a_line_of_names_is_refused_with_the_remedy(tmp_path, te
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError, match="add a line such as path,label"):
         open_images(tmp_path / "t.csv")
+
+
+def test_columns_are_recognised_in_any_case(csv):
+    splits = open_images(csv("Path,Label,Split", "photos/0.png,emu,train", "photos/1.png,owl,test"))
+    assert set(splits) == {"train", "test"}
+    assert tuple(splits["test"].classes) == ("emu", "owl")
+
+
+def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
+    rows = [f"photos/{row % 2}.png,{'ab'[row % 2]},{split}" for row, split in enumerate(["train", "Test", "test", "tset"] * 6)]
+    found = train_and_test(csv("path,label,split", *rows))
+    assert found.test.source.endswith("[test]")
+    assert "not used: Test (6 images), tset (6 images)" in found.statement
+
+
+def test_a_separator_that_never_occurs_is_said(csv):
+    images = open_images(csv("path,label", "photos/0.png,a|b", "photos/1.png,b"), label_separator=";")["all"]
+    assert any("the separator ';' is in none" in note for note in images.notes)

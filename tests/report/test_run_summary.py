@@ -83,6 +83,17 @@ def test_a_log_that_ends_before_the_last_checkpoint_is_a_note(make_run):
     assert any("checkpoint of step 4000" in note for note in run.file_notes)
 
 
+def test_a_stopped_run_needs_no_row_at_its_last_step(make_run):
+    path = make_run()
+    last = read_run_summary(path).train[-1].step
+    checkpoint = path / "checkpoints" / f"step-{last + 1:08}"
+    checkpoint.mkdir(parents=True)
+    for name in ("model.safetensors", "meta.json"):
+        (checkpoint / name).write_text("{}")
+    assert read_run_summary(path).last_checkpoint == last + 1
+    assert not any("were lost" in note for note in read_run_summary(path).file_notes)
+
+
 @pytest.mark.parametrize("log", ["whole", "empty"])
 def test_spectra_that_were_lost_are_a_note(make_run, log):
     path = make_run(T=5)

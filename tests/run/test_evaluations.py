@@ -74,3 +74,11 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content):
     with pytest.raises(UserError, match=r"evaluation\.json") as error:
         read_evaluations(tmp_path / "evaluation.json")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("change", [{"majority": 0.75}, {"chance": 0.25}])
+def test_scores_of_other_labels_of_the_same_images_are_another_entry(change):
+    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
+    old = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,), majority=0.5)
+    entries, replaced = merge_evaluation([old], replace(old, **change))
+    assert (len(entries), replaced) == (2, [])

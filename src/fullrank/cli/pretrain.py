@@ -159,10 +159,14 @@ def finish_run(path: Path, console: "Console") -> None:
     """Write the report of a finished run and print the next command, in the first process only."""
     from fullrank.distributed import rank
     from fullrank.report import write_report
+    from fullrank.run import Run
 
     if rank():
         return
     write_report([path], path / "report.html")
     labelled = read_recipe(path / "recipe.json").probe.labelled
+    rows = Run(path).metrics.spectrum
+    if not labelled and rows and rows[-1].probe_accuracy is None:
+        labelled = "SOURCE"  # the images of the run have no labels
     command = shlex.join(["fullrank", "evaluate", str(path), *(["--labelled", labelled] if labelled else [])])
     console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: {command}", soft_wrap=True)

@@ -1,7 +1,7 @@
 """Open images by their source URI, and choose the training and the test split."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -12,7 +12,7 @@ from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
 from fullrank.images.source import DigitImages, Images
-from fullrank.images.splits import ALL, TEST, TRAIN, hold_out, reduce_training
+from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_training
 
 FILES: dict[str, Literal["csv", "tar", "packed"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".safetensors": "packed"}
 """Suffix of a source that is one file → its kind."""
@@ -221,10 +221,11 @@ def train_and_test(
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
         test = min(others, key=lambda name: splits[name].strata.max(initial=-1) < 0, default=None)  # for ties, min returns the first
     if test is None:
-        return hold_out_test(train_images, seed=seed, validation=validation, subset=subset)
+        held_out = hold_out_test(train_images, seed=seed, validation=validation, subset=subset)
+        return replace(held_out, statement=held_out.statement + _unused(splits, train_images))
     test_images = pick(test, splits, f"split of {source}")
     tested = "" if validation else f", test with {test_images.source} ({len(test_images)} images)"
-    statement = f"train with {train_images.source} ({len(train_images)} images){tested}"
+    statement = f"train with {train_images.source} ({len(train_images)} images){tested}{_unused(splits, train_images, test_images)}"
     if shared := len(np.setdiff1d(np.intersect1d(train_images.groups, test_images.groups), -1)):
         statement += f"; warning: {shared} groups have images in both"
     return _reduce(train_images, test_images, statement, validation=validation, subset=subset)
@@ -248,9 +249,15 @@ def _reduce(train: Images, test: Images, statement: str, *, validation: float, s
     return Splits(reduced.train, test if reduced.validation is None else reduced.validation, statements)
 
 
+def _unused(splits: dict[str, Images], *used: Images) -> str:
+    """Return the end of a statement: the splits that are not used although their names are none of the usual ones; a name may be mistyped."""
+    others = [f"{name} ({len(images)} images)" for name, images in splits.items() if name not in SPLITS and images not in used]
+    return f"; not used: {', '.join(others)}" if others else ""
+
+
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
     """Return the splits with one of the names (ignoring case), in the order of `names`."""
-    return [split for name in names for split in splits if split.lower() == name]
+    return [split for name in names for split in sorted(splits, key=lambda split: split != name) if split.lower() == name]
 
 
 def _choose_train(splits: dict[str, Images], train: str | None, source: str) -> Images:

@@ -106,7 +106,7 @@ def image_column(columns: Mapping[str, Column], source: str, requested: str | No
 
 def label_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str | None:
     """Return the name of the label column: `requested`, the first of `LABELS`, the only ClassLabel column, the first of
-    `OTHER_LABELS`; or None.
+    `OTHER_LABELS`, in upper or lower case; or None.
 
     Raises:
         UserError: the requested column does not exist, or contains neither integers nor strings, nor lists of them.
@@ -117,10 +117,10 @@ def label_column(columns: Mapping[str, Column], source: str, requested: str | No
         raise UserError(
             f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings, lists of these or a ClassLabel"
         )
-    usable = {name for name, column in columns.items() if _is_label(column)}
+    usable = {name.lower(): name for name, column in reversed(columns.items()) if _is_label(column)}
     typed = [name for name, column in columns.items() if column.kind == "label"]
     candidates = (*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS)
-    return next((name for name in candidates if name in usable), None)
+    return next((usable[name.lower()] for name in candidates if name.lower() in usable), None)
 
 
 def _is_image(column: Column) -> bool:
@@ -212,8 +212,8 @@ def further_columns(columns: Mapping[str, Column], source: str, image: str, opti
             raise UserError(f"column '{name}' of {source} contains {columns[name]}, expected integers or strings (--data.{flag})")
         found.append(name)
     group, split = found
-    if split is None and SPLIT in columns and _is_text(columns[SPLIT].type) and _is_text(columns[image].type):
-        split = SPLIT
+    if split is None and _is_text(columns[image].type):
+        split = next((name for name, column in columns.items() if name.lower() == SPLIT and _is_text(column.type)), None)
     return group, split
 
 

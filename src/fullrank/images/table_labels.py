@@ -166,6 +166,8 @@ def _read_several(
             multi[row, [number[label] for label in cell if label is not None]] = 1
     kinds = f"column '{column}' has several labels an image, of {len(classes)} classes"
     note = f"{kinds}: {int((multi == 1).sum()):,} labels of {labelled:,} images (--data.labels none: no labels)"
+    if separator is not None and not pc.call_function("any", [pc.match_substring(values.cast(pa.string()), separator)]).as_py():
+        note += f"; but the separator '{separator}' is in none of its cells"
     return TableLabels(none, names or tuple(printable(str(label)) for label in classes), (note,), multi)
 
 

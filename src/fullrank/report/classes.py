@@ -5,6 +5,7 @@ from html import escape
 
 from fullrank.evaluation.outcomes import main_probe
 from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.supervised import FINE_TUNING
 from fullrank.report.document import label_html, split_table
 from fullrank.report.metrics import FEW_RUNS
 from fullrank.report.number_format import format_count, format_percent
@@ -29,7 +30,7 @@ def class_section(runs: Sequence[RunSummary]) -> str:
 
 
 def _scores(evaluation: Evaluation) -> list[ProbeScore]:
-    """Return the scores of the main probe, one for each feature set, and others of feature sets without this probe."""
+    """Return the scores of the main probe, one for each feature set, those of feature sets without this probe, and of fine-tuning."""
     if not evaluation.scores:
         return []
     probe = main_probe(evaluation.scores)
@@ -38,7 +39,8 @@ def _scores(evaluation: Evaluation) -> list[ProbeScore]:
     order = dict.fromkeys(score.features for score in evaluation.scores)
     of |= {score.features: score for score in reversed(evaluation.scores) if score.positives and score.features not in of}
     of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.positives}
-    return [of[name] for name in order if name in of]
+    chosen = [of[name] for name in order if name in of]
+    return chosen + [score for score in evaluation.scores if score.probe == FINE_TUNING and score not in chosen and score.per_class]
 
 
 def class_table(evaluation: Evaluation) -> str:

@@ -159,13 +159,14 @@ def _check_alarms(path: Path, alarms: Sequence[AlarmRow]) -> None:
 def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, checkpoints: Sequence[int]) -> list[str]:
     """Return one sentence for each part of the training that the log or the spectra do not cover.
 
-    Every run evaluates its spectrum at step 0 and logs its last step, so rows that are missing there were removed.
+    Every run evaluates its spectrum at step 0 and logs every `log_every` steps, so rows that are missing there were removed.
     """
     notes, steps = [], [row.step for row in metrics]
+    interval = log_every if isinstance(log_every, int) else 0
     lost = "were lost, for example because the file was emptied"
-    if steps and min(steps) > (log_every if isinstance(log_every, int) else 0):
+    if steps and min(steps) > interval:
         notes.append(f"There are no metrics before step {min(steps)}: earlier rows of metrics.jsonl {lost}.")
-    if steps and checkpoints and max(steps) < max(checkpoints):
+    if steps and checkpoints and max(checkpoints) - max(steps) >= max(interval, 1):  # a stopped run has no row at its last step
         notes.append(
             f"There are no metrics after step {max(steps)}, but a checkpoint of step {max(checkpoints)}: rows of metrics.jsonl {lost}."
         )

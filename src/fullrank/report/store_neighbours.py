@@ -7,8 +7,8 @@ from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images
-from fullrank.judging import choose_splits
 from fullrank.loading import Model
+from fullrank.model_images import choose_splits
 from fullrank.neighbourhood import Neighbours, neighbours
 from fullrank.report.figures import spread_indices
 from fullrank.report.neighbours import picture_uri

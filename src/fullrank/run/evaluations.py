@@ -48,17 +48,17 @@ def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Ev
     >>> [score.probe for score in entry.scores], replaced
     (['kNN', 'linear (SGD)'], [])
     """
-    kept = [evaluation for evaluation in stored if key(evaluation) != key(new)]
+    old = [evaluation for evaluation in stored if _same_images(evaluation, new)]
+    kept = [evaluation for evaluation in stored if evaluation not in old]
     scores = {(score.features, score.probe): score for score in new.scores}
     stay, replaced = [], []
-    for score in (score for evaluation in stored if key(evaluation) == key(new) for score in evaluation.scores):
+    for score in (score for evaluation in old for score in evaluation.scores):
         newer = scores.get((score.features, score.probe))
         if newer is not None and _same_protocol(score, newer):
             stay.append(scores.pop((score.features, score.probe)))  # in the place of the old score
             replaced.append(score)
         else:
             stay.append(score)
-    old = [evaluation for evaluation in stored if key(evaluation) == key(new)]
     compared = {(comparison.probe, comparison.against) for comparison in new.comparisons}
     older = (comparison for evaluation in old for comparison in evaluation.comparisons)
     comparisons = (*(each for each in older if (each.probe, each.against) not in compared), *new.comparisons)
@@ -74,9 +74,14 @@ def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:
     return all(new.protocol[name] == value for name, value in old.protocol.items() if name in new.protocol)
 
 
-def key(evaluation: Evaluation) -> tuple[str, int | None, int, int]:
-    """Return what scores must share to stand in one entry: the images and the checkpoint."""
-    return evaluation.data, evaluation.step, evaluation.train_images, evaluation.test_images
+def _same_images(a: Evaluation, b: Evaluation) -> bool:
+    """Return whether scores may stand in one entry: they have the same images, checkpoint and labels.
+
+    Other labels of the same images, such as those of another column, show in the score of guessing; a file of an earlier version may lack it.
+    """
+    if any(getattr(a, name) != getattr(b, name) for name in ("data", "step", "train_images", "test_images", "chance")):
+        return False
+    return a.majority is None or b.majority is None or abs(a.majority - b.majority) < 1e-9
 
 
 def data_of(statement: str) -> str:
