@@ -85,6 +85,8 @@ def test_a_log_that_ends_before_the_last_checkpoint_is_a_note(make_run):
 
 def test_a_stopped_run_needs_no_row_at_its_last_step(make_run):
     path = make_run()
+    recipe = json.loads((path / "recipe.json").read_text())
+    (path / "recipe.json").write_text(json.dumps(recipe | {"log_every": 10}))
     last = read_run_summary(path).train[-1].step
     checkpoint = path / "checkpoints" / f"step-{last + 1:08}"
     checkpoint.mkdir(parents=True)

@@ -250,7 +250,7 @@ def _reduce(train: Images, test: Images, statement: str, *, validation: float, s
 
 
 def _unused(splits: dict[str, Images], *used: Images) -> str:
-    """Return the end of a statement: the splits that are not used although their names are none of the usual ones; a name may be mistyped."""
+    """Return the end of a statement that lists the unused splits whose names are none of the usual ones: they may be mistyped."""
     others = [f"{name} ({len(images)} images)" for name, images in splits.items() if name not in SPLITS and images not in used]
     return f"; not used: {', '.join(others)}" if others else ""
 

@@ -117,7 +117,7 @@ def label_column(columns: Mapping[str, Column], source: str, requested: str | No
         raise UserError(
             f"column '{requested}' of {source} contains {columns[requested]}, expected integers, strings, lists of these or a ClassLabel"
         )
-    usable = {name.lower(): name for name, column in reversed(columns.items()) if _is_label(column)}
+    usable = {name.lower(): name for name, column in reversed(list(columns.items())) if _is_label(column)}
     typed = [name for name, column in columns.items() if column.kind == "label"]
     candidates = (*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS)
     return next((usable[name.lower()] for name in candidates if name.lower() in usable), None)

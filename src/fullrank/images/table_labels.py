@@ -132,6 +132,7 @@ def _read_several(
     none = np.full(len(values), -1, dtype=np.int64)
     if separator == "":
         raise UserError("data.label_separator is empty, expected the text between two labels of a cell, such as '|'")
+    texts: list[str | None] = []
     if separator is not None:
         if is_list(values.type):
             raise UserError(f"column '{column}' contains lists of labels, which need no --data.label_separator; leave it out")
@@ -166,7 +167,7 @@ def _read_several(
             multi[row, [number[label] for label in cell if label is not None]] = 1
     kinds = f"column '{column}' has several labels an image, of {len(classes)} classes"
     note = f"{kinds}: {int((multi == 1).sum()):,} labels of {labelled:,} images (--data.labels none: no labels)"
-    if separator is not None and not pc.call_function("any", [pc.match_substring(values.cast(pa.string()), separator)]).as_py():
+    if separator is not None and not any(separator in text for text in texts if text):
         note += f"; but the separator '{separator}' is in none of its cells"
     return TableLabels(none, names or tuple(printable(str(label)) for label in classes), (note,), multi)
 

@@ -77,7 +77,7 @@ def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:
 def _same_images(a: Evaluation, b: Evaluation) -> bool:
     """Return whether scores may stand in one entry: they have the same images, checkpoint and labels.
 
-    Other labels of the same images, such as those of another column, show in the score of guessing; a file of an earlier version may lack it.
+    Other labels of the same images, such as those of another column, show in the score of guessing, which old files may lack.
     """
     if any(getattr(a, name) != getattr(b, name) for name in ("data", "step", "train_images", "test_images", "chance")):
         return False
