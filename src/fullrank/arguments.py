@@ -158,11 +158,11 @@ def existing_path(path: str) -> Path:
     if path == MEMORY and not os.path.exists(root):
         raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)")
     if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
-        raise UserError(f"no file or folder '{path}'{_nearest_name(root)}")
+        raise UserError(f"no file or folder '{path}'{nearest_name(root)}")
     return root
 
 
-def _nearest_name(path: Path) -> str:
+def nearest_name(path: Path) -> str:
     """Return the part of an error that names the existing file or folder closest to the path."""
     while not os.path.exists(path.parent):
         path = path.parent

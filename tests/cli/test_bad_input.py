@@ -63,6 +63,7 @@ def tree(path):
         ("--epochs 3", "the first argument must be a recipe or a path, got --epochs; for example: fullrank pretrain digits --epochs …"),
         ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
         ("no/such/folder", "for example: fullrank pretrain path/to/photos"),
+        ("./textz", "the nearest existing name is 'texts'"),
         ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
         ("digits --optimizer.lr nan", "optimizer.lr: got nan, expected float from 0 to 1000000; change --optimizer.lr"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fullrank.arguments import check_source, parse_model
+from fullrank.arguments import check_source, nearest_name, parse_model
 from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
@@ -265,8 +265,10 @@ def resolve_recipe(
     if not (":" in name or os.path.exists(name)):
         like_a_path = "/" in name or "\\" in name or "." in name
         a_source = "images in a folder, a Parquet file or hf:OWNER/NAME; for example: fullrank pretrain path/to/photos"
-        expected = a_source if like_a_path else f"a recipe ({', '.join(RECIPES)}), or {a_source}"
-        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
+        some = f"{', '.join([*RECIPES][:4])} …; `fullrank recipes` lists all {len(RECIPES)}"
+        expected = a_source if like_a_path else f"a recipe ({some}), or {a_source}"
+        hint = suggest(name, RECIPES) or (nearest_name(Path(name)) if like_a_path else "")
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{hint}")
     check_source(name)
     with heavy_imports():
         import torch

@@ -192,7 +192,7 @@ def _label(
         _set_folders(source, splits, inside, labels)
     elif key := requested or next((key for key in (CLS, *JSON_KEYS) if key in known), None):
         values = {split: [own.get(key) for own in members] for split, members in texts.items()}
-        where = "the .cls members are" if key == CLS else f"'{printable(key)}' in the .json members is"
+        where = "the .cls members are" if key == CLS else f"the values of '{printable(key)}' in the .json members are"
         _set_texts(splits, values, where, asked=requested is not None, given=key == CLS)
     else:
         _set_folders(source, splits, inside, labels)

@@ -155,5 +155,6 @@ def evaluation_notes(run: RunSummary) -> list[str]:
             notes.append(f"{data}the scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step.")
         notes += [f"{data}{evaluation.verdict}"] if evaluation.verdict else []
         notes += [f"{data}{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
-        notes += [text for text in (evaluation.statement, *(f"Not computed: {text}" for text in evaluation.left_out)) if text]
+        notes += [evaluation.statement] if evaluation.statement else []
+        notes += [f"{data}not computed: {text}" for text in evaluation.left_out]
     return notes
