@@ -1,0 +1,115 @@
+"""The golden values: a run of the digits on one and two processes, its scores, every recipe, and the gradients of every objective.
+
+A refactor must leave them as they are. `python tests/golden/compute.py` writes `values.json` again; a commit that changes a value says why.
+"""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+VALUES = Path(__file__).with_name("values.json")
+SHAPES = {
+    "Z": (2, 8, 6),
+    "R": (2, 8, 400),
+    "S": (2, 8, 6),
+    "P": (2, 8, 6),
+    "T": (2, 8, 6),
+    "Q": (2, 8, 6),
+    "K": (2, 8, 6),
+    "queue": (12, 6),
+    "c": (6,),
+    "mu": (2, 6),
+    "C": (6, 6),
+}
+"""The shape of each tensor of an objective."""
+COVARIANCES = {"corinfomax": {"R": (2, 6, 6)}, "tico": {"T": (2, 8, 6)}}
+"""Objective → the tensors that have another shape."""
+
+
+def golden_gradients() -> dict:
+    """Return the terms of each objective in float64, and the inner product of each gradient with a fixed tensor."""
+    from fullrank.objectives import OBJECTIVES
+    from fullrank.objectives.signature import tensor_names
+
+    values = {}
+    for name, objective in OBJECTIVES.items():
+        rng = np.random.default_rng(0)
+        shapes = SHAPES | COVARIANCES.get(name, {})
+        arrays = [rng.standard_normal(shapes[tensor]) for tensor in tensor_names(objective)]
+        if name == "corinfomax":
+            arrays[1] = arrays[1] @ arrays[1].swapaxes(-1, -2) / 6 + np.eye(6)
+        if name == "tico":
+            arrays[2] = arrays[2] @ arrays[2].T / 6
+        if name == "wmse":
+            arrays[0] = rng.standard_normal((2, 24, 6))
+        tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
+        terms = objective(*tensors)
+        gradients = torch.autograd.grad(sum(terms.values()), tensors, allow_unused=True)
+        projected = [
+            0.0 if gradient is None else float((gradient * torch.tensor(rng.standard_normal(tuple(gradient.shape)))).sum())
+            for gradient in gradients
+        ]
+        values[name] = {"terms": {term: value.item() for term, value in terms.items()}, "gradients": projected}
+    return values
+
+
+def golden_run(devices: int, folder: Path) -> dict:
+    """Return the rows and the scores of a run of 22 steps in float64."""
+    from fullrank import evaluate, pretrain
+    from fullrank.methods import BackboneConfig, ProjectorConfig
+    from fullrank.recipes import RECIPES, MachineConfig, SpectrumConfig
+    from fullrank.training import ScheduleConfig
+
+    recipe = replace(
+        RECIPES["digits"],
+        epochs=2,
+        log_every=1,
+        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        projector=ProjectorConfig(widths=(32, 24)),
+        schedule=ScheduleConfig(warmup=0.5),
+        spectrum=SpectrumConfig(samples=100, every=11),
+        machine=MachineConfig(precision="64-true", devices=devices),
+    )
+    run = pretrain(recipe, out=folder / f"run-{devices}", console=Console(quiet=True))
+    values = {"train": [row.loss for row in run.metrics.train]}
+    values["probe"] = [row.probe_loss for row in run.metrics.train]
+    spectrum = run.metrics.spectrum[-1]
+    values["spectrum"] = [spectrum.backbone.effective_rank, spectrum.projector.effective_rank, spectrum.projector.condition_number]
+    if devices == 1:
+        evaluation = evaluate(run, store=False)
+        values["scores"] = {f"{score.probe}, {score.features}": score.accuracy for score in evaluation.scores}
+    return values
+
+
+def golden_recipes() -> dict:
+    """Return the fields of each recipe that differ from the default recipe."""
+    from fullrank.recipes import RECIPES, Recipe, to_dict
+
+    usual = json.loads(json.dumps(flatten(to_dict(Recipe()))))
+    recipes = {name: json.loads(json.dumps(flatten(to_dict(recipe)))) for name, recipe in RECIPES.items()}
+    return {"default": usual} | {
+        name: {key: value for key, value in recipe.items() if usual.get(key, "absent") != value} for name, recipe in recipes.items()
+    }
+
+
+def flatten(value: dict, prefix: str = "") -> dict:
+    """Return nested dicts and lists of dicts as one dict of dotted names."""
+    flat = {}
+    for key, item in value.items():
+        items = dict(enumerate(item)) if isinstance(item, list | tuple) and item and isinstance(item[0], dict) else item
+        if isinstance(items, dict) and items:
+            flat |= flatten(items, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {str(devices): golden_run(devices, Path(folder)) for devices in (1, 2)}
+    VALUES.write_text(json.dumps({"gradients": golden_gradients(), "runs": runs, "recipes": golden_recipes()}, indent=1) + "\n")
